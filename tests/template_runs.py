@@ -63,7 +63,7 @@ def outcome(template: Template, folder: Path) -> Outcome:
     chosen = choose_template(tokenizer, None)
     kinds = {kind: _rendered(kind, tokenizer, chosen) for kind in ("system", "multi-turn", "tools", "thinking")}
     known = (template, "" if end is None else tokenizer.convert_ids_to_tokens(end), _how(chosen), kinds)
-    thinks = "does not go on from the prompt" in _rendered("plain", tokenizer, chosen)
+    thinks = "does not continue the prompt" in _rendered("plain", tokenizer, chosen)
     try:
         return Outcome(*known, *_by_heart(tokenizer, folder, thinks=thinks))
     except BadInput as refusal:

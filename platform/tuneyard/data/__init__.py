@@ -1,6 +1,7 @@
-"""Data sets -> canonical samples -> tokens -> packed rows, once and cached; rows to score; a look inside (`tuneyard data inspect`).
+"""Training data and rows to score. A data set becomes canonical samples, then tokens, then packed rows, which are cached.
 
-Loaded lazily: importing the room costs nothing, its parts load pyarrow, datasets or transformers when they are used.
+`tuneyard data inspect` shows a data set before training. The room loads lazily: its modules import pyarrow, datasets or transformers
+on first use.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Remote file systems: which errors pass with time, and what the others mean for people."""
+"""Remote file systems: retries for temporary errors, and clear messages for all others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "hdfs": "hdfs", "webhdfs": "webhdfs"}
 READ_RETRY_S = 180.0
-"""How long a store that has answered once may be away while its files are read."""
+"""How long reads retry while a store that has answered before is unreachable."""
 _TIMEOUT = timedelta(seconds=60)
 _METADATA_SERVERS = ("169.254.169.254", "metadata.google")
 _BUSY = re.compile(r"non-2xx status code: (?:408|429|5\d\d)\b")
@@ -29,14 +29,14 @@ _LOST = re.compile(r"HTTP error: |error decoding response body|connection (?:clo
 
 @dataclass(frozen=True)
 class Bucket:
-    """A bucket of S3 or Google Cloud Storage. Holds no connection, so that it crosses processes."""
+    """A bucket of S3 or Google Cloud Storage. It holds no connection, so it can be pickled."""
 
     scheme: str
     name: str
 
     @property
     def store(self) -> Any:
-        """obstore's store for it, with the keys that the environment names now."""
+        """obstore's store for this bucket, with the credentials that the environment holds now."""
         keys = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(("AWS_", "GOOGLE_", "HOME"))))
         return _object_store(self.scheme, self.name, keys)
 
@@ -62,8 +62,11 @@ def filesystem(scheme: str, host: str) -> Any:
 
 
 def patiently(action: Callable[[], Result], *, total_s: float = RETRY_TOTAL_S, away: bool = False) -> Result:
-    """What `action` returns. A store that throttles or has a fault of its own (HTTP 408, 429, 5xx) is asked again for `total_s`; one that
-    cannot be reached too where it may be `away`. Without, a wrong address is told within seconds."""
+    """Run `action` with retries for up to `total_s`, and return its result.
+
+    Retried: throttling and faults of the store (HTTP 408, 429, 5xx); with `away`, an unreachable store too. Without `away`, a wrong
+    address fails within seconds.
+    """
     return with_retries(action, lambda error: _passes(error, away=away), total_s=total_s)
 
 
@@ -78,13 +81,13 @@ def _passes(error: Exception, *, away: bool) -> bool:
 
 @contextmanager
 def reading(uri: str) -> Iterator[None]:
-    """Turn what file systems raise into errors for people. Raises BadInput (missing, no access) or StorageError (network)."""
+    """Turn errors of file systems into messages for people. Raises BadInput (missing, no access) or StorageError (network)."""
     from obstore.exceptions import BaseError, NotFoundError, PermissionDeniedError, UnauthenticatedError
 
     try:
         yield
     except (FileNotFoundError, NotFoundError) as error:
-        raise BadInput(f"{redact(uri)}: nothing is there", "check the path; `tuneyard data inspect` shows what a path holds") from error
+        raise BadInput(f"{redact(uri)}: nothing is there", "check the path; `tuneyard data inspect` shows the content of a path") from error
     except (PermissionError, PermissionDeniedError, UnauthenticatedError) as error:
         raise _refused(redact(uri), first_line(error)) from error
     except (BaseError, OSError, ImportError) as error:
@@ -103,7 +106,7 @@ def _refused(uri: str, why: str) -> BadInput:
 
 def _explained(uri: str, error: BaseException) -> BadInput | StorageError:
     text = first_line(error)
-    if any(server in text for server in _METADATA_SERVERS):  # object stores ask there when they were given no key at all
+    if any(server in text for server in _METADATA_SERVERS):  # clients of object stores ask there when they have no key
         return BadInput(f"{uri}: no credentials were found", NO_CREDENTIALS)
     if "403 Forbidden" in text or "401 Unauthorized" in text:
         return _refused(uri, text.rpartition(" - ")[2])

@@ -1,7 +1,8 @@
-"""How a chat template takes contents and reasoning, and how it opens an answer; found by rendering, as no list of templates is complete.
+"""The form in which a chat template takes contents and reasoning, and the text with which it opens an answer.
 
-Templates of models that see take contents as parts. Templates of models that think take reasoning under one of several keys, or inside the
-content, or not at all. `enable_thinking`, where a template knows it, decides how prompts open the answer.
+The form is found by rendering test messages, because no list of templates is complete. Templates of vision models take contents as parts.
+Templates of reasoning models take reasoning under one of several keys, inside the content, or not at all. `enable_thinking`, where a
+template knows it, changes the opening of the answer.
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ _INSIDE = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 
 @dataclass(frozen=True)
 class AnswerForm:
-    """`parts`: contents must be lists of parts. `reasoning`: the key of reasoning in a message; `inline`: in the content; None: it leaves
-    reasoning out. `switch`: it knows `enable_thinking`.
+    """The form of one template.
 
-    What it writes between a question and an answer: `opening` in prompts, `thinking` and `quiet` in prompts with the switch on and off,
-    `unthought` before an answer without reasoning. `defaults`: values of the switch that make no difference to a prompt.
+    `parts`: contents must be lists of parts. `reasoning`: the key of reasoning in a message; `inline`: reasoning stands in the content;
+    None: the template leaves reasoning out. `switch`: the template knows `enable_thinking`.
+
+    Text between a question and an answer: `opening` in prompts, `thinking` and `quiet` in prompts with the switch on and off, `unthought`
+    before an answer without reasoning. `defaults`: values of the switch that do not change a prompt.
     """
 
     parts: bool
@@ -48,9 +51,9 @@ class AnswerForm:
     defaults: frozenset[bool]
 
     def of(self, messages: list[Message], template: str, *, prompt: bool) -> list[Message]:
-        """Canonical messages as the template, named `template` for people, expects them.
+        """Canonical messages in the form that the template takes. `template`: its name in messages to people.
 
-        Raises BadSample where it leaves reasoning out; not for a `prompt`, as few templates show earlier thoughts.
+        Raises BadSample where the template leaves reasoning out. A `prompt` is exempt: few templates show earlier reasoning.
         """
         if not self.parts and not any(message.get(REASONING) for message in messages):
             return messages
@@ -72,7 +75,7 @@ class AnswerForm:
 
 
 def reasoning_of(message: Message) -> str:
-    """The reasoning of a canonical message: of its own key, or inside its content."""
+    """The reasoning of a canonical message, from its own key or from inside its content."""
     if message["role"] != "assistant":
         return ""
     inside = _INSIDE.search(message["content"]) if "<think>" in message["content"] else None
@@ -86,7 +89,7 @@ def said_in(message: Message) -> str:
 
 
 def answer_form(template: str, special_tokens: dict[str, Any]) -> AnswerForm:
-    """What a chat template, given as Jinja, does with contents, reasoning and prompts."""
+    """The form of a chat template, which is given as Jinja."""
     return _form(template, tuple((name, token) for name, token in special_tokens.items() if isinstance(token, str)))
 
 
@@ -136,7 +139,7 @@ def _behind(text: str) -> str:
 
 
 def _rendered(template: str, special: dict[str, Any], messages: list[Message], *, parts: bool, **more: Any) -> str:
-    """The text; empty where the template takes no such chat."""
+    """The rendered text; empty where the template refuses the chat."""
     import jinja2
 
     if parts:

@@ -1,11 +1,11 @@
-"""The quickstart's data: the mailbox of a restaurant that does not exist. `python -m tuneyard.data.bookings OUT`
+"""The quickstart's data: the mailbox of an invented restaurant. `python -m tuneyard.data.bookings OUT`
 
-Writes train.jsonl (chats: a guest's mail -> the booking as JSON), heldout.parquet (the same from guests who are in nothing else: prompt,
-reference), text.jsonl (mails with the restaurant's letters, for pre-training: no JSON) and model/ (a small Llama shape with a tokenizer
-trained on these texts; no weights). The same arguments give the same files.
+Files written: train.jsonl (chats: a guest's mail -> the booking as JSON); heldout.parquet (columns prompt and reference, from guests who
+are in no other file); text.jsonl (mails with the restaurant's letters, for pre-training; no JSON); model/ (a small Llama shape and a
+tokenizer trained on these texts; no weights). The same arguments give the same files.
 
-The task is narrow on purpose: a model of half a million parameters learns it within a minute on two cores. What it must learn is general:
-to copy a name that it has never seen, and to turn words ("half past seven", "September") into figures.
+The task is narrow, so that a model of half a million parameters learns it within a minute on two cores. The skills are general: to copy
+a name that the model has never seen, and to turn words ("half past seven", "September") into figures.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _CLOSINGS = ("Thank you", "Best wishes", "Regards")
 
 @dataclass(frozen=True)
 class Booking:
-    """One guest's mail, and what it asks for. `month` and `day` count from 1; `time` is HH:MM."""
+    """One guest's mail, and the booking that it asks for. `month` and `day` count from 1; `time` is HH:MM."""
 
     name: str
     guests: int
@@ -81,13 +81,13 @@ class Booking:
 
     @property
     def letters(self) -> str:
-        """The mail with the restaurant's letter, which says in words what was booked."""
+        """The mail with the restaurant's letter, which confirms the booking in words."""
         booked = f"{_NUMBERS[self.guests]} is booked: {self.day} {_MONTHS[self.month - 1]} at {_TIMES[self.time]}"
         return f"{self.mail}\n\nDear {self.name},\nyour table for {booked}."
 
 
 def bookings(seed: int) -> Iterator[Booking]:
-    """Bookings without end: the same for the same seed."""
+    """An endless stream of bookings; the same for the same seed."""
     random = Random(seed)
     while True:
         month = random.randint(1, 12)
@@ -101,12 +101,12 @@ def bookings(seed: int) -> Iterator[Booking]:
 
 
 def held_out(name: str) -> bool:
-    """Whole guests are held out: nothing in training is from them, or to them."""
+    """Whether a guest is held out. No training text is from or to a held-out guest."""
     return int.from_bytes(blake2b(name.encode(), digest_size=4).digest(), "big") < HELD_OUT_SHARE * 2**32
 
 
 def build(out: Path, samples: int = 4_000, held_out_samples: int = 64, texts: int = 4_000, seed: int = 0) -> dict[str, int]:
-    """Write everything below `out`; returns how much of what. `samples`: training chats; `texts`: documents for pre-training."""
+    """Write all files below `out`, and return the rows of each. `samples`: training chats; `texts`: documents for pre-training."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Tokens at the border of a prompt and an answer, as an engine meets them: it is given the prompt's own tokens, and the answer goes on."""
+"""Tokens at the border of a prompt and an answer, as an engine sees them: the prompt is tokenised alone, and the answer continues it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _BEFORE = "\n"
 
 
 def with_exact_offsets(tokenizer: Any) -> Any:
-    """The tokenizer, or a copy of it whose offsets hold blanks too; for texts without special tokens added.
+    """The tokenizer, or a copy of it whose offsets include blanks. For texts without added special tokens.
 
-    Post-processors of byte-level tokenizers trim by default (Llama 3's does): a token of blanks then spans no character, and one that
-    begins with a blank seems to begin behind it.
+    Post-processors of byte-level tokenizers trim blanks from offsets by default (Llama 3's does). A token of blanks then spans no
+    character, and a token that begins with a blank seems to begin after it.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or backend.post_processor is None or not _trims(json.loads(backend.post_processor.__getstate__())):
@@ -31,10 +31,10 @@ def _trims(processor: Any) -> bool:
     return bool(processor.get("trim_offsets")) or any(map(_trims, processor.get("processors", ())))
 
 
-def going_on(tokenizer: Any, pieces: Sequence[tuple[str, bool]], *, offsets: bool) -> Iterator[tuple[list[int], Pairs]]:
-    """Tokens of texts, of which some go on from another text, and where asked for their `offsets` (else none).
+def continued_tokens(tokenizer: Any, pieces: Sequence[tuple[str, bool]], *, offsets: bool) -> Iterator[tuple[list[int], Pairs]]:
+    """Tokens of each text, and their `offsets` if asked for (else an empty list). `pieces`: (text, whether it continues another text).
 
-    Tokenizers in the manner of sentencepiece put a blank before whatever they are given; a text that goes on gets none.
+    Tokenizers in the manner of sentencepiece put a blank before each text. A text that continues another one gets no such blank.
     """
     before = _before(tokenizer)
     found = _tokens(tokenizer, [_BEFORE + text if goes_on and before else text for text, goes_on in pieces], offsets)
@@ -44,17 +44,17 @@ def going_on(tokenizer: Any, pieces: Sequence[tuple[str, bool]], *, offsets: boo
         elif ids[: len(before)] == before:
             shift = len(_BEFORE)
             yield ids[len(before) :], [(max(0, start - shift), end - shift) for start, end in pairs[len(before) :]]
-        else:  # its first character joins with what was put before it
+        else:  # its first character merged with _BEFORE into one token
             yield from _tokens(tokenizer, [text], offsets)
 
 
 def puts_blanks(tokenizer: Any) -> bool:
-    """Whether a tokenizer puts a blank before whatever it is given."""
+    """Whether a tokenizer puts a blank before each text."""
     return bool(_before(tokenizer))
 
 
 def _before(tokenizer: Any) -> list[int]:
-    """Tokens of what is put before a text that goes on; none where the tokenizer adds no blank."""
+    """Tokens of _BEFORE, which is put before a continued text; empty where the tokenizer adds no blank."""
     (before, _), (alone, _), (behind, _) = _tokens(tokenizer, [_BEFORE, "x", f"{_BEFORE}x"], offsets=False)
     return before if behind[: len(before)] == before and behind[len(before) :] != alone else []
 

@@ -1,7 +1,7 @@
-"""Tokens of rendered chats by the offsets of all tokens: the way that works for every tokenizer and every chat.
+"""Tokens of rendered chats, with loss assigned by the offsets of all tokens. This way works for every tokenizer and every chat.
 
-Where a token would reach from the prompt into the answer ("\\n" + "    return" in byte-level BPE), the two are tokenised apart: an engine
-is given the prompt's own tokens and never sees the joined one, so training must not either.
+Where a token would reach from the prompt into the answer ("\\n" + "    return" in byte-level BPE), prompt and answer are tokenised apart:
+an engine is given the prompt's own tokens and never sees the joined token, so training must not see it either.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuneyard.data.borders import going_on
+from tuneyard.data.borders import continued_tokens
 from tuneyard.data.token_spans import Range, Tokens
 
 Offsets = npt.NDArray[np.int64]
@@ -21,10 +21,13 @@ Offsets = npt.NDArray[np.int64]
 
 
 def tokens_by_offsets(tokenizer: Any, chats: Sequence[tuple[str, Sequence[Range]]]) -> Iterator[Tokens]:
-    """Tokens of texts with [start, end) in characters of what carries loss. `tokenizer`: of exact offsets (`with_exact_offsets`)."""
+    """Tokens of each chat: its text, and the [start, end) in characters of its spans with loss.
+
+    `tokenizer`: one with exact offsets (`with_exact_offsets`).
+    """
     if not chats:
         return
-    # Without masks and type ids, which nobody reads: making lists of them takes as long as tokenising short chats.
+    # No masks and type ids: they are not used, and building their lists takes as long as tokenising short chats.
     found = tokenizer(
         [text for text, _ in chats],
         add_special_tokens=False,
@@ -47,7 +50,7 @@ def _cut(tokenizer: Any, chats: list[tuple[str, list[int]]]) -> list[tuple[list[
         return []
     borders = [sorted({0, len(text), *cuts}) for text, cuts in chats]
     pieces = [(text[a:b], a) for (text, _), cuts in zip(chats, borders, strict=True) for a, b in pairwise(cuts)]
-    found = iter(zip(pieces, going_on(tokenizer, [(piece, start > 0) for piece, start in pieces], offsets=True), strict=True))
+    found = iter(zip(pieces, continued_tokens(tokenizer, [(piece, start > 0) for piece, start in pieces], offsets=True), strict=True))
     whole = []
     for cuts in borders:
         parts = [next(found) for _ in cuts[:-1]]
@@ -61,7 +64,7 @@ def _as_offsets(pairs: Sequence[tuple[int, int]]) -> Offsets:
 
 
 def _joined_starts(offsets: Offsets, spans: Sequence[Range]) -> list[int]:
-    """Starts of spans into which a token reaches that begins before."""
+    """Starts of spans that lie inside a token: the token begins before the span and ends in it."""
     starts, ends = offsets.T
     return [start for start, _ in spans if ((starts < start) & (ends > start)).any()]
 

@@ -1,8 +1,8 @@
-"""A content-addressed cache of folders: complete or absent, built once however many processes ask, rebuilt if damaged.
+"""A content-addressed cache of folders. An entry is complete or absent, is built once for all processes, and is rebuilt if damaged.
 
-An entry's name is a hash of everything its content depends on. It is built in a folder beside it, gets a manifest with sizes and hashes of
-its files, and is renamed into place. Whoever opens it compares both; of files above 1 GiB, 64 parts of 1 MiB are hashed, the first and the
-last among them. Entries are never changed, so deleting any of them (or all) is always safe.
+The name of an entry is a hash of all inputs of its content. The builder fills a folder beside the entry, adds a manifest with the sizes
+and hashes of its files, and renames the folder into place. Each reader compares files with the manifest; of a file above 1 GiB, 64 parts
+of 1 MiB are hashed, the first and the last among them. Entries never change, so deleting any of them is always safe.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ MANIFEST = "entry.json"
 _HASHED_WHOLE_BYTES = 1 << 30
 _PARTS, _BLOCK_BYTES = 64, 1 << 20
 _HOLDER = ".holder"
-"""In an unfinished folder: who builds it."""
+"""File in an unfinished folder that names its builder."""
 _POLL_S = 0.2
 PATIENCE_S = 300.0
-"""So long another process may build without writing a byte before it is taken for stopped."""
+"""A builder that writes no byte for this long counts as stopped."""
 
 
 def cache_root(cache_dir: str | Path | None = None) -> Path:
-    """Where caches live: `cache_dir`, else $TUNEYARD_CACHE, else ~/.cache/tuneyard."""
+    """The folder of all caches: `cache_dir`, else $TUNEYARD_CACHE, else ~/.cache/tuneyard."""
     return Path(cache_dir or os.environ.get("TUNEYARD_CACHE") or Path.home() / ".cache" / "tuneyard").expanduser()
 
 
 def cached_folder(
     root: Path, key: Mapping[str, Any], build: Callable[[Path], None], *, on_wait: Callable[[str], None] = lambda _: None
 ) -> tuple[Path, bool]:
-    """The folder for `key`, and whether it was there already. `build` fills an empty folder; if it raises, nothing is kept.
+    """The folder for `key`, and whether it existed before. `build` fills an empty folder; if it raises, nothing is kept.
 
-    One process builds, the others wait for it. `on_wait` is called once before, with the builder: `process 4711 of HOST`. A stopped
-    builder (Ctrl-Z) does not block them: after PATIENCE_S without growth of its folder another process builds too, and the first that is
-    done counts. A complete folder is found without permission to write. Raises StorageError if the disk is full or not writable.
+    One process builds while the others wait. `on_wait` is called once before a wait, with the builder: `process 4711 of HOST`. A stopped
+    builder (Ctrl-Z) does not block the others: after PATIENCE_S without growth of its folder another process builds too, and the first
+    to finish wins. A complete folder needs no permission to write. Raises StorageError if the disk is full or not writable.
     """
     text = json.dumps(key, sort_keys=True, default=str)
     entry = root / sha256(text.encode()).hexdigest()[:32]
@@ -61,8 +61,10 @@ def cached_folder(
 
 
 def _locked(entry: Path, key: str, build: Callable[[Path], None], on_wait: Callable[[str], None]) -> bool:
-    """Whether another process has made the entry; it is there afterwards. Turn 1 has a lock and a folder of its own, for processes whose
-    patience with turn 0 has ended, and so on."""
+    """Make sure that the entry exists; returns whether another process built it.
+
+    Each turn has its own lock and folder. A process that has run out of patience with the builder of turn 0 goes on to turn 1, and so on.
+    """
     from filelock import FileLock
 
     for turn in count():
@@ -81,7 +83,7 @@ def _locked(entry: Path, key: str, build: Callable[[Path], None], on_wait: Calla
 
 
 def _wait(entry: Path, unfinished: Path, lock: Any, on_wait: Callable[[str], None]) -> bool:
-    """Wait until the lock is held here, the entry is complete (True), or patience with the holder has ended."""
+    """Wait until this process holds the lock, the entry is complete (True), or PATIENCE_S has passed without growth."""
     from filelock import Timeout
 
     told, grown_at, size, looked_at = False, time.monotonic(), _growth(unfinished), None
@@ -105,9 +107,9 @@ def _wait(entry: Path, unfinished: Path, lock: Any, on_wait: Callable[[str], Non
 
 
 def _growth(folder: Path) -> Any:
-    """Differs after each file that was made or written in a folder, which its builder may rename or remove at any moment."""
+    """A value that changes with every write in a folder. The builder may rename or remove the folder at any moment."""
     found = []
-    with contextlib.suppress(FileNotFoundError):  # of the walk itself
+    with contextlib.suppress(FileNotFoundError):  # from the walk itself: the folder is gone
         for path in folder.rglob("*"):
             with contextlib.suppress(OSError):
                 about = path.stat()
@@ -146,8 +148,8 @@ def _facts(path: Path) -> list[Any]:
 
 
 def _build(entry: Path, unfinished: Path, key: str, build: Callable[[Path], None]) -> bool:
-    """Build and put in place. True: another process was faster, and what was made here is dropped."""
-    shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed: the lock says that no other one is at work here
+    """Build the entry and rename it into place. True: another process was faster, and this build is dropped."""
+    shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed process: this process holds the lock
     unfinished.mkdir()
     try:
         (unfinished / _HOLDER).write_text(f"process {os.getpid()} of {platform.node()}")

@@ -1,4 +1,4 @@
-"""Rows -> samples in one canonical form, by the roles of their columns."""
+"""Rows become samples in one canonical form, by the roles of their columns."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tuneyard.data.messages import TEXT_ALONE, BadSample, carries_loss, looks_li
 from tuneyard.data.roles import Chat, Completion, Pair, Roles, Sample, Text, is_number, judgement
 from tuneyard.data.tool_calls import Message, canonical_tools
 
-_ONE_KIND = "keep rows of messages and rows of text in sources of their own, or set data.chat: true"
+_ONE_KIND = "put rows of messages and rows of text into separate sources, or set data.chat: true"
 
 
 class LeftOut(BadSample):
-    """A row that says of itself that it must not be learned: no mistake, and no sample."""
+    """A row labelled as an answer that must not be learned. It is neither a bad row nor a sample."""
 
 
 @dataclass(frozen=True)
 class Canonical:
-    """Makes samples of rows. `needs_assistant`: a chat without an assistant turn has nothing to learn from."""
+    """Turns a row into a sample. `needs_assistant`: a chat without an assistant turn that carries loss is a bad row."""
 
     roles: Roles
     needs_assistant: bool = True
@@ -60,7 +60,7 @@ class Canonical:
             raise BadSample(str(error)) from error
 
     def _system(self, row: Mapping[str, Any]) -> list[Message]:
-        """The system turn that a row keeps in a column of its own."""
+        """The system turn from a row's system column."""
         return system_turn(row.get(self.roles.columns["system"]) if "system" in self.roles.columns else None)
 
     def _completion(self, row: Mapping[str, Any]) -> Sample:
@@ -69,7 +69,7 @@ class Canonical:
             raise LeftOut(f"{columns['label']} is false: an answer that must not be learned")
         if looks_like_messages(row.get(columns["prompt"])):
             if not self.roles.as_messages:
-                raise BadSample(f"{columns['prompt']} holds messages, and those of the first rows hold text", _ONE_KIND)
+                raise BadSample(f"{columns['prompt']} holds messages, but text in the first rows", _ONE_KIND)
             prompt = _messages(row, columns["prompt"])
             if isinstance(row.get(columns["completion"]), str) and not looks_like_messages(row[columns["completion"]]):
                 return self._chat(
@@ -80,7 +80,7 @@ class Canonical:
         prompt_text = with_input(prompt_text, row.get(columns["input"]) if "input" in columns else None)
         completion = _text(row, columns["completion"], may_be_number=True)
         if self.roles.as_messages and not self.roles.chat:
-            raise BadSample(f"{columns['prompt']} holds text, and those of the first rows hold messages", _ONE_KIND)
+            raise BadSample(f"{columns['prompt']} holds text, but messages in the first rows", _ONE_KIND)
         if self.roles.chat:
             prompt = [*self._system(row), _user(prompt_text)]
             return self._chat([*prompt, _assistant(completion)], context=len(prompt))
@@ -97,7 +97,7 @@ def with_input(prompt: str, extra: Any) -> str:
 
 
 def system_turn(text: Any) -> list[Message]:
-    """The first turn that a system column stands for; none where it is empty."""
+    """The system turn from the value of a system column; none where it is empty."""
     return [{"role": "system", "content": text}] if isinstance(text, str) and text.strip() else []
 
 
@@ -152,7 +152,10 @@ def _pair(row: Mapping[str, Any], columns: Mapping[str, str]) -> Pair:
 
 
 def _common_start(chosen: str, rejected: str) -> tuple[str, str, str]:
-    """Texts that hold the prompt too (Anthropic's hh-rlhf): what both start with, up to the last turn's label, is the prompt."""
+    """Prompt, chosen and rejected of texts that include the prompt (Anthropic's hh-rlhf).
+
+    The prompt is the common start of both texts, up to the label of the last turn.
+    """
     end = _common_length(chosen, rejected)
     label = chosen.rfind("Assistant:", 0, end)
     end = label + len("Assistant:") if label >= 0 else chosen.rfind(" ", 0, end) + 1

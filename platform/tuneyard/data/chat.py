@@ -1,7 +1,10 @@
-"""Chats -> text, with the character spans that the assistant wrote: which template, and how its spans are found.
+"""Chats become text, with the character spans of the assistant's turns.
 
-Three ways, in this order: `{% generation %}` markers in the template itself; TRL's marked twin of a well-known template; prefixes
-(what the template adds for a turn is that turn), which needs a template that renders earlier turns the same whatever follows.
+Spans are found in one of three ways, tried in this order:
+1. `{% generation %}` markers in the template itself;
+2. TRL's marked twin of a well-known template;
+3. prefixes: the text that the template adds for a turn is that turn. The template must render earlier turns the same, whichever turns
+   follow.
 """
 
 from __future__ import annotations
@@ -16,17 +19,17 @@ from tuneyard.api import BadInput
 from tuneyard.api.local_files import is_template_path
 from tuneyard.data.answer_form import SWITCH, answer_form, reasoning_of
 from tuneyard.data.jinja_text import jinja_text
-from tuneyard.data.left_out import ANOTHER_TEMPLATE, check_shown
 from tuneyard.data.messages import BadSample
 from tuneyard.data.prompt_template import original
 from tuneyard.data.roles import Chat
-from tuneyard.data.time_limit import TooLong, within
+from tuneyard.data.template_omissions import ANOTHER_TEMPLATE, check_shown
+from tuneyard.data.time_limit import TimeExceeded, within
 from tuneyard.data.tool_calls import Message
 from tuneyard.data.tool_form import REFUSALS, tool_form
 from tuneyard.data.turn_spans import counted_spans, spans_of_turns
 from tuneyard.storage import NotFound, is_local, open_store
 
-# Ends turns with the tokenizer's own end token, so that engines stop there without being told.
+# Ends turns with the tokenizer's own end token, where engines stop without further settings.
 DEFAULT_TEMPLATE = (
     "{%- for message in messages %}"
     "{{- '<|' + message['role'] + '|>\\n' }}"
@@ -38,14 +41,17 @@ DEFAULT_TEMPLATE = (
 )
 _TEMPLATE_WITH_TOOLS = "set data.chatTemplate to one that takes tools, or take tools and tool calls out of the rows"
 _RENDERS_WITHIN_S = 20.0
-"""No template in use takes a second for a chat; a machine may be busy."""
+"""Time limit of one rendering. No known template takes a second for a chat; the rest is for busy machines."""
 _MARKER = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """`text` is Jinja. `origin`: where it comes from, for people. `replaces`: the tokenizer should carry `text` from now on.
-    `own`: Jinja of the tokenizer's template, which makes prompts, where `text` is a marked twin of it."""
+    """A template to train with. `text` is Jinja; `origin` names its source for people; `marked`: it has `{% generation %}` markers.
+
+    `replaces`: the tokenizer is saved with `text` as its template. `own`: where `text` is a marked twin, the Jinja of the tokenizer's own
+    template, which renders prompts.
+    """
 
     text: str
     origin: str
@@ -55,7 +61,7 @@ class ChatTemplate:
 
     @property
     def prompts(self) -> str:
-        """The Jinja that makes prompts."""
+        """The Jinja that renders prompts."""
         return self.own or self.text
 
     def __str__(self) -> str:
@@ -64,8 +70,11 @@ class ChatTemplate:
 
 @dataclass(frozen=True)
 class Rendered:
-    """`spans`: [start, end) in characters of `text`, of turns that carry loss, in order. `muted`: turns that carry none because the
-    template leaves a part of them out where others follow. `reasons`, `tools`: the chat has reasoning, or tools."""
+    """A chat as text. `spans`: [start, end) in characters of the turns that carry loss, in order.
+
+    `muted`: number of turns without loss because the template leaves a part of them out where other turns follow. `reasons`, `tools`: the
+    chat has reasoning, or tools.
+    """
 
     text: str
     spans: tuple[tuple[int, int], ...]
@@ -75,9 +84,9 @@ class Rendered:
 
 
 def choose_template(tokenizer: Any, given: str | None) -> ChatTemplate:
-    """The template to train with: `given` (Jinja or a path), else the tokenizer's (marked, if one can be had), else the default.
+    """The template to train with: `given` (Jinja or a path), else the tokenizer's (its marked twin if there is one), else the default.
 
-    Raises BadInput for a path that is not there.
+    Raises BadInput for a missing path.
     """
     if given is not None:
         text = template_text(given)
@@ -96,7 +105,7 @@ def choose_template(tokenizer: Any, given: str | None) -> ChatTemplate:
 
 
 def template_text(given: str) -> str:
-    """Jinja, given as such or as the path or URI of a file. Raises BadInput where that file cannot be read."""
+    """The Jinja of a template, given as Jinja or as the path or URI of a file. Raises BadInput for a file that cannot be read."""
     if not is_template_path(given):
         return given
     if not is_local(given):
@@ -112,11 +121,11 @@ def template_text(given: str) -> str:
 
 
 def _marked_twin(tokenizer: Any, own: str) -> str | None:
-    """TRL keeps marked twins of well-known templates (Llama 3, Qwen, Gemma, …); it refuses templates that it does not know."""
+    """TRL's marked twin of a well-known template (Llama 3, Qwen, Gemma, …). None for a template that TRL does not know."""
     from trl import chat_template_utils as known
 
     if own not in {text for name, text in vars(known).items() if name.endswith("_chat_template")}:
-        return None  # TRL would render it to find that out, without any bound
+        return None  # TRL would find this out by rendering, without a time limit
     if own != tokenizer.chat_template:
         tokenizer = copy.copy(tokenizer)
         tokenizer.chat_template = own
@@ -130,14 +139,14 @@ def _marked_twin(tokenizer: Any, own: str) -> str | None:
 def render(chat: Chat, template: ChatTemplate, special_tokens: dict[str, Any], *, need_spans: bool, last_only: bool = False) -> Rendered:
     """Render a chat. `last_only`: only the last assistant turn carries loss.
 
-    Raises BadSample where the template refuses the chat or leaves a part of it out, BadInput where it cannot say which text is the
-    assistant's, has a syntax error or does not end.
+    Raises BadSample where the template refuses the chat or leaves a part of it out. Raises BadInput for a template that has a syntax
+    error, does not end, or renders text in which the assistant's turns cannot be found.
     """
     reasons = any(reasoning_of(message) for message in chat.messages)
     tools = bool(chat.tools) or any(message["role"] == "tool" or message.get("tool_calls") for message in chat.messages)
     text_of = _Rendering(template.text, str(template), special_tokens, chat.tools, thinking=reasons)
     text, marks = text_of(chat.messages, spans=need_spans and template.marked)
-    if not need_spans:  # a template that hides earlier turns may be wished
+    if not need_spans:  # here a template may hide earlier turns on purpose
         check_shown([m for m in chat.messages if m["role"] == "system" or m is chat.messages[-1]], text, template, template.text)
         return Rendered(text, (), reasons=reasons, tools=tools)
     turns = sum(message["role"] == "assistant" for message in chat.messages)
@@ -151,7 +160,7 @@ def render(chat: Chat, template: ChatTemplate, special_tokens: dict[str, Any], *
         try:
             return [ask(chat.messages[:turn], prompt=True)[0] for ask in asks]
         except BadSample:
-            return []  # the template takes no such prompt: there is nothing to compare with
+            return []  # the template refuses such a prompt: nothing to compare with
 
     form = answer_form(template.prompts, special_tokens)
     counted = counted_spans(chat, text, spans, form, prompts_of, last_only=last_only)
@@ -159,12 +168,12 @@ def render(chat: Chat, template: ChatTemplate, special_tokens: dict[str, Any], *
 
 
 def prompt_text(messages: list[Message], tokenizer: Any, tools: list[Any] | None = None) -> str:
-    """A dialogue by the tokenizer's own template, up to where the assistant's next turn begins. Raises as `render`."""
+    """A dialogue rendered by the tokenizer's own template, up to the beginning of the assistant's next turn. Raises as `render`."""
     return _own(tokenizer, tools)(messages, prompt=True)[0]
 
 
 def whole_text(messages: list[Message], tokenizer: Any) -> str:
-    """A dialogue by the tokenizer's own template. Raises as `render`."""
+    """A dialogue rendered by the tokenizer's own template. Raises as `render`."""
     return _own(tokenizer, None)(messages)[0]
 
 
@@ -178,7 +187,7 @@ def _own(tokenizer: Any, tools: list[Any] | None) -> _Rendering:
 
 @dataclass(frozen=True)
 class _Rendering:
-    """Text and marked spans of messages by `text`, which is Jinja. `thinking` None: the template's default. Raises as `render`."""
+    """Renders messages by `text`, which is Jinja, to text and marked spans. `thinking` None: the template's default. Raises as `render`."""
 
     text: str
     name: str
@@ -192,9 +201,9 @@ class _Rendering:
 
         try:
             return within(_RENDERS_WITHIN_S, lambda: self._render(self._as_expected(messages, prompt=prompt), prompt=prompt, spans=spans))
-        except TooLong:
-            reason = f"{self.name} has not come to an end within {_RENDERS_WITHIN_S:.0f} s"
-            raise BadInput(reason, "look for a loop in it that does not end, or set data.chatTemplate") from None
+        except TimeExceeded:
+            reason = f"{self.name} did not finish within {_RENDERS_WITHIN_S:.0f} s"
+            raise BadInput(reason, "look for an endless loop in it, or set data.chatTemplate") from None
         except BadSample:
             raise
         except jinja2.exceptions.TemplateSyntaxError as error:
@@ -224,14 +233,14 @@ def _spans_by_prefix(chat: Chat, whole: str, text_of: _Rendering) -> list[tuple[
             continue
         before = text_of(chat.messages[:turn], prompt=True)[0]
         after = whole if turn + 1 == len(chat.messages) else text_of(chat.messages[: turn + 1])[0]
-        if not after.startswith(before):  # prompts open answers in another way: `counted_spans` says so
+        if not after.startswith(before):  # prompts open answers in another way; `counted_spans` compares them
             before = text_of(chat.messages[:turn])[0]
-        if not whole.startswith(after) and reasoning_of(message):  # left out where turns follow
+        if not whole.startswith(after) and reasoning_of(message):  # the template leaves reasoning out where other turns follow
             spans.append((spans[-1][1], spans[-1][1]) if spans else (0, 0))
             continue
         if not whole.startswith(after) or not after.startswith(before):
             raise BadInput(
-                "the chat template renders turns differently when others follow, so the assistant's tokens cannot be told apart",
+                "the chat template renders turns differently when others follow, so the assistant's tokens cannot be found",
                 "set data.chatTemplate to one that puts {% generation %} … {% endgeneration %} around assistant turns, or data.lossOn: all",
             )
         spans.append((len(before), len(after)))

@@ -1,4 +1,4 @@
-"""Batches of columnar files -> rows, cell by cell where a batch holds what Python cannot take."""
+"""Batches of columnar files become rows; cell by cell where a batch holds values that Python cannot represent."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 import pyarrow as pa
 
 _UNREADABLE = (ValueError, OverflowError, LookupError, ImportError, pa.ArrowException)
-"""Dates out of Python's range, time zones that nobody knows, bytes that are not UTF-8."""
+"""Dates out of Python's range, unknown time zones, bytes that are not UTF-8."""
 
 
 def rows_of(batch: Any, *, fillers: bool = False) -> Iterator[dict[str, Any] | str]:
-    """Rows, or what is wrong with one. A cell that cannot be read is missing, but for text that is not UTF-8: its row is bad. `fillers`:
-    with the nulls that columnar files put into structs."""
+    """Each row, or the reason why it is bad.
+
+    A cell that cannot be read counts as missing. Text that is not UTF-8 makes its row bad. `fillers`: keep the nulls that columnar files
+    put into structs.
+    """
     nested = [] if fillers else [field.name for field in batch.schema if pa.types.is_nested(field.type)]
     try:
         rows: Iterator[dict[str, Any] | str] = iter(batch.to_pylist())
@@ -38,7 +41,7 @@ def _row(batch: Any, number: int) -> dict[str, Any] | str:
 
 
 def without_fillers(value: Any) -> Any:
-    """Without the nulls that columnar files put into structs for keys that only other rows have."""
+    """The value without the nulls that columnar files put into structs for keys of other rows."""
     if isinstance(value, dict):
         return {key: without_fillers(each) for key, each in value.items() if each is not None}
     if isinstance(value, list):

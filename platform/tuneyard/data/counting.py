@@ -1,8 +1,8 @@
-"""How many samples a data set holds and how long they are, without tokenising it: all of a small one, a sample of a large one.
+"""The number and the lengths of a data set's samples, without tokenising it. A small set is read whole, a large one by a sample.
 
-Up to 32 MiB everything is read. Of Parquet and Arrow the number of rows stands in the file. Of other files, blocks that are spread evenly
-over them are read: their bytes per line, with the spread between blocks, give the number of lines and its 95 % interval (a ratio estimate
-over clusters: Cochran 1977, Sampling Techniques, 6.1). Compressed files are read from the front, and their first part stands for the rest.
+Up to 32 MiB everything is read. Parquet and Arrow files state their number of rows. Of other files, blocks that are spread evenly over
+them are read: the bytes per line and their spread between blocks give the number of lines with its 95 % interval (a ratio estimate over
+clusters: Cochran 1977, Sampling Techniques, 6.1). Compressed files are read from the front; their first part stands for the rest.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from tuneyard.planning import DataCount, Interval
 READ_WHOLE_BYTES = 32 << 20
 """A data set up to this size is read whole, in a second or two."""
 _LOOKED_AT = 20_000
-"""Samples of a larger one whose lengths stand for all."""
+"""Samples of a larger set whose lengths stand for all."""
 _BLOCKS, _BLOCK_BYTES = 64, 256 << 10
 _TOKENISED = 256
 _USUAL_CHARACTERS = Interval(4.0, 3.0, 5.0)
 """Characters per token of English text and of code, with vocabularies of 32,000 to 260,000 tokens."""
 _COMPRESSED_SPREAD = 0.3
-"""How far the first part of a compressed file may be from the rest: an assumption."""
+"""Relative difference between the first part of a compressed file and the rest: an assumption."""
 _Z = 1.96
 
 
 def count_data(task: TrainTask, *, tokenizer: Path | None = None) -> DataCount:
     """Count the training data of a task whose `data.source` is resolved. `tokenizer`: a tokenizer.json, for characters per token.
 
-    Raises BadInput (nothing there, no sample that can be trained on), StorageError (not reachable).
+    Raises BadInput (no file, no sample that can be trained on), StorageError (source not reachable).
     """
     data = task.data
     assert data.source is not None
@@ -73,12 +73,12 @@ def count_data(task: TrainTask, *, tokenizer: Path | None = None) -> DataCount:
 
 
 def kind_name(file: DataFile) -> str:
-    """The type of a file as people write it: `jsonl`, `jsonl.gz`, `parquet`."""
+    """The type of a file in the notation of endings: `jsonl`, `jsonl.gz`, `parquet`."""
     return file.kind + next((ending for ending, compression in COMPRESSED_ENDINGS.items() if compression == file.compression), "")
 
 
 class _Texts:
-    """Sizes of all samples of a stream, and the text of every n-th."""
+    """Sizes of all samples of a stream, and the texts of an even selection."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -88,7 +88,7 @@ class _Texts:
     def add(self, placed: Placed) -> None:
         pieces = plain_pieces(placed.sample)
         size = sum(len(piece.text) for piece in pieces)
-        if isinstance(placed.sample, Pair):  # a row is the prompt with one of both answers
+        if isinstance(placed.sample, Pair):  # a row is the prompt with one of the two answers
             size = len(pieces[0].text) + max(len(piece.text) for piece in pieces[1:])
         if len(self.sizes) % self._every == 0:
             self._kept.append("".join(piece.text for piece in pieces))
@@ -97,17 +97,17 @@ class _Texts:
             self._kept, self._every = self._kept[::2], 2 * self._every
 
     def spread(self) -> Sequence[str]:
-        """Texts from everywhere in what was looked at."""
+        """The selected texts, evenly spread over all samples."""
         return self._kept
 
 
 def _characters_per_token(texts: Sequence[str], tokenizer: Path) -> Interval | None:
-    """Of these texts; None where the file is no tokenizer that can be read here."""
+    """The ratio over these texts; None where the file is not a readable tokenizer."""
     try:
         from tokenizers import Tokenizer
 
         encoded = Tokenizer.from_file(str(tokenizer)).encode_batch(list(texts), add_special_tokens=False)
-    except Exception:  # noqa: BLE001 - the library raises Exception itself; without it the usual figure is assumed, and said to be
+    except Exception:  # noqa: BLE001 - the library raises Exception itself; the caller then assumes the usual figure and reports that
         return None
     ratios = [len(text) / len(each.ids) for text, each in zip(texts, encoded, strict=True) if each.ids]
     if not ratios:
@@ -134,11 +134,11 @@ def _file_rows(file: DataFile) -> Interval:
 
 
 def _line_rows(files: Sequence[DataFile]) -> Interval:
-    """Lines by blocks that are spread evenly over the bytes of all files."""
+    """The estimated number of lines, from blocks that are spread evenly over the bytes of all files."""
     total = sum(file.size_bytes for file in files)
     blocks = [_lines_of(block) for block in _spread_blocks(files, total)]
     counted = [(lines, size) for lines, size in blocks if lines]
-    if not counted:  # not one line ends within a block
+    if not counted:  # every line is longer than a block
         return Interval(len(files), 1.0, total / _BLOCK_BYTES)
     lines, size = sum(each[0] for each in counted), sum(each[1] for each in counted)
     rate = lines / size
@@ -165,7 +165,7 @@ def _spread_blocks(files: Sequence[DataFile], total: int) -> Iterator[bytes]:
 
 
 def _lines_of(block: bytes) -> tuple[int, int]:
-    """Whole lines of a block that are not empty, and their bytes: from the first line's end to the last one's."""
+    """Number of whole, non-empty lines of a block, and the bytes from the first line's end to the last line's end."""
     first, last = block.find(b"\n") + 1, block.rfind(b"\n") + 1
     inside = block[first:last]
     return sum(1 for line in inside.split(b"\n") if line.strip()), len(inside)

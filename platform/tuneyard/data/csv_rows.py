@@ -1,4 +1,4 @@
-"""Rows of CSV, and what a stray quotation mark swallows."""
+"""Rows of CSV, with detection of rows that a stray quotation mark swallows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ALONE, _TRIED = 4, 200
 SEPARATORS = ",;\t|"
 _SEPARATORS_TEXT = ", ; tab |"
 _FOREIGN = re.compile(r"^[^\W_][\w -]*(?P<sign>[\^~§¦\x00-\x08\x0e-\x1f])[\w -]+((?P=sign)[\w -]+)*$")
-"""A header of words between signs that separate nothing here."""
+"""A header of words between signs that are no known separator."""
 _STRAY_QUOTE = "close the quotation mark, or double it if it is part of the text"
 
 
@@ -28,14 +28,14 @@ _CONVERT = f"write the file with one of these separators: {_SEPARATORS_TEXT}"
 
 
 def _command(how: str, names: tuple[str, str] = ("IN", "OUT")) -> str:
-    """A command that writes CSV anew. `how`: what Python's csv is to read it with; no double quotation mark."""
+    """A command that rewrites CSV. `how`: arguments of Python's csv.reader, without double quotation marks."""
     before, after = names
     return f'convert it: python3 -c "import csv, sys; csv.writer(sys.stdout).writerows(csv.reader(sys.stdin, {how}))" < {before} > {after}'
 
 
 @dataclass(frozen=True)
 class CsvRow:
-    """`line`: the one in which it begins, 1 for the first behind the header; `lines`: how many it takes. `fault`: why it is none."""
+    """One row. `line`: its first line, where 1 is the first line after the header; `lines`: number of its lines. `fault`: why it is bad."""
 
     line: int
     lines: int
@@ -45,11 +45,12 @@ class CsvRow:
 
 
 class CsvRows:
-    """Rows by a header.
+    """Rows of CSV with a header.
 
-    A field may hold line breaks: a quotation mark that is never closed takes all lines that follow, and one that another stray one closes
-    takes those between. Both count as bad rows, one for each line. Lines are taken for swallowed where a row spans seven or more, and nine
-    of ten of those inside are rows by themselves, with as many fields as the header. A field of more than LONGEST_ROW_BYTES ends its row.
+    A field may hold line breaks. A quotation mark that is never closed therefore swallows all lines that follow; a stray one that another
+    stray one closes swallows the lines between. Each swallowed line counts as a bad row. Lines count as swallowed where a row spans seven
+    lines or more, and nine of ten inner lines are rows by themselves, with as many fields as the header. A field of more than
+    LONGEST_ROW_BYTES ends its row.
     """
 
     def __init__(self, lines: Decoded, header: list[str], delimiter: str) -> None:
@@ -86,13 +87,13 @@ class CsvRows:
             yield line
 
     def _unreadable(self, error: csv.Error) -> tuple[str, str]:
-        """Why a row is not CSV, and what to do."""
+        """The reason why a row is not CSV, and the next step."""
         if len(self._taken) > 1:
             return f"not CSV: {error}", _STRAY_QUOTE
         return (f"not CSV: {_NO_SEPARATOR}", _CONVERT) if len(self._header) == 1 else (f"not CSV: {error}", "")
 
     def _uneven(self, fields: int) -> tuple[str, str]:
-        """Why a row has another number of fields than the header, and what to do."""
+        """The reason why a row has another number of fields than the header, and the next step."""
         cause = f"{fields} fields where the header has {len(self._header)}"
         if len(self._header) == 1:
             return f"{cause}: {_NO_SEPARATOR}", _CONVERT
@@ -106,7 +107,7 @@ class CsvRows:
         return CsvRow(begins, max(1, len(self._taken)), fault=fault, advice=advice)
 
     def _swallowed(self) -> int:
-        """Lines inside of the last row that are rows by themselves, where they are too many to be text."""
+        """Number of inner lines of the last row that are rows by themselves; 0 where they are few enough to be text."""
         inside = self._taken[1:-1]
         if len(inside) < _SWALLOWED_FROM or len(self._header) < 2:
             return 0
@@ -143,19 +144,22 @@ def header_of(file: DataFile, lines: Decoded) -> tuple[list[str], str]:
 
 
 def whole_rows(lines: Sequence[str], fields: int, delimiter: str) -> tuple[int, int]:
-    """First line and end of the whole rows among lines from the middle of a file, where a field may have begun before. They begin behind
-    a line from which on several rows have as many fields as the header, and end before a row that is cut."""
+    """[first, end) of the whole rows among lines from the middle of a file, where the first line may lie inside a field.
+
+    Whole rows begin after the first line from which several rows in sequence have as many fields as the header. They end before a row
+    that is cut.
+    """
     for start in range(min(len(lines), _TRIED)):
         ends = list(islice(_row_ends(lines[start:], fields, delimiter), _ALONE))
         if len(ends) == _ALONE and all(good for _, good in ends):
-            begin = start + ends[0][0]  # what begins here may be the rest of a row
+            begin = start + ends[0][0]  # the first row here may be the rest of a longer one
             last = max((end for end, good in _row_ends(lines[begin:], fields, delimiter) if good), default=0)
             return begin, begin + last
     return 0, 0
 
 
 def _row_ends(lines: Sequence[str], fields: int, delimiter: str) -> Iterator[tuple[int, bool]]:
-    """For each row: how many lines it and those before take, and whether it has as many fields as the header."""
+    """For each row: the number of lines up to its end, and whether it has as many fields as the header."""
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Any source as a memory-mapped `datasets.Dataset`, with the columns that it has: `tuneyard.data.open_dataset`."""
+"""Any source as a memory-mapped `datasets.Dataset` with its own columns: `tuneyard.data.open_dataset`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _write(located: Located, path: Path, limit: int | None, tally: Tally) -> Non
 
 
 def good_records(rows: Iterator[Record | BadRow], tally: Tally) -> Iterator[Record]:
-    """Those that could be read; the tally counts both kinds."""
+    """The readable rows. The tally counts good and bad rows."""
     for row in rows:
         if isinstance(row, BadRow):
             tally.add_bad(row.place, row.reason, row.count, advice=row.advice)
@@ -81,7 +81,7 @@ def _schema(located: Located, head: list[Record]) -> Any:
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         pass
     schemas: list[Any] = []
-    for record in head:  # some row differs from the others: the types are those of the first rows that agree
+    for record in head:  # the rows' types differ: the schema comes from the first rows that agree
         schema = pa.RecordBatch.from_pylist([record.values]).schema
         try:
             pa.unify_schemas([*schemas, schema])

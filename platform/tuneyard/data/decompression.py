@@ -1,7 +1,7 @@
-"""Compressed streams, decompressed while they are read: what `zcat`, `bzcat` and `zstdcat` take, and an error where data break off.
+"""Compressed streams, decompressed while they are read. They accept the files of `zcat`, `bzcat` and `zstdcat`; truncated data is an error.
 
-gzip and bzip2 are sequences of members. Python's zlib and bz2 read one member each; the next one begins behind it. pyarrow's codecs are
-4 to 7 % faster for gzip, slower for bzip2, and refuse a bzip2 file with an empty member and a gzip file that a tape has padded with zeros.
+gzip and bzip2 are sequences of members. Python's zlib and bz2 read one member each; the next member begins behind it. pyarrow's codecs
+are 4 to 7 % faster for gzip and slower for bzip2. They refuse a bzip2 file with an empty member, and a gzip file padded with zeros by tape.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
 def decompressed(stream: IO[bytes], compression: str) -> IO[bytes]:
-    """What `stream` holds. `compression`: gzip, bz2, zstd; "": it is not compressed.
+    """The decompressed content of `stream`. `compression`: gzip, bz2, zstd; "" for none.
 
     Reading raises OSError or an error of pyarrow where the data are damaged or end too early.
     """
@@ -39,17 +39,17 @@ class _Member(Protocol):
 
     @property
     def needs_input(self) -> bool:
-        """False where the last part was cut by its size."""
+        """False where `max_length` cut the last part."""
 
     @property
     def unused_data(self) -> bytes:
-        """What was given and lies behind the end."""
+        """Input after the end of the member."""
 
     def decompress(self, data: bytes, max_length: int) -> bytes: ...
 
 
 class _GzipMember:
-    """zlib's object with the manners of bz2's: it keeps the input for which a part had no room."""
+    """zlib's object with the interface of bz2's: it keeps input that exceeded `max_length`."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(_GZIP_WINDOW)
@@ -74,14 +74,14 @@ class _GzipMember:
 
 
 class _Members(io.RawIOBase):
-    """All members of a gzip or bzip2 stream, one behind the other. Zeros between and behind them are padding."""
+    """All members of a gzip or bzip2 stream, concatenated. Zeros between and behind them are padding."""
 
     def __init__(self, stream: IO[bytes], compression: str) -> None:
         self._stream = stream
         self._new: Callable[[], _Member] = _GzipMember if compression == "gzip" else bz2.BZ2Decompressor
         self._member: _Member | None = self._new()
         self._rest = b""
-        """Read, and given to no member yet."""
+        """Bytes that were read but not yet given to a member."""
 
     def readable(self) -> bool:
         return True
@@ -100,7 +100,7 @@ class _Members(io.RawIOBase):
         super().close()
 
     def _begins(self) -> bool:
-        """Go to the next member. False: there is none."""
+        """Begin the next member. False: there is none."""
         while not (rest := self._rest.lstrip(b"\0")):
             self._rest = self._stream.read(_BLOCK_BYTES)
             if not self._rest:

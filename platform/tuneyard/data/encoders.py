@@ -1,4 +1,4 @@
-"""The encoder of a data set: which template renders it, which tokens carry loss, and what becomes of what is too long."""
+"""The encoder of a data set: its chat template, the tokens that carry loss, and the treatment of samples that are too long."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tuneyard.data.tokens import Encoder, Loss
 
 
 def encoder_of(spec: TrainData, tokenizer: Any, roles: Roles, objective: Objective) -> Encoder:
-    """Raises BadInput for a tokenizer that cannot say where tokens lie, or has no end token where completions need one."""
+    """The encoder for `spec`. Raises BadInput for a tokenizer without offsets, or without the end token that completions need."""
     template = choose_template(tokenizer, spec.chat_template) if roles.as_messages else None
     if template is not None and not getattr(tokenizer, "is_fast", False):
-        raise BadInput("the tokenizer cannot say which characters a token stands for", "use a model that comes with a tokenizer.json")
+        raise BadInput("the tokenizer gives no character offsets of tokens", "use a model that comes with a tokenizer.json")
     if tokenizer.eos_token_id is None and roles.format == "prompt-completion" and not roles.as_messages:
         raise BadInput(
-            "the tokenizer has no end token: a model that is trained on these completions would not know where to end",
+            "the tokenizer has no end token: a model trained on these completions does not learn where to stop",
             "name one in tokenizer_config.json (eos_token), or set data.chat: true with a chat template that ends turns",
         )
     splits = spec.pack and roles.format == "text" and spec.overlong == "truncate"
@@ -26,7 +26,7 @@ def encoder_of(spec: TrainData, tokenizer: Any, roles: Roles, objective: Objecti
 
 
 def _loss(spec: TrainData, roles: Roles, objective: Objective) -> Loss:
-    """Which tokens count. `auto`: everything for clm and text, else what the assistant or the completion says."""
+    """The tokens that carry loss. `auto`: all tokens for clm and text, else the assistant's turns or the completion."""
     if spec.loss_on == "auto":
         return "all" if objective == "clm" or roles.format == "text" else "assistant" if roles.format == "chat" else "completion"
     if roles.format == "text" and spec.loss_on != "all":

@@ -17,7 +17,7 @@ _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 class NotUtf8(ValueError):
-    """A text that is not UTF-8; its words name the first byte that cannot be."""
+    """A text that is not UTF-8. The message names the first invalid byte."""
 
     def __init__(self, error: UnicodeDecodeError) -> None:
         super().__init__(f"not UTF-8 (byte 0x{error.object[error.start]:02x})")
@@ -30,8 +30,10 @@ def convert(file: DataFile, encoding: str = "cp1252") -> str:
 
 
 def converted_names(file: DataFile, mark: str) -> tuple[str, str]:
-    """Names of a file and of its converted copy, `a.csv` and `a.MARK.csv`, for a shell; IN and OUT for files that a command cannot read
-    as they are."""
+    """Names of a file and of its converted copy, `a.csv` and `a.MARK.csv`, quoted for a shell.
+
+    IN and OUT for remote and compressed files, which a command cannot read directly.
+    """
     if not file.is_local or file.compression:
         return "IN", "OUT"
     path = PurePosixPath(file.path)
@@ -39,7 +41,7 @@ def converted_names(file: DataFile, mark: str) -> tuple[str, str]:
 
 
 def refuse_utf_16(file: DataFile, start: bytes) -> None:
-    """Raises BadInput where a file starts like UTF-16, such as the "Unicode text" of Excel: its lines cannot even be told apart."""
+    """Raises BadInput where a file starts like UTF-16, such as the "Unicode text" of Excel: its lines cannot be split."""
     encoding = _utf_16(start)
     if encoding:
         foreign = start[0] if encoding == "utf-16" else 0
@@ -47,8 +49,10 @@ def refuse_utf_16(file: DataFile, start: bytes) -> None:
 
 
 def _utf_16(start: bytes) -> str:
-    """The name that iconv has for a start in UTF-16; empty for others. Without a mark it is told by Latin characters: every second byte is
-    zero."""
+    """iconv's name for the UTF-16 encoding of a file's start; empty for other encodings.
+
+    Without a byte order mark, Latin characters identify UTF-16: every second byte is zero.
+    """
     if start.startswith(_UTF_16_MARKS):
         return "utf-16"
     first = start[:16]
@@ -58,17 +62,19 @@ def _utf_16(start: bytes) -> str:
     return ""
 
 
-class TooLong(ValueError):
-    """A line that was skipped."""
+class LineTooLong(ValueError):
+    """A line that was skipped because it is too long."""
 
 
 class Decoded:
-    """Text lines of binary ones. One that is not UTF-8 comes with replacement signs, one that was skipped as a sign alone; both are
-    remembered until asked about."""
+    """Binary lines decoded to text. Invalid UTF-8 becomes replacement characters, and a skipped line one replacement character.
+
+    The first fault is kept until `take_fault`.
+    """
 
     def __init__(self, lines: Iterator[bytes | LongLine]) -> None:
         self._lines = lines
-        self._fault: NotUtf8 | TooLong | None = None
+        self._fault: NotUtf8 | LineTooLong | None = None
 
     def __iter__(self) -> Decoded:
         return self
@@ -76,7 +82,7 @@ class Decoded:
     def __next__(self) -> str:
         line = next(self._lines)
         if not isinstance(line, bytes):
-            self._fault = self._fault or TooLong(line.reason)
+            self._fault = self._fault or LineTooLong(line.reason)
             return "\ufffd\n"
         try:
             return line.decode()
@@ -84,7 +90,7 @@ class Decoded:
             self._fault = self._fault or NotUtf8(error)
             return line.decode(errors="replace")
 
-    def take_fault(self) -> NotUtf8 | TooLong | None:
-        """What was wrong since this was asked last."""
+    def take_fault(self) -> NotUtf8 | LineTooLong | None:
+        """The first fault since the last call; None where there was none."""
         fault, self._fault = self._fault, None
         return fault

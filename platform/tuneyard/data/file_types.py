@@ -1,4 +1,4 @@
-"""One file of a data set, and what type it is: by its ending, else by its first bytes."""
+"""One file of a data set, and its type: by its ending, else by its first bytes."""
 
 from __future__ import annotations
 
@@ -36,13 +36,15 @@ _HASHED_WHOLE_BYTES = 1 << 30
 _PARTS, _PART_BYTES = 64, 1 << 20
 _HEAD_BYTES = 4096
 _COMPRESSED_HEAD_BYTES = 1 << 20
-"""bz2 packs blocks of 900 KB, which can only be unpacked whole."""
+"""bz2 packs blocks of 900 KB, which unpack only as a whole."""
 
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A file as a listing shows it. `path` is what `fs` knows it by, `uri` what people see. `fs` None: a local file; a `Bucket`, or
-    fsspec's file system. `modified`: of a remote one, as `Version` has it."""
+    """A file as a listing shows it. `path`: its name in `fs`. `uri`: its name for people.
+
+    `fs`: None for a local file, else a `Bucket` or fsspec's file system. `modified`: of a remote file, as in `Version`.
+    """
 
     uri: str
     path: str
@@ -51,9 +53,9 @@ class FoundFile:
     fs: Any = None
     modified: int = 0
     mark: str = ""
-    """Of a local file: what its file system changes with every write (`local_mark`)."""
+    """Of a local file: metadata that changes with every write (`local_mark`)."""
     content: bytes | None = field(default=None, repr=False, compare=False)
-    """All of it, where it was read ahead."""
+    """The whole content, where it was read ahead."""
 
     @property
     def version(self) -> Version:
@@ -62,8 +64,11 @@ class FoundFile:
 
 @dataclass(frozen=True)
 class TablePart:
-    """What a table's metadata say about one of its Parquet files. `snapshot`: the table's version. `columns`: the table's, of which files
-    may have more or fewer. `constants`: columns that stand in the metadata alone, such as those that a Delta table is partitioned by."""
+    """Metadata of a table about one of its Parquet files.
+
+    `snapshot`: the table's version. `columns`: the table's columns; a file may have more or fewer. `constants`: columns that stand in the
+    metadata alone, such as the partition columns of a Delta table.
+    """
 
     snapshot: str
     columns: tuple[str, ...]
@@ -96,17 +101,16 @@ class DataFile:
         return self.found.size_bytes
 
     def open_raw(self) -> IO[bytes]:
-        """The bytes as they lie there, seekable: of an object, each read is one request. Raises BadInput where they are no longer those of
-        the listing."""
+        """The stored bytes, seekable. Each read of an object is one request. Raises BadInput if the file has changed since the listing."""
         return open_found(self.found)
 
     def open_buffered(self, block_bytes: int | None = None) -> IO[bytes]:
-        """As `open_raw`, for reading on from a place. `block_bytes`: of one request."""
+        """As `open_raw`, for sequential reads. `block_bytes`: size of one request."""
         raw: Any = self.open_raw()
         return raw if self.is_local else io.BufferedReader(raw, block_bytes or REMOTE_BLOCK_BYTES)
 
     def open(self, block_bytes: int | None = None) -> IO[bytes]:
-        """The bytes, decompressed while they are read. `block_bytes`: of one request to a store."""
+        """The bytes, decompressed while they are read. `block_bytes`: size of one request to a store."""
         return decompressed(self.open_buffered(block_bytes), self.compression)
 
     def check_unchanged(self) -> None:
@@ -114,10 +118,10 @@ class DataFile:
         check_unchanged(self.found)
 
     def identity(self) -> str:
-        """What changes when the content does: a hash of a local file's bytes; a remote one's address, size and etag (or time); with the
-        version of the table that it is part of.
+        """A text that changes when the content does, with the version of the table that the file is part of.
 
-        Of a local file above 1 GiB: what its file system says of it, and a hash of 64 parts of 1 MiB. Raises BadInput where the file has
+        Of a local file: a hash of its bytes; above 1 GiB, its `local_mark` and a hash of 64 parts of 1 MiB. Of a remote file: address, size
+        and etag (or time). Raises BadInput where the file has
         changed since it was listed.
         """
         if not self.is_local:
@@ -137,12 +141,12 @@ class DataFile:
 
     @property
     def reader(self) -> str:
-        """How bytes become rows: the same bytes under another ending are other rows."""
+        """The way from bytes to rows, as part of a cache key: the same bytes under another ending give other rows."""
         return f"{self.kind} {self.compression} {is_tab_separated(self.path)}"
 
     @property
     def mark(self) -> str:
-        """What the file system, the store or the table says of the content, without reading it."""
+        """The version of the content by metadata of the file system, the store or the table, without reading it."""
         return f"{self.found.mark or self.found.etag or self.found.modified or ''}{self._table}"
 
     @property
@@ -151,20 +155,20 @@ class DataFile:
 
 
 def kind_by_ending(path: str) -> tuple[Kind | None, Compression]:
-    """The type and compression that a name promises: `a.jsonl.gz` -> jsonl, gzip."""
+    """The type and compression that a name states: `a.jsonl.gz` -> jsonl, gzip."""
     name = PurePosixPath(path.lower())
     compression = COMPRESSED_ENDINGS.get(name.suffix, "")
     return ENDINGS.get(PurePosixPath(name.stem).suffix if compression else name.suffix), compression
 
 
 def is_tab_separated(path: str) -> bool:
-    """Whether a name promises tabs: `a.tsv`, `a.tsv.zst`."""
+    """Whether a name states tab-separated values: `a.tsv`, `a.tsv.zst`."""
     name = PurePosixPath(path.lower())
     return (PurePosixPath(name.stem).suffix if name.suffix in COMPRESSED_ENDINGS else name.suffix) == ".tsv"
 
 
 def recognise(found: FoundFile, file_type: str = "auto") -> DataFile:
-    """Decide the type: what the JobSpec says, else by ending, else by content. Raises BadInput if none of them tells."""
+    """The file with its type: from the JobSpec, else by ending, else by content. Raises BadInput where the type stays unknown."""
     by_ending, compression = kind_by_ending(found.path)
     if found.size_bytes == 0:
         raise BadInput(f"{found.uri}: the file is empty", "write samples into it, or point at another file")
@@ -187,20 +191,20 @@ def _by_content(file: DataFile) -> DataFile:
         refuse_utf_16(file, head)
         what = "binary data" if b"\0" in head else "text"
         raise BadInput(
-            f"{file.uri}: what type of file is this? Its ending does not tell, and it holds {what}",
+            f"{file.uri}: its type is unknown: the ending names none, and it holds {what}",
             "set data.fileType: parquet, jsonl, json, csv, text or arrow",
         )
     return replace(file, kind=kind)
 
 
 def _decompressed_head(content: bytes, compression: Compression) -> bytes:
-    """The first bytes of what a file's start holds, which may break off anywhere."""
+    """The first decompressed bytes of a file's start, which may be cut anywhere."""
     import pyarrow as pa
 
     try:
         return decompressed(io.BytesIO(content), compression).read(_HEAD_BYTES)
     except (pa.ArrowException, EOFError, OSError):
-        return b""  # whoever reads the rows says where the data break off
+        return b""  # the reader of rows reports the place of the damage
 
 
 def _json_kind(head: bytes) -> Kind | None:

@@ -1,6 +1,6 @@
 """Patterns of paths, with one meaning on disks and in buckets.
 
-`*`, `?` and `[…]` stay in a folder, `**` crosses folders, `{a,b}` is either.
+`*`, `?` and `[…]` match within a folder, `**` crosses folders, `{a,b}` matches either.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ def is_pattern(path: str) -> bool:
 
 
 def fixed_folder(pattern: str) -> str:
-    """The folder below which all matches lie: what is before the first wildcard."""
+    """The folder below which all matches lie: the path before the first wildcard."""
     found = _WILDCARD.search(pattern)
     return pattern[: found.start()].rpartition("/")[0] if found else pattern
 
 
 def expanded(pattern: str) -> list[str]:
-    """Patterns without braces: `a.{x,y}` -> `a.x`, `a.y`; braces may stand inside of others."""
+    """Patterns without braces: `a.{x,y}` -> `a.x`, `a.y`; braces may be nested."""
     found = _BRACES.search(pattern)
     if found is None:
         return [pattern]

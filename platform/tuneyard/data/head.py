@@ -1,6 +1,6 @@
-"""The first rows of a data set, looked at before its task starts: columns, format and encoding are wrong there already, if they are wrong.
+"""A check of the first rows of a data set before its task starts. Wrong columns, formats and encodings show there already.
 
-At most 200 rows or 1 MB are read, without a tokenizer: some milliseconds. What only a tokenizer or all rows can tell is left to the task.
+At most 200 rows or 1 MB are read, without a tokenizer, in some milliseconds. Checks that need a tokenizer or all rows are left to the task.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from tuneyard.data.sources import Located, locate
 
 _ROWS, _CHARACTERS = 200, 1_000_000
 _JSON_BYTES = 4_000_000
-"""A JSON array can only be read as a whole: a larger one is left to its task."""
+"""A JSON array can only be read as a whole, so a larger one is left to its task."""
 
 
 def check_source(body: TrainTask | ScoreTask | None, source: Source, uri: str, *, first_rows: bool = True) -> None:
-    """Find the data of a task at `uri`, and look at its first rows where a body says what they are for. Raises BadInput as `locate` and
-    `check_head`; of a part of a mixture, it names the part."""
+    """Find the data of a task at `uri`, and check its first rows where a body gives their use.
+
+    Raises BadInput as `locate` and `check_head`. The error of a mixture's part names the part.
+    """
     try:
         located = locate(uri, file_type=source.file_type, split=source.split)
         if body is not None and first_rows:
@@ -36,8 +38,11 @@ def check_source(body: TrainTask | ScoreTask | None, source: Source, uri: str, *
 
 
 def check_head(body: TrainTask | ScoreTask, source: Source, located: Located) -> None:
-    """Raises BadInput where the first rows show that `source`, found at `located`, cannot serve: no such column, an unknown format, no
-    usable row; and where a set that is read to its end has more bad rows than are tolerated."""
+    """Check the first rows of `source`, found at `located`.
+
+    Raises BadInput for a missing column, an unknown format, no usable row, and, where all rows were read, for more bad rows than are
+    tolerated.
+    """
     if any(file.kind == "json" and file.size_bytes > _JSON_BYTES for file in located.files):
         return
     head = _Head(read_records(located.files))
@@ -45,7 +50,7 @@ def check_head(body: TrainTask | ScoreTask, source: Source, located: Located) ->
         check_score_rows(body.data, located.uri, head)
         return
     tally = Tally(located.uri, body.data.max_bad_fraction)
-    if body.program is not None:  # what its rows must hold is the program's to say
+    if body.program is not None:  # the program decides the columns of its rows
         for _ in good_records(iter(head), tally):
             pass
         _check(tally, head, located)
@@ -65,7 +70,7 @@ def _check(tally: Tally, head: _Head, located: Located) -> None:
 
 
 class _Head:
-    """The first of all rows. `complete`: there were no others."""
+    """The first rows. `complete`: they are all rows."""
 
     def __init__(self, rows: Iterable[Record | BadRow]) -> None:
         self._rows = rows

@@ -1,4 +1,4 @@
-"""Which samples are held out for evaluation: by content, so that no sample, nor its duplicate, is ever on both sides."""
+"""Held-out samples for evaluation, chosen by content: a sample and its duplicates are always on the same side."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy.typing as npt
 def held_out_items(hashes: npt.NDArray[np.uint64], fraction: float, seed: int) -> npt.NDArray[np.bool_]:
     """True for items whose hash, mixed with `seed`, falls into the first `fraction` of its range.
 
-    An item's side depends on its content alone, neither on order nor on the others: a data set that grows moves none of them.
-    At least one distinct item is held out, and one is left, where there are two.
+    The side of an item depends on its content alone, neither on order nor on other items. A data set that grows therefore moves no item.
+    With two distinct items or more, at least one is held out and one is kept.
     """
     if fraction <= 0 or hashes.size == 0:
         return np.zeros(hashes.size, dtype=bool)
@@ -28,7 +28,7 @@ def held_out_items(hashes: npt.NDArray[np.uint64], fraction: float, seed: int) -
 
 
 def held_out_by_hash(hashes: npt.NDArray[np.uint64], fraction: float, seed: int) -> npt.NDArray[np.bool_]:
-    """As `held_out_items`, of a part of a data set: each item by itself, so that all, or none, may be held out."""
+    """As `held_out_items`, for a part of a data set: each item by itself, so all items or none may be held out."""
     if fraction <= 0 or hashes.size == 0:
         return np.zeros(hashes.size, dtype=bool)
     unique, where = np.unique(hashes, return_inverse=True)

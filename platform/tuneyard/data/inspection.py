@@ -1,6 +1,6 @@
-"""A look into a data set before anything is trained on it: format, columns, lengths, bad rows, duplicates, one sample with its loss.
+"""Inspection of a data set before training: format, columns, lengths, bad rows, duplicates, one sample with its loss.
 
-A set above SAMPLED_FROM_BYTES is looked at by a sample, so that the look takes seconds at any size.
+A set above SAMPLED_FROM_BYTES is inspected by a sample, which takes seconds at any size.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import numpy as np
 
 from tuneyard.api import BadInput
 from tuneyard.data.canonical import Canonical
-from tuneyard.data.looking import Bin, Look, binned, most_duplicates
 from tuneyard.data.records import BadRow, Record, read_records
 from tuneyard.data.roles import Chat, Completion, Pair, Text, detect
+from tuneyard.data.row_statistics import Bin, RowStatistics, binned, most_duplicates
 from tuneyard.data.samples import DETECTION_ROWS, Placed, Tally
-from tuneyard.data.sampling import PLACES, Sample
+from tuneyard.data.sampling import PLACES, RowSample
 from tuneyard.data.shown import Piece, plain_pieces, token_pieces
 from tuneyard.data.sources import Located, locate
 
 SUGGESTED_LENGTHS = (512, 1024, 2048, 4096, 8192)
 SAMPLED_FROM_BYTES = 128 << 20
-"""Read whole in a few seconds; of a larger set a sample is read."""
+"""A smaller set is read whole, in a few seconds; of a larger set a sample is read."""
 CHARACTERS_PER_TOKEN = 4
-"""Of English text and of code: assumed where there is no tokenizer."""
+"""For English text and code; assumed where there is no tokenizer."""
 _COMPRESSION = 4
-"""Bytes of text in a byte of a compressed file: an assumption."""
+"""Bytes of text per byte of a compressed file: an assumption."""
 _TOKENISED_SAMPLES = 10_000
 _TOKENISED_OF_A_SAMPLE = 2_000_000
-"""Characters: a second or two."""
+"""Characters, which take a second or two."""
 _SHOWN_SAMPLES = 2
 _UNLIMITED = 2**31 - 1
 _TOLD_EVERY = 500
@@ -39,7 +39,7 @@ _TOLD_EVERY = 500
 
 @dataclass(frozen=True)
 class Column:
-    """`types`: Python types seen in the first rows, most frequent first. `role`: what the column is used for, if anything."""
+    """`types`: Python types seen in the first rows, most frequent first. `role`: the role of the column; empty where it has none."""
 
     name: str
     types: list[str]
@@ -61,7 +61,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Sampled:
-    """A sample that stands for the whole set. `seed` drew its places; `rows`: of the whole set, estimated."""
+    """A sample that stands for the whole set. `seed` drew its places; `rows`: estimated rows of the whole set."""
 
     read_bytes: int
     seed: int
@@ -70,7 +70,7 @@ class Sampled:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """`format` is `unknown` where `why` says so; what needs a format (lengths, duplicates, samples shown) is empty then."""
+    """The result. Where no format fits, `format` is `unknown`, `why` gives the reason, and lengths, duplicates and samples are empty."""
 
     uri: str
     file_type: str
@@ -84,17 +84,17 @@ class Inspection:
     """False: only the first rows were read (`limit`), or a sample (`sampled`)."""
     bad: int
     left_out: int = 0
-    """Rows that are labelled as answers that must not be learned."""
+    """Rows labelled as answers that must not be learned."""
     bad_examples: list[str] = field(default_factory=list)
     advice: str = ""
-    """What to do about most of the bad rows, where that is not to repair them one by one."""
+    """The remedy for most bad rows, where it is not to repair them one by one."""
     sampled: Sampled | None = None
-    """All figures are of this sample; None: of all rows that were read."""
+    """The sample that all figures describe. None: they describe all rows that were read."""
     empty: int = 0
-    """Bad rows with nothing in the columns that count."""
+    """Bad rows whose required columns are empty."""
     duplicate_fraction: float = 0.0
     most_duplicates: float = 0.0
-    """At most this share of all rows repeats another one: of a sample, an upper bound with 95 % confidence."""
+    """Upper bound of the share of rows that repeat another row; from a sample, with 95 % confidence."""
     characters: Lengths | None = None
     character_bins: list[Bin] = field(default_factory=list)
     loss_character_fraction: float | None = None
@@ -102,12 +102,12 @@ class Inspection:
     token_bins: list[Bin] = field(default_factory=list)
     loss_token_fraction: float | None = None
     ends_with: str | None = None
-    """The token at which an engine ends an answer by itself; empty where the chat template or the tokenizer has none, None without a
-    tokenizer and for texts."""
+    """The token at which an engine ends an answer; empty where neither chat template nor tokenizer has one. None without a tokenizer and
+    for texts."""
     longer_than: dict[int, float] = field(default_factory=dict)
-    """maxLength -> share of samples that are longer, in tokens."""
+    """maxLength -> share of samples with more tokens."""
     longer_than_assumed: dict[int, float] = field(default_factory=dict)
-    """The same without a tokenizer, at CHARACTERS_PER_TOKEN."""
+    """The same estimated without a tokenizer, at CHARACTERS_PER_TOKEN."""
     shown: list[list[Piece]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -127,14 +127,14 @@ def inspect(
     everything: bool = False,
     on_progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Inspection:
-    """Read `uri` and say what it is: all rows, the first `limit`, or a sample where the set is large and not `everything` is asked for.
-    `tokenizer` adds lengths in tokens and the chat template. `on_progress` hears what is done, of how much (0: unknown).
+    """Inspect `uri`: all rows, the first `limit` rows, or a sample where the set is large and `everything` is False.
 
-    Raises BadInput where nothing can be read at all, or `columns` and `format` do not fit; bad rows and unknown formats are results.
+    `tokenizer` adds lengths in tokens and the chat template. `on_progress` is called with (done, total); a total of 0 is unknown.
+    Raises BadInput where no row can be read, or `columns` and `format` do not fit. Bad rows and unknown formats are results, not errors.
     """
     located = locate(uri, file_type=file_type, split=split)
     large = limit is None and _text_bytes(located) > SAMPLED_FROM_BYTES
-    sample = Sample(located.files) if large and not everything else None
+    sample = RowSample(located.files) if large and not everything else None
     rows = iter(sample) if sample else read_records(located.files)
     head = list(islice(rows, DETECTION_ROWS))
     readable = [row.values for row in head if isinstance(row, Record)]
@@ -146,17 +146,17 @@ def inspect(
         if columns or format != "auto":
             raise
         canonical, why = None, error.cause.partition(": ")[2]
-    look = Look(canonical, tally)
+    statistics = RowStatistics(canonical, tally)
     expected = _expected_rows(located) if large and everything else 0
     every = chain(head, rows)
     for number, row in enumerate(every if limit is None else islice(every, limit)):
-        look.at(row)
+        statistics.add(row)
         if number % _TOLD_EVERY == 0:
             on_progress(*((sample.places, PLACES) if sample else (min(number, expected), expected)))
     complete = sample is None and (limit is None or next(every, None) is None)
     if tally.good + tally.bad + tally.left_out == 0:
         tally.check()
-    tokenised = _tokenised(look.spread(_TOKENISED_SAMPLES, _TOKENISED_OF_A_SAMPLE if sample else _UNLIMITED), tokenizer, tally)
+    tokenised = _tokenised(statistics.spread(_TOKENISED_SAMPLES, _TOKENISED_OF_A_SAMPLE if sample else _UNLIMITED), tokenizer, tally)
     roles = {column: role for role, column in canonical.roles.columns.items()} if canonical else {}
     stands_for = sample.estimated_rows() if sample else 0
     return Inspection(
@@ -171,28 +171,28 @@ def inspect(
         complete=complete,
         sampled=Sampled(sample.read_bytes, sample.seed, stands_for) if sample else None,
         bad=tally.bad,
-        empty=look.empty,
+        empty=statistics.empty,
         left_out=tally.left_out,
         bad_examples=tally.bad_examples,
         advice=tally.advice,
-        duplicate_fraction=look.duplicate_fraction,
-        most_duplicates=most_duplicates(look.times, stands_for) if sample else look.duplicate_fraction,
-        characters=Lengths.of(look.characters) if look.characters else None,
-        character_bins=binned(look.characters),
-        loss_character_fraction=look.loss_fraction,
-        longer_than_assumed=_longer_than([n / CHARACTERS_PER_TOKEN for n in look.characters]) if tokenizer is None else {},
+        duplicate_fraction=statistics.duplicate_fraction,
+        most_duplicates=most_duplicates(statistics.times, stands_for) if sample else statistics.duplicate_fraction,
+        characters=Lengths.of(statistics.characters) if statistics.characters else None,
+        character_bins=binned(statistics.characters),
+        loss_character_fraction=statistics.loss_fraction,
+        longer_than_assumed=_longer_than([n / CHARACTERS_PER_TOKEN for n in statistics.characters]) if tokenizer is None else {},
         notes=[*located.notes, *filter(None, [canonical.roles.note() if canonical else None])],
         **tokenised,
     )
 
 
 def _text_bytes(located: Located) -> int:
-    """Bytes of all files, as text."""
+    """Bytes of all files as uncompressed text."""
     return sum(file.size_bytes * (_COMPRESSION if file.compression else 1) for file in located.files)
 
 
 def _expected_rows(located: Located) -> int:
-    sample = Sample(located.files)
+    sample = RowSample(located.files)
     for _ in sample:
         pass
     return sample.estimated_rows()
@@ -203,7 +203,7 @@ def _longer_than(lengths: Sequence[float]) -> dict[int, float]:
 
 
 def _unreadable(rows: Sequence[Record | BadRow]) -> str:
-    """Why none of the first rows could be read."""
+    """The reason why none of the first rows could be read."""
     return next((f"no row can be read; {row.place}: {row.reason}" for row in rows if isinstance(row, BadRow)), "no row can be read")
 
 
@@ -218,8 +218,10 @@ def _types(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
 
 
 def _tokenised(samples: Sequence[Placed], tokenizer: Any | None, tally: Tally) -> dict[str, Any]:
-    """Fields of Inspection that depend on tokens, where there is a tokenizer; samples to show in any case. Those that the chat template
-    refuses become bad rows of `tally`."""
+    """Fields of Inspection that depend on tokens (empty without a tokenizer), and samples to show.
+
+    Samples that the chat template refuses become bad rows of `tally`.
+    """
     pairs = bool(samples) and isinstance(samples[0].sample, Pair)
     if tokenizer is None or not samples or pairs:
         return {"shown": [plain_pieces(placed.sample) for placed in samples[:_SHOWN_SAMPLES]]}

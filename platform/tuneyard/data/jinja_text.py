@@ -1,7 +1,7 @@
-"""Messages -> text by a chat template in Jinja, in transformers' sandbox, with bounds on memory.
+"""Messages rendered to text by a chat template in Jinja, in transformers' sandbox, with bounds on memory.
 
-The first rendering of a template is of two short turns, while the address space may grow by `_FIRST_MAY_TAKE_BYTES` alone: a text of 10 GB
-fails there. Every rendering ends at `LONGEST_TEXT` characters, and `time_limit` ends what loops.
+The first rendering of a template takes two short turns, and the address space may grow by `_FIRST_MAY_TAKE_BYTES` only: a text of 10 GB
+fails there. Every rendering ends at `LONGEST_TEXT` characters, and `time_limit` ends endless loops.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ class TooMuchText(ValueError):
 
 
 def jinja_text(template: str, messages: list[Any], *, spans: bool = False, **variables: Any) -> tuple[str, list[Span]]:
-    """The text, and the [start, end) of what `{% generation %}` marks, where `spans` are asked for.
+    """The text and, with `spans`, the [start, end) of each part that `{% generation %}` marks.
 
-    Raises jinja2's errors and Python's own where the template refuses, BadInput where it takes too much memory for two short turns.
+    Raises errors of jinja2 and Python where the template refuses the messages, and BadInput where two short turns take too much memory.
     """
     return _rendered(_checked(template), messages, spans=spans, variables=variables)
 
 
 @lru_cache(maxsize=64)
 def _checked(template: str) -> Any:
-    """The compiled template. It was tried once: what it refuses then, it may take later."""
+    """The compiled template, after one trial rendering. A refusal of the trial's messages is ignored."""
     import jinja2
     from transformers.utils.chat_template_utils import _compile_jinja_template
 
     compiled = None
     try:
-        with _little_memory():  # compiling computes what is constant
+        with _little_memory():  # compiling evaluates constant expressions
             environment = _compile_jinja_template(template).environment
             environment.intercepted_binops = frozenset(_BOUNDED)
             environment.binop_table |= _BOUNDED
@@ -62,8 +62,7 @@ def _checked(template: str) -> Any:
 
 
 def _remembered(is_safe: Callable[[Any, str, Any], bool]) -> Callable[[Any, str, Any], bool]:
-    """The sandbox's question, asked once for each type and attribute: its answer depends on nothing else, and templates ask for roles and
-    contents of each message again."""
+    """`is_safe`, cached by type and attribute. Its answer depends on these alone, and templates ask again for each message."""
     known: dict[tuple[type, str], bool] = {}
 
     def remembered(thing: Any, attribute: str, value: Any) -> bool:
@@ -86,7 +85,7 @@ def _times(left: Any, right: Any) -> Any:
 
 def _power(left: Any, right: Any) -> Any:
     if isinstance(left, int) and isinstance(right, int) and left.bit_length() * right > _LONGEST_NUMBER_BITS:
-        raise TooMuchText(f"{left} ** {right} is no number that a text needs")
+        raise TooMuchText(f"{left} ** {right} is too large for a text")
     return left**right
 
 
@@ -113,13 +112,13 @@ def _joined(compiled: Any, pieces: list[str], messages: list[Any], given: dict[s
             raise TooMuchText(f"it writes more than {LONGEST_TEXT >> 20} million characters, or {_MOST_PIECES:,} pieces")
     text = "".join(pieces)
     if not text.isascii() and has_half_character(text):
-        raise ValueError(f"it writes what is {HALF_CHARACTER}")
+        raise ValueError(f"it writes a text that is {HALF_CHARACTER}")
     return text
 
 
 @contextmanager
 def _little_memory() -> Iterator[None]:
-    """Linux alone keeps such a limit."""
+    """Limits the address space. Only Linux enforces such a limit."""
     if not sys.platform.startswith("linux"):
         yield
         return

@@ -1,4 +1,4 @@
-"""JSON from data sets: what it cannot mean is said in words for people."""
+"""JSON from data sets, with reasons for people where a text cannot be used."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 from typing import Any
 
 TOO_DEEP = "not usable JSON: nested too deeply"
-HALF_CHARACTER = "not text: half of a surrogate pair, as \\ud83d without what follows it; a character was cut in two"
+HALF_CHARACTER = "not text: half of a surrogate pair, such as \\ud83d alone; a character was cut in two"
 _LONG_NUMBER = "not usable JSON: a number of more than 4,300 digits"
 
 
 def parsed_json(text: str | bytes) -> Any:
-    """The value. Raises ValueError with the reason, and UnicodeDecodeError for bytes that are not UTF-8."""
-    if isinstance(text, bytes):  # json.loads() would take surrogates, and guess at UTF-16 and UTF-32
+    """The parsed value. Raises ValueError with the reason, and UnicodeDecodeError for bytes that are not UTF-8."""
+    if isinstance(text, bytes):  # json.loads() accepts surrogates, and guesses UTF-16 and UTF-32
         text = text.decode()
     try:
         value = json.loads(text)
@@ -28,8 +28,10 @@ def parsed_json(text: str | bytes) -> Any:
 
 
 def has_half_character(value: Any) -> bool:
-    """Whether a text holds what Unicode calls a surrogate: JSON can write it, and no tokenizer or Parquet file takes it. Raises ValueError
-    for what is nested a little deeper than what can be read."""
+    """Whether a value holds a Unicode surrogate. JSON can write it, but no tokenizer or Parquet file takes it.
+
+    Raises ValueError for a value that is nested too deeply.
+    """
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

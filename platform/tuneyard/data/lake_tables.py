@@ -1,7 +1,7 @@
-"""Delta and Iceberg tables: the Parquet files of the current snapshot, as the tables' own libraries name them.
+"""Delta and Iceberg tables: the Parquet files of the current snapshot, listed by the tables' own libraries.
 
-A table's folder also holds files of earlier versions, and rows that were deleted. What the metadata alone could tell (rows deleted inside
-of a file, columns under other names) is refused, so that no deleted row comes back.
+A table's folder also holds files of earlier versions and deleted rows. Tables whose rows only the metadata define (rows deleted inside a
+file, columns under other names) are refused, so that no deleted row comes back.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ _PLAIN = (str, int, float, bool, type(None))
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder that holds a table. `names`: files below it, as far as they are needed to find the metadata. `read` and `find` take names
-    relative to it, or an absolute path or URI, and raise FileNotFoundError."""
+    """A folder that holds a table. `names`: the files below it that lead to the metadata.
+
+    `read` and `find` take a name relative to the folder, an absolute path or a URI. Both raise FileNotFoundError.
+    """
 
     uri: str
     names: tuple[str, ...]
@@ -52,10 +54,10 @@ def table_in(names: Iterable[str]) -> bool:
 
 
 def open_table(uri: str, folder: Folder, metadata_file: str | None = None) -> tuple[list[tuple[FoundFile, TablePart]], str]:
-    """Files of the current snapshot, each with what the metadata say about it, and a note on the version. `metadata_file`: the one of an
-    Iceberg table's that counts, where that is not the newest.
+    """Files of the current snapshot, each with its metadata, and a note on the version.
 
-    Raises BadInput: the library is missing, the metadata are damaged, files are gone, or the rows cannot be read as they lie there.
+    `metadata_file`: the current metadata file of an Iceberg table, where it is not the newest one.
+    Raises BadInput: the library is missing, the metadata are damaged, files are missing, or the Parquet files alone do not give the rows.
     """
     if metadata_file is None and any(name.startswith(f"{DELTA_LOG}/") for name in folder.names):
         kind, listed = "Delta", _delta_files
@@ -102,7 +104,7 @@ def _delta_files(uri: str, folder: Folder) -> list[tuple[str, TablePart]]:
 
 
 def _check_delta(uri: str, table: Any) -> None:
-    """Raises BadInput where the Parquet files alone do not tell the rows."""
+    """Raises BadInput where the Parquet files alone do not give the rows."""
     features = set(table.protocol().reader_features or ())
     mapping = table.metadata().configuration.get("delta.columnMapping.mode", "none")
     if mapping != "none":
@@ -164,7 +166,7 @@ def _iceberg_files(uri: str, folder: Folder, metadata_file: str | None) -> list[
 
 
 def _current_metadata(uri: str, folder: Folder) -> str:
-    """Name of the metadata file that counts: of version-hint.text, else the one with the highest number."""
+    """Name of the current metadata file: from version-hint.text, else the file with the highest number."""
     if _HINT in folder.names:
         hint = folder.read(_HINT).decode(errors="replace").strip()
         name = hint if hint.endswith(".metadata.json") else f"v{hint}.metadata.json" if hint.isdigit() else f"{hint}.metadata.json"
@@ -176,14 +178,14 @@ def _current_metadata(uri: str, folder: Folder) -> str:
     newest, name = max(numbered)
     if sum(number == newest for number, _ in numbered) > 1:
         raise BadInput(
-            f"{uri}: the Iceberg table has several metadata files with the number {newest}, and its catalog alone knows which one counts",
+            f"{uri}: the Iceberg table has several metadata files with the number {newest}, and only its catalog knows the current one",
             f"point data.source at that file, such as {folder.uri}/{name}",
         )
     return name
 
 
 def _check_iceberg(uri: str, metadata: Any) -> None:
-    """Raises BadInput where a column had another name, or a name another column: files are read by names."""
+    """Raises BadInput where a column was renamed or a name was reused: files are read by names."""
     from pyiceberg.schema import index_name_by_id
 
     current = dict(index_name_by_id(metadata.schema_by_id(metadata.current_schema_id)))
@@ -195,7 +197,7 @@ def _check_iceberg(uri: str, metadata: Any) -> None:
 
 
 def _identity_partition(table: Any, file: Any) -> tuple[tuple[str, Any], ...]:
-    """Columns that all rows of a file share: tables that were taken over from Hive have them in the metadata alone."""
+    """Columns with one value for all rows of a file. Tables imported from Hive have them in the metadata alone."""
     names = [
         (table.schema().find_column_name(field.source_id), value)
         for field, value in zip(table.specs()[file.spec_id].fields, file.partition, strict=False)
@@ -205,7 +207,7 @@ def _identity_partition(table: Any, file: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def _relative(path: str, location: str) -> str:
-    """A path as seen from the table's folder, so that a table can be moved; as it is, without file://, where it lies outside."""
+    """A path relative to the table's folder, so that a table can be moved. A path outside stays absolute, without file://."""
     start = location.rstrip("/") + "/"
     if path.startswith(start):
         return posixpath.normpath(path[len(start) :])
@@ -213,7 +215,7 @@ def _relative(path: str, location: str) -> str:
 
 
 def _files_of(folder: Folder, location: str) -> FileIO:
-    """The library's way to manifests, through ours: with the same keys, retries and errors, and for tables that were moved."""
+    """pyiceberg's file access through `folder`: same credentials, retries and errors, and paths of moved tables are mapped."""
     import io
 
     from pyiceberg.io import FileIO, InputFile, OutputFile

@@ -1,4 +1,4 @@
-"""Lines of a text file in bounded memory: one that is longer than any sample is skipped, and told."""
+"""Lines of a text file in bounded memory. A line that is longer than any sample is skipped and reported."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tuneyard.data.encoding import refuse_utf_16
 from tuneyard.data.file_types import DataFile
 
 LONGEST_ROW_BYTES = 64 << 20
-"""Far above any sample that can be trained on; a gzip file of 4 MB can hold a line of 4 GB."""
+"""Limit of a row, far above any sample that can be trained on. A gzip file of 4 MB can hold a line of 4 GB."""
 ONE_ARRAY = "one row a line; a file that is one JSON array is named .json"
 _SKIPPED_BYTES = 1 << 20
 _LARGEST_WHOLE_BYTES = 1 << 30
-"""Of a JSON array: its rows take five to ten times as much memory, and no row is there before the last one is."""
+"""Limit of a JSON array. Its rows take five to ten times as much memory, and the whole array is parsed before its first row."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -76,14 +76,14 @@ def _too_large(file: DataFile) -> BadInput:
 
 
 def broken_off(file: DataFile, place: str, error: Exception) -> Exception:
-    """What to raise where a file's stream fails: of a file that is not compressed, the error itself."""
+    """The exception to raise where a file's stream fails: BadInput for a compressed file, else the error itself."""
     if not file.compression:
         return error
     return BadInput(f"{file.uri}{place}: the compressed data breaks off here: {error}", "was the copy cut off? Make it again")
 
 
 def bounded_lines(stream: IO[bytes]) -> Iterator[bytes | LongLine]:
-    """Lines as they are, with their ends, and what was skipped of those that are too long."""
+    """Lines with their ends. A line that is too long becomes a `LongLine`."""
     limit = LONGEST_ROW_BYTES + 1
     raw: Any = stream
     lines: IO[bytes] = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(raw, 1 << 20)
@@ -95,7 +95,7 @@ def bounded_lines(stream: IO[bytes]) -> Iterator[bytes | LongLine]:
 
 
 def _skipped(lines: IO[bytes]) -> int:
-    """Bytes up to the line's end, which are passed over."""
+    """Skip to the end of the line, and return the number of skipped bytes."""
     skipped = 0
     while piece := lines.readline(_SKIPPED_BYTES):
         skipped += len(piece)

@@ -1,4 +1,4 @@
-"""What became of samples while they were encoded: cut, left out, without loss."""
+"""Counts of samples that encoding has cut, dropped, or left without loss."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _EXAMPLES = 5
 
 @dataclass
 class Losses:
-    """Samples that were cut or left out because of their length, turns that carry no loss, and what samples hold."""
+    """Counts of samples. `truncated`, `dropped`: too long. `muted`: turns without loss. `reasons`, `tools`: any sample has them."""
 
     truncated: int = 0
     dropped: int = 0
@@ -30,16 +30,16 @@ class Losses:
         self.dropped_examples.extend(encoded.dropped[: _EXAMPLES - len(self.dropped_examples)])
 
     def why_none(self) -> str:
-        """Why nothing is left, where samples were dropped."""
+        """The end of an error about no samples: the number of dropped samples, with an example."""
         return f": {self.dropped} were dropped, such as {self.dropped_examples[0]}" if self.dropped else ""
 
     def note(self) -> str | None:
-        """What a person should know of turns without loss."""
+        """A warning about turns without loss; None where there are none."""
         return muted_note(self.muted)
 
 
 def muted_note(muted: int) -> str | None:
-    """What a person should know of so many turns without loss."""
+    """A warning about `muted` turns without loss; None for 0."""
     if not muted:
         return None
     return (

@@ -1,6 +1,6 @@
-"""Prepared rows read by batches: from the mapped Arrow file into matrices, without a Python number per token.
+"""Prepared rows read in batches, from the memory-mapped Arrow file into matrices, without a Python integer per token.
 
-`datasets` makes lists of Python integers of a row, and torch reads them back one by one: three quarters of a millisecond for 1,024 tokens.
+`datasets` turns a row into lists of Python integers, and torch reads them one by one: three quarters of a millisecond for 1,024 tokens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tuneyard.data.token_batch import RowParts, TokenBatch
 
 
 class _Column(NamedTuple):
-    """A column of lists in one record batch: views of what is mapped."""
+    """A column of lists in one record batch: views into the mapped file."""
 
     values: npt.NDArray[Any]
     offsets: npt.NDArray[Any]
@@ -28,9 +28,9 @@ class MappedRows:
     """The rows of a `datasets.Dataset` of tokens, as `tuneyard.data.prepare` writes it. A map-style data set for torch."""
 
     def __init__(self, rows: Any) -> None:
-        """Raises ValueError for a selection of rows: the file would be read, not the selection."""
+        """Raises ValueError for a selection of rows: reads would ignore the selection."""
         if rows._indices is not None:
-            raise ValueError("rows of a selection are not read by batches")
+            raise ValueError("rows of a selection cannot be read in batches")
         self._rows = rows
         self._opened: tuple[npt.NDArray[np.int64], list[tuple[_Column, ...]]] | None = None
 
@@ -73,7 +73,7 @@ class MappedRows:
 
 
 def by_batches(rows: Any) -> Any:
-    """A data set that gives tokens by batches: `datasets.Dataset`s of tokens as MappedRows, and all else as it is."""
+    """A data set that reads tokens in batches: MappedRows for a `datasets.Dataset` of tokens, else the data set itself."""
     import datasets
 
     return MappedRows(rows) if isinstance(rows, datasets.Dataset) and "input_ids" in rows.column_names else rows

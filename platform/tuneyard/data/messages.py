@@ -19,20 +19,20 @@ ROLE_NAMES = {
     "observation": "tool",
 }
 ROLES = ("system", "developer", "user", "assistant", "tool")
-"""What templates are expected to know; other roles have to stand in the template itself."""
+"""Roles that every template is expected to know. Any other role must stand in the template itself."""
 _CALL_ROLES = ("function_call", "tool_call")
 """ShareGPT's roles of an assistant turn that consists of a call, as JSON text."""
 _KEPT = ("name", "tool_call_id")
 _TEXT_PARTS = (None, "text", "input_text", "output_text")
-"""OpenAI's names of parts that are text; None is what Arrow fills in."""
+"""OpenAI's names of text parts; Arrow fills in None."""
 TEXT_ALONE = "models are tuned on text alone: images, sound and video would need the model's processor and its towers"
 _WEIGHTS = ("weight", "train")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
-"""The same in data sets of DeepSeek and Qwen, of vLLM and OpenRouter, and of gpt-oss."""
+"""The key of reasoning in data sets of DeepSeek and Qwen, of vLLM and OpenRouter, and of gpt-oss."""
 
 
 class BadSample(ValueError):
-    """A row that cannot be trained on; its text is the reason, for people, and `advice` what to do where that is not to repair the row."""
+    """A row that cannot be trained on. The message is the reason, for people; `advice` is the remedy where it is not to repair the row."""
 
     def __init__(self, reason: str, advice: str = "") -> None:
         super().__init__(reason)
@@ -45,7 +45,7 @@ def looks_like_messages(value: Any) -> bool:
 
 
 def unpacked(value: Any) -> Any:
-    """CSV and some Parquet files keep messages as JSON text."""
+    """The value, parsed where it is a list as JSON text: CSV and some Parquet files keep messages so."""
     if isinstance(value, str) and value.lstrip().startswith(("[{", "[ {")):
         try:
             return json.loads(value)
@@ -55,7 +55,7 @@ def unpacked(value: Any) -> Any:
 
 
 def message_list(value: Any, column: str) -> list[Message]:
-    """Messages in canonical form; JSON text of them too. Raises BadSample with the reason, which names `column`."""
+    """Messages in canonical form, from a list or its JSON text. Raises BadSample with a reason that names `column`."""
     given, value = value, unpacked(value)
     if given is not value and has_half_character(value):
         raise BadSample(f"{column}: {HALF_CHARACTER}")
@@ -119,13 +119,13 @@ def _reasoning(message: Mapping[str, Any], role: str, where: str) -> str:
         if not isinstance(value, str):
             raise BadSample(f"{where}: {key} is {type(value).__name__}, not text")
         if role != "assistant":
-            raise BadSample(f"{where}: {key} in a turn of the {role}, and the assistant alone reasons")
+            raise BadSample(f"{where}: {key} in a turn of the {role}; only turns of the assistant may have reasoning")
         return value if value.strip() else ""
     return ""
 
 
 def _weight(message: Mapping[str, Any], where: str) -> int:
-    """1, or 0 for a turn that must not be learnt: OpenAI's `weight`, axolotl's `train`."""
+    """1, or 0 for a turn that must not be learned: OpenAI's `weight`, axolotl's `train`."""
     found = {key: message[key] for key in _WEIGHTS if message.get(key) is not None}
     for key, weight in found.items():
         if not isinstance(weight, (bool, int, float)) or weight not in (0, 1):
@@ -136,5 +136,5 @@ def _weight(message: Mapping[str, Any], where: str) -> int:
 
 
 def carries_loss(message: Message) -> bool:
-    """Whether training counts a message: the assistant's, unless its weight is 0."""
+    """Whether a message carries loss: an assistant's message does, unless its weight is 0."""
     return bool(message["role"] == "assistant" and message.get("weight", 1))

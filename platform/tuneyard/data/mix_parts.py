@@ -1,4 +1,4 @@
-"""The parts of a mixture as data sets of their own, and what they are called."""
+"""The parts of a mixture as separate data sets, and their names."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tuneyard.api import BadInput, MixPart, TrainData
 
 
 def part_data(spec: TrainData, part: MixPart) -> TrainData:
-    """A part as a data set of its own, with what it leaves out taken from the mixture."""
+    """A part as a separate data set. Settings that the part omits come from the mixture."""
     own = {name: getattr(part, name) for name in ("source", "from_task", "path", "split", "file_type", "columns", "limit")}
     given = {name: getattr(part, name) for name in ("format", "loss_on", "chat", "chat_template") if getattr(part, name) is not None}
     return spec.model_copy(update={"mix": [], "validation": None, **own, **given})
 
 
 def part_names(parts: Sequence[MixPart]) -> list[str]:
-    """What reports call each part: its name, else the last word of its source, with a number where two are the same."""
+    """The name of each part in reports: its own name, else the last path component of its source, numbered where two are equal."""
     names: list[str] = []
     for part in parts:
         name = part.name or PurePosixPath((part.source or part.from_task or "").rstrip("/")).name or "part"
@@ -26,7 +26,7 @@ def part_names(parts: Sequence[MixPart]) -> list[str]:
 
 
 def of_part(name: str, error: BadInput) -> BadInput:
-    """The error with the part that it is about, and the way on without it."""
+    """The error with the name of its part; its next step also offers to remove the part."""
     comma = "" if error.next_step.endswith("?") else ","
     step = f"{error.next_step}{comma} or take {name} out of data.mix" if error.next_step else f"take {name} out of data.mix"
     return BadInput(f"part {name} of the mixture: {error.cause}", step)

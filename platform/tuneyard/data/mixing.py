@@ -1,4 +1,4 @@
-"""Several data sets as one: each part is prepared by itself, with a cache entry of its own, and their rows are mixed by position."""
+"""Several data sets as one mixture. Each part is prepared by itself, with its own cache entry; rows are mixed by position."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from tuneyard.tracking import Emit, Warned
 
 
 class MixedRows:
-    """The rows of parts of which some are streamed: row i of part p has the index i * parts + p."""
+    """The rows of parts, where some parts are streamed. Row i of part p has the index i * parts + p."""
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self._parts = parts
 
     @property
     def column_names(self) -> list[str]:
-        """Of every part."""
+        """The columns, which all parts share."""
         names: list[str] = self._parts[0].column_names
         return names
 
@@ -51,14 +51,14 @@ class MixedRows:
 
 @dataclass(frozen=True)
 class StreamedMixOrder:
-    """Order over `MixedRows`."""
+    """The order of the rows of `MixedRows`."""
 
     mixture: Mixture
     orders: tuple[RowOrder, ...]
 
     @property
     def epoch_rows(self) -> int:
-        """Positions of one epoch of the mixture; an estimate."""
+        """Estimated positions of one epoch of the mixture."""
         return self.mixture.epoch_rows
 
     def at(self, position: int) -> int:
@@ -71,7 +71,7 @@ class StreamedMixOrder:
         return len(self.orders)
 
     def part_of(self, row: int) -> int:
-        """The number of the part that the row with this index in `MixedRows` belongs to."""
+        """The number of the part to which the row with this index in `MixedRows` belongs."""
         return row % len(self.orders)
 
     def at_each(self, positions: Positions) -> Positions:
@@ -82,7 +82,7 @@ class StreamedMixOrder:
 
 @dataclass(frozen=True)
 class MixedOrder:
-    """Order over the rows of all parts, laid end to end: `starts[i]` is the first of part i."""
+    """The order of the rows of all parts, concatenated. `starts[i]`: the index of the first row of part i."""
 
     mixture: Mixture
     orders: tuple[RowOrder, ...]
@@ -108,12 +108,12 @@ class MixedOrder:
         return np.asarray(self.starts, dtype=np.int64)[parts] + _ordered(self.orders, parts, rows)
 
     def part_of(self, row: int) -> int:
-        """The number of the part that a row belongs to."""
+        """The number of the part to which a row belongs."""
         return bisect_right(self.starts, row) - 1
 
 
 def _ordered(orders: Sequence[RowOrder], parts: Positions, rows: Positions) -> Positions:
-    """The rows of each part in its order."""
+    """The row numbers of each part, mapped by the part's own order."""
     found = np.empty_like(rows)
     for part, order in enumerate(orders):
         chosen = parts == part
@@ -133,7 +133,7 @@ def prepare_mixture(
     emit: Emit,
     task: str,
 ) -> Prepared:
-    """As `prepare`, of `spec.mix`. Raises BadInput that names the part, and where pairs of text and of messages are mixed."""
+    """As `prepare`, for `spec.mix`. Raises BadInput that names the part, and where pairs of texts and pairs of messages are mixed."""
     names = part_names(spec.mix)
     events = PartEvents(emit)
 
@@ -178,7 +178,7 @@ def _mixed(parts: Sequence[Prepared], mixture: Mixture) -> tuple[Any, RowOrder]:
 
 
 def _evaluated(held_out: Sequence[Any]) -> Any | None:
-    """What the parts held out, end to end; None where they held nothing out."""
+    """The held-out rows of all parts, concatenated; None where there are none."""
     import datasets
 
     if all(isinstance(each, datasets.Dataset) for each in held_out):
@@ -189,7 +189,7 @@ def _evaluated(held_out: Sequence[Any]) -> Any | None:
 
 
 def _end_to_end(rows: Sequence[Any]) -> Any | None:
-    """One data set of the rows of all, in order; None for none."""
+    """The concatenation of data sets, in order; None for an empty sequence."""
     if not rows:
         return None
     import datasets
@@ -200,7 +200,7 @@ def _end_to_end(rows: Sequence[Any]) -> Any | None:
 
 
 def _template(spec: TrainData, tokenizer: Any, names: Sequence[str], parts: Sequence[Prepared]) -> tuple[str | None, list[str]]:
-    """The Jinja that the tokenizer must carry (None: its own), and what is to be said of it. Of several templates, the first chats'."""
+    """The Jinja to save with the tokenizer (None: its own), and warnings. Of several templates, the one of the first part with chats."""
     chats = [(name, part, each) for name, part, each in zip(names, spec.mix, parts, strict=True) if each.report.template]
     if not chats:
         return None, []

@@ -1,8 +1,8 @@
 """The order of a mixture as a pure function: position -> (part, its row), in O(log parts) time, the same for any number of ranks.
 
-Positions are cut into blocks of BLOCK. In each block every part has the same number of places: its share, rounded by largest remainder.
-The places of a part are spread over the block with a random offset each (stratified), so that every window has nearly the shares of the
-whole, and no two blocks are alike. A part that has no rows left ends a segment: the next one has the shares of the parts that remain.
+Positions are cut into blocks of BLOCK. A part has the same number of places in every block: its share, rounded by largest remainder. The
+places of a part are spread over the block with a random offset each (stratified), so that every window has nearly the shares of the whole,
+and no two blocks are alike. A part without rows left ends a segment; the next segment has the shares of the remaining parts.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ import numpy.typing as npt
 from tuneyard.data.order import Positions
 
 BLOCK = 8192
-"""Positions of a block. A share is a whole number of them, and at least one: the largest part gives what tiny weights get too much."""
+"""Positions of a block. The share of a part is a whole number of positions, and at least one. Tiny shares are rounded up at the cost of
+the largest part."""
 Exhausted = Literal["repeat", "leave", "stop"]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
 class Part:
-    """`rows` of one pass. `weight` None: its rows. `repeats` None: without end, or once where exhausted parts end something."""
+    """One data set of a mixture. `rows`: rows of one pass. `weight` None: its rows.
+
+    `repeats` None: endless for `exhausted="repeat"`, else one pass.
+    """
 
     name: str
     rows: int
@@ -38,7 +42,7 @@ class Part:
 
 @dataclass(frozen=True)
 class _Segment:
-    """Positions from `start` on, with `counts` places of each part in a block. `base`: rows of each part before `start`."""
+    """Positions from `start` on. `counts`: places of each part in a block. `base`: rows of each part before `start`."""
 
     start: int
     counts: tuple[int, ...]
@@ -46,10 +50,10 @@ class _Segment:
 
 
 class Mixture:
-    """Which row of which part stands at a position.
+    """Maps positions to parts and their rows.
 
-    An epoch has `epoch_rows` positions. With parts that repeat without end it is as long as all parts together, and the mixture goes on
-    behind it; else it ends where all parts have left, or (`stop`) where the first one has, and begins again.
+    An epoch has `epoch_rows` positions. Where a part repeats endlessly, an epoch is as long as all parts together, and the mixture
+    continues after it. Otherwise an epoch ends when all parts are exhausted, or (`stop`) when the first part is, and the mixture restarts.
     """
 
     def __init__(self, parts: Sequence[Part], *, seed: int = 0, exhausted: Exhausted = "repeat", temperature: float = 1.0) -> None:
@@ -60,7 +64,7 @@ class Mixture:
         self._seed = seed
         weights = [math.log(part.rows if part.weight is None else part.weight) / temperature for part in parts]
         highest = max(weights)
-        self._weights = [max(math.exp(weight - highest), sys.float_info.min) for weight in weights]  # 0 would be: has left
+        self._weights = [max(math.exp(weight - highest), sys.float_info.min) for weight in weights]  # 0 means exhausted
         self._limits = [_limit(part, exhausted) for part in parts]
         self._layout = lru_cache(maxsize=8)(self._laid_out)
         self._segments, self._end = self._plan(stop=exhausted == "stop")
@@ -73,11 +77,11 @@ class Mixture:
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Of each part at the beginning; they add up to 1."""
+        """The share of each part in the first segment; shares add up to 1."""
         return tuple(count / BLOCK for count in self._segments[0].counts)
 
     def at(self, position: int) -> tuple[int, int]:
-        """Number of the part, and of its row, which counts on over passes. Raises IndexError below 0."""
+        """The number of the part, and the number of its row, which counts on over passes. Raises IndexError below 0."""
         if position < 0:
             raise IndexError(f"position {position}")
         epoch = 0
@@ -135,7 +139,7 @@ class Mixture:
         return [base + block * count + int(more) for base, count, more in zip(segment.base, segment.counts, inside, strict=True)]
 
     def _plan(self, *, stop: bool) -> tuple[list[_Segment], int | None]:
-        """The segments, and where an epoch ends; None: nowhere."""
+        """The segments, and the position at which an epoch ends; None: the mixture is endless."""
         segments: list[_Segment] = []
         start, base, gone = 0, [0] * len(self.parts), [False] * len(self.parts)
         while not all(gone):
@@ -164,13 +168,13 @@ class Mixture:
         return segments, start
 
     def _end_of(self, segment: int, part: int, left: int, counts: tuple[int, ...]) -> int:
-        """Length of a segment at whose end a part has had `left` rows."""
+        """Length of a segment that ends with the `left`-th row of a part."""
         blocks, more = divmod(left - 1, counts[part])
         places = np.flatnonzero(self._layout(segment, blocks, counts)[0] == part)
         return blocks * BLOCK + int(places[more]) + 1
 
     def _laid_out(self, segment: int, block: int, counts: tuple[int, ...]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Of each place of a block its part, and the rank of the place among those of that part."""
+        """The part of each place of a block, and the rank of the place among the places of its part."""
         parts = np.repeat(np.arange(len(counts)), counts)
         ranks = np.concatenate([np.arange(count) for count in counts])
         jitter = _uniform(self._seed, segment, block, BLOCK)
@@ -186,7 +190,7 @@ def _limit(part: Part, exhausted: Exhausted) -> int | None:
 
 
 def _places(weights: Sequence[float]) -> tuple[int, ...]:
-    """Positions of each part in a block, by largest remainder (Hamilton); at least 1 where there is any weight."""
+    """Positions of each part in a block, by largest remainder (Hamilton); at least 1 for a weight above 0."""
     total = sum(weights)
     wished = [BLOCK * weight / total for weight in weights]
     counts = [max(1, math.floor(wish)) if weight else 0 for wish, weight in zip(wished, weights, strict=True)]

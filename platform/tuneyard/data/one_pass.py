@@ -1,9 +1,9 @@
-"""Tokens of rendered chats in one pass of the tokenizer, without offsets: texts are cut where no token reaches across, and the number of
-tokens of each piece tells which of them carry loss.
+"""Tokens of rendered chats in one pass of the tokenizer, without offsets. Texts are cut at places that no token crosses, and the number of
+tokens of each piece gives the tokens with loss.
 
-Between the last wall (`walls`) and an answer stands what a template writes ("assistant\\n"). Whether a token joins it with the answer is
-told by a window (`pre_tokens`); where one does, the two have to be tokenised apart (`Encoder`). Where neither can be told, the chat is left
-to the way over offsets.
+Between the last wall (`walls`) and an answer stands text of the template ("assistant\\n"). A window (`pre_tokens`) shows whether a token
+joins this text with the answer. If one does, the two must be tokenised apart (`Encoder`). If the window does not show it, the chat is
+tokenised by offsets (`by_offsets`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import chain, pairwise
 from typing import Any
 
 from tuneyard.data.borders import puts_blanks, with_exact_offsets
-from tuneyard.data.pre_tokens import LONGEST_WINDOW, Windows, cuts_anywhere, keeps_places, splits_locally
+from tuneyard.data.pre_tokens import LONGEST_WINDOW, TokenWindows, cuts_anywhere, keeps_places, splits_locally
 from tuneyard.data.token_spans import Range, Tokens, direct_backend, fast_tokens
 from tuneyard.data.walls import Walls, walls_of
 
@@ -25,7 +25,7 @@ _LONGEST_OPENING = 64
 
 @dataclass(frozen=True)
 class _Place:
-    """So many tokens behind a cut. `wall`: where the last wall before it ends."""
+    """A place `tokens` tokens after `cut`. `wall`: the end of the last wall before it. Both in characters."""
 
     wall: int
     cut: int
@@ -34,7 +34,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Plan:
-    """`cuts`: characters, from 0 to the text's end. `marks`: where the spans begin and end."""
+    """The cuts of one text. `cuts`: in characters, from 0 to the text's end. `marks`: the begin and end of each span."""
 
     cuts: list[int]
     marks: list[tuple[_Place, _Place]]
@@ -42,15 +42,15 @@ class _Plan:
 
 @dataclass(frozen=True)
 class OnePass:
-    """One tokenizer's way. `anywhere`: a text that is cut where no token reaches across has the same tokens, wherever that is."""
+    """The one-pass encoder of a tokenizer. `anywhere`: a cut at any place that no token crosses leaves the tokens unchanged."""
 
     backend: Any
-    windows: Windows
+    windows: TokenWindows
     walls: Walls
     anywhere: bool
 
     def encode(self, chats: Sequence[tuple[str, Sequence[Range]]]) -> list[Tokens | None]:
-        """Tokens of texts with [start, end) in characters of what carries loss; None where they cannot be told this way."""
+        """Tokens of each chat: its text, and the [start, end) in characters of its spans with loss. None: this way does not work for it."""
         plans = [self._plan(text, spans) for text, spans in chats]
         planned = [(text, plan) for (text, _), plan in zip(chats, plans, strict=True) if plan is not None]
         pieces = [text[start:end] for text, plan in planned for start, end in pairwise(plan.cuts)]
@@ -99,7 +99,7 @@ def _joined(plan: _Plan, found: Iterator[list[int]]) -> Tokens:
 
 
 def one_pass(tokenizer: Any) -> OnePass | None:
-    """The way of a tokenizer; None where it puts blanks before texts, changes the places of characters, or draws lots."""
+    """The one-pass encoder of a tokenizer. None where the tokenizer puts blanks before texts, moves characters, or is random."""
     backend = direct_backend(tokenizer)
     if backend is None:
         return None
@@ -110,5 +110,5 @@ def one_pass(tokenizer: Any) -> OnePass | None:
     if walls is None:
         return None
     exact = with_exact_offsets(tokenizer).backend_tokenizer
-    windows = Windows(exact, local=splits_locally(rules), composes=rules["normalizer"] is not None)
+    windows = TokenWindows(exact, local=splits_locally(rules), composes=rules["normalizer"] is not None)
     return OnePass(backend, windows, walls, cuts_anywhere(rules))

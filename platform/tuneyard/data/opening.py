@@ -1,7 +1,7 @@
-"""Opening a file in the version that the listing saw: one that has changed since then is refused by name.
+"""Opens a file in the version of the listing. A file that has changed since then is refused by name.
 
-A local file is compared by what its file system says of it when it is opened, and again when it has been read. An object is read by
-ranges; every answer carries size, ETag and time, so that no two versions are ever mixed. A store that throttles or is away is asked again.
+Metadata of a local file are compared when it is opened, and again after it has been read. An object is read by ranges. Every response
+carries size, ETag and time, so that no two versions are mixed. Requests to a store that throttles or is unreachable are retried.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ if TYPE_CHECKING:
     from tuneyard.data.file_types import FoundFile
 
 REMOTE_BLOCK_BYTES = 8 << 20
-"""Read at once from an object that is read from its front: large enough that the way to the store is a small part of the time."""
+"""Size of one request in a sequential read of an object: large enough that the latency of the store is a small part of the time."""
 
 
 @dataclass(frozen=True)
 class Version:
-    """What tells one version of a remote file from another. `modified`: seconds of an object, else the store's own number; 0 where nobody
-    said."""
+    """The version of a remote file. `modified`: in seconds for an object, else the store's own number; 0 where unknown."""
 
     size_bytes: int
     modified: int = 0
     etag: str = ""
 
     def differs(self, other: Version) -> bool:
-        """ETags decide where both are known. Listings tell an object's time in parts of a second, and answers do not."""
+        """Whether the versions differ. ETags decide if both are known: listings give times in fractions of a second, responses do not."""
         if self.size_bytes != other.size_bytes:
             return True
         if self.etag and other.etag:
@@ -41,7 +40,7 @@ class Version:
 
 
 def open_found(found: FoundFile) -> IO[bytes]:
-    """The bytes as they lie there, seekable. Raises BadInput where they are no longer those of the listing."""
+    """The stored bytes, seekable. Raises BadInput where the file has changed since the listing."""
     if found.content is not None:
         return io.BytesIO(found.content)
     if isinstance(found.fs, Bucket):
@@ -54,7 +53,7 @@ def open_found(found: FoundFile) -> IO[bytes]:
 
 
 def check_unchanged(found: FoundFile) -> None:
-    """Raises BadInput where a file is another one than the listing saw. Objects are compared whenever a part of them is read."""
+    """Raises BadInput where a file has changed since the listing. Objects are not checked here, but with every read."""
     if found.fs is None:
         if found.mark and local_mark(found.path) != found.mark:
             raise _changed(found, os.stat(found.path).st_size)
@@ -63,14 +62,16 @@ def check_unchanged(found: FoundFile) -> None:
 
 
 def local_mark(path: str) -> str:
-    """Size, time of the last write, and number of a file: a write, or another file in its place, changes at least one of them. The time of
-    the last change is left out: rights and hard links (backups) change it too."""
+    """Size, mtime and inode of a file. A write or a replacement of the file changes at least one of them.
+
+    ctime is left out: permissions and hard links (backups) change it too.
+    """
     about = os.stat(path)
     return f"{about.st_size} {about.st_mtime_ns} {about.st_ino}"
 
 
 def version_of(row: dict[str, Any]) -> Version:
-    """From a row of fsspec's listings, or of obstore's."""
+    """The version in a row of a listing by fsspec or obstore."""
     modified = row.get("modificationTime") or row.get("mtime") or row.get("last_modified") or 0
     seconds = modified.timestamp() if hasattr(modified, "timestamp") else modified
     return Version(int(row.get("size") or 0), int(seconds), str(row.get("e_tag") or row.get("ETag") or ""))
@@ -129,6 +130,8 @@ class ObjectFile(io.RawIOBase):
         try:
             answer = obstore.get(self._store, self._found.path, options={"range": (self._position, self._position + size)})
         except (FileNotFoundError, NotFoundError) as error:
-            raise BadInput(f"{self._found.uri}: was there, and is gone", "start again when nothing writes there") from error
+            raise BadInput(
+                f"{self._found.uri}: was deleted while it was being used", "start the task again when no other process changes these files"
+            ) from error
         _refuse_other(self._found, version_of(dict(answer.meta)))
         return bytes(answer.bytes())

@@ -1,7 +1,7 @@
 """The order of samples as a pure function: (seed, epoch, position) -> sample, in O(1) time and memory, the same for any number of ranks.
 
-A keyed permutation of 0..count-1: a Feistel network over the next power of four, walked along its cycle until it lands inside
-(Black & Rogaway 2002, "Ciphers with Arbitrary Finite Domains"). Placing the cursor anywhere costs nothing, so resuming skips nothing.
+The order is a keyed permutation of 0..count-1: a Feistel network over the next power of four, walked along its cycle until it lands inside
+(Black & Rogaway 2002, "Ciphers with Arbitrary Finite Domains"). Any position is computed directly, so a resumed run reads no skipped rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ROUNDS = 6
 
 
 class RowOrder(Protocol):
-    """Which row stands at a position. Positions count on over epochs."""
+    """A map from positions to rows. Positions count on over epochs."""
 
     @property
     def epoch_rows(self) -> int:
@@ -36,15 +36,15 @@ class MixedRowOrder(RowOrder, Protocol):
 
     @property
     def parts(self) -> int:
-        """Data sets."""
+        """Number of data sets."""
 
     def part_of(self, row: int) -> int:
-        """The number of the data set that the row with this index belongs to."""
+        """The number of the data set to which the row with this index belongs."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """The order in which `count` samples are seen. `shuffle` False: as they come, in every epoch."""
+    """The order of `count` samples. `shuffle` False: their own order in every epoch."""
 
     count: int
     seed: int = 0
@@ -55,7 +55,7 @@ class Order:
             raise ValueError("an order needs at least one sample")
 
     def sample(self, epoch: int, position: int) -> int:
-        """The sample at `position` (0..count-1) of `epoch`. Raises IndexError outside of that."""
+        """The sample at `position` (0..count-1) of `epoch`. Raises IndexError for other positions."""
         if not 0 <= position < self.count:
             raise IndexError(f"position {position} of {self.count}")
         if not self.shuffle or self.count == 1:
@@ -96,7 +96,7 @@ class Order:
         return self.sample(epoch, inside)
 
     def at_each(self, positions: Positions) -> Positions:
-        """`at` of each of many positions: equal bit for bit, about a hundred times as fast for thousands of them."""
+        """`at` of each of many positions: the same values, about a hundred times as fast for thousands of positions."""
         epochs, inside = np.divmod(positions, self.count)
         found = np.empty_like(inside)
         for epoch in np.unique(epochs):
@@ -106,7 +106,7 @@ class Order:
 
 
 def mixed_seed(seed: int, number: int) -> int:
-    """A seed of its own for the `number`-th of several orders."""
+    """A separate seed for the `number`-th of several orders."""
     return _mix(_mix(seed & _MASK64) ^ number)
 
 

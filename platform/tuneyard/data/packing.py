@@ -1,7 +1,7 @@
-"""Samples -> rows of at most `max_length` tokens, none of them split: best-fit decreasing (Johnson 1974; used for language models by
-Ding et al. 2024, "Fewer Truncations Improve Language Modeling").
+"""Packs samples into rows of at most `max_length` tokens without splitting a sample: best-fit decreasing (Johnson 1974; used for language
+models by Ding et al. 2024, "Fewer Truncations Improve Language Modeling").
 
-Long documents are cut into pieces before, so that nothing is lost and short documents stay whole.
+Long documents are cut into pieces before, so that no text is lost and short documents stay whole.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 def best_fit_decreasing(lengths: Sequence[int] | npt.NDArray[np.int64], capacity: int) -> list[list[int]]:
     """Pack items of `lengths` (1..capacity) into rows. Returns rows of item numbers: ascending in a row, rows by their first item.
 
-    Each item, longest first, goes to the row that it leaves least space in. O(n) steps, each a search of a bit set of free spaces.
+    Each item, longest first, is put into the row where it leaves the least space. O(n) steps, each a search of a bit set of free spaces.
     Raises ValueError for an item longer than `capacity`.
     """
     sizes = np.asarray(lengths, dtype=np.int64)
@@ -45,11 +45,11 @@ def best_fit_decreasing(lengths: Sequence[int] | npt.NDArray[np.int64], capacity
 
 
 def piece_borders(length: int, capacity: int) -> list[tuple[int, int]]:
-    """[start, end) of the pieces that a document of `length` tokens is cut into, without a last piece of one token: it has no loss."""
+    """[start, end) of the pieces of a document of `length` tokens. A last piece of one token is dropped: it has no loss."""
     pieces = [(start, min(start + capacity, length)) for start in range(0, length, capacity)]
     return pieces if len(pieces) == 1 or pieces[-1][1] - pieces[-1][0] > 1 else pieces[:-1]
 
 
 def efficiency(rows: int, tokens: int, capacity: int) -> float:
-    """Share of the rows' places that hold tokens (0..1); 0 of rows without places, such as those of tables."""
+    """Share of the rows' places that hold tokens (0..1); 0 for rows without places, such as rows of tables."""
     return tokens / (rows * capacity) if rows * capacity else 0.0

@@ -1,4 +1,4 @@
-"""Events of the parts of a mixture: each names its part, and a sentence about the tokenizer, which all parts share, comes once."""
+"""Events of the parts of a mixture. Each event names its part; a warning about the tokenizer, which all parts share, is emitted once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tuneyard.tracking import Emit, Event, Stage, Warned
 
 
 class PartEvents:
-    """`emit`: of the mixture. `of(name)` is the `Emit` of one part."""
+    """`emit`: the `Emit` of the mixture. `of(name)`: the `Emit` of one part."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit

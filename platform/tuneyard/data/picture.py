@@ -1,4 +1,4 @@
-"""A look into a data set as one SVG: lengths with the cuts of maxLength, and shares. It needs nothing else, and follows light and dark."""
+"""An inspection as one self-contained SVG: a histogram of lengths with cuts of maxLength, and shares. It follows light and dark mode."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from markupsafe import escape
 
 from tuneyard.data.inspection import CHARACTERS_PER_TOKEN, Inspection
-from tuneyard.data.looking import Bin
+from tuneyard.data.row_statistics import Bin
 from tuneyard.tracking.charts import nice_ticks, tick_label
 
 _WIDTH, _HEIGHT = 760, 430
 _LEFT, _RIGHT, _TOP, _PLOT_HEIGHT = 64, 24, 78, 200
 _SHARES_TOP, _SHARE_STEP, _SHARE_LEFT, _SHARE_WIDTH = 336, 22, 190, 340
 _CUT_NAME = 130
-"""Width of a cut's name."""
+"""Width of a cut's label."""
 _STYLE = """\
 svg { color-scheme: light dark; background: #fff; font: 12px system-ui, "DejaVu Sans", sans-serif; }
 text { fill: #3c4450; } .title { font-size: 16px; font-weight: 600; fill: #14181f; } .value { fill: #14181f; }
@@ -45,7 +45,7 @@ def picture(found: Inspection) -> str:
 
 
 def percent(share: float) -> str:
-    """A share that is not 0 is not shown as 0."""
+    """A share as text. A share above 0 is never shown as 0."""
     return f"{share:.1%}" if share == 0 or share >= 0.0005 else "< 0.1%"
 
 
@@ -63,7 +63,7 @@ def _what(found: Inspection) -> str:
 
 
 def _histogram(bins: Sequence[Bin], cuts: Mapping[int, float], scale: int, unit: str) -> list[str]:
-    """A bar for each bin, bins of equal width; a cut is drawn where it falls between the bins' edges."""
+    """One bar per bin, all of equal width. A cut is drawn at its place between the edges of its bin."""
     if not bins:
         return [f'<text x="{_LEFT}" y="{_TOP + 40}">no lengths: the format is unknown, or no row can be used</text>']
     bottom = _TOP + _PLOT_HEIGHT
@@ -97,7 +97,7 @@ def _histogram(bins: Sequence[Bin], cuts: Mapping[int, float], scale: int, unit:
 
 
 def _place(bins: Sequence[Bin], length: int) -> float | None:
-    """Where a length falls, in bins from the left; None where nothing is longer."""
+    """The place of a length, in bins from the left; None where no sample is longer."""
     for number, each in enumerate(bins):
         if length < each.high:
             return number + max(0.0, (length - each.low) / max(1, each.high - each.low))

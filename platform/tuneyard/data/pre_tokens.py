@@ -1,7 +1,7 @@
-r"""Whether a token joins what stands on the two sides of a place in a text, told from the characters around that place.
+r"""Whether a token crosses a place in a text, decided by the characters around that place.
 
-Tokenizers first split a text into pre-tokens, and no token reaches across two of them. Where a known pattern splits, each pre-token
-depends on the characters from its start to a few behind its end, so a window around the place shows what the whole text would.
+Tokenizers first split a text into pre-tokens, and no token crosses two of them. Where a known pattern splits, each pre-token depends on
+the characters from its start to a few after its end. A window around the place therefore gives the same tokens as the whole text.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _MARGIN = 4
-"""Characters behind a pre-token that decide its end: an apostrophe with two letters is the longest that a pattern looks for."""
+"""Characters after a pre-token that decide its end. The longest sequence in a pattern is an apostrophe with two letters."""
 _HEADS = (_MARGIN, 40)
-"""Characters behind the blanks that follow a place: first few, so that many texts share a window, then more."""
+"""Characters after the blanks that follow a place: few first, so that many texts share a window, then more."""
 _MOST_WINDOWS = 1 << 16
 _MOST_BLANKS = 64
 _BLANKS = re.compile(rf"\s{{0,{_MOST_BLANKS}}}")
 LONGEST_WINDOW = _MOST_BLANKS + _HEADS[-1] + _MARGIN
-"""Characters behind a place, at most, that a window looks at."""
+"""Maximum number of characters of a window after its place."""
 _GPT_2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORDS_WITH_MARKS = (
@@ -27,16 +27,16 @@ _WORDS_WITH_MARKS = (
 )
 _NUMBERS = (r"\p{N}", *(rf"\p{{N}}{{1,{digits}}}" for digits in range(1, 10)))
 KNOWN = frozenset({_GPT_2, _WORDS_WITH_MARKS, *_NUMBERS, *(_WORDS % number for number in _NUMBERS)})
-"""Patterns of GPT-2, Llama 3, Qwen 2 and 3.5 and their kin. None looks behind its start; at a match's end they look at one character, and
-within a run of blanks at the whole run."""
+"""Patterns of GPT-2, Llama 3, Qwen 2 and 3.5 and related models. None has a lookbehind. A lookahead is one character, or a whole run of
+blanks."""
 
 
 Rules = dict[str, Any]
-"""What stands in a tokenizer.json."""
+"""The content of a tokenizer.json."""
 
 
 def splits_locally(rules: Rules) -> bool:
-    """Whether a tokenizer splits by known patterns alone, and changes no character before but by composing it."""
+    """Whether a tokenizer splits by known patterns alone, and its normalizer is at most NFC."""
     normalizer = rules["normalizer"]
     return (normalizer is None or normalizer["type"] == "NFC") and _is_known(rules["pre_tokenizer"])
 
@@ -53,10 +53,10 @@ def _is_known(pre_tokenizer: Rules | None) -> bool:
 
 
 def cuts_anywhere(rules: Rules) -> bool:
-    """Whether tokens of a text that is cut where no token reaches across are those of the whole, wherever that is.
+    """Whether a cut at any place that no token crosses leaves the tokens of a text unchanged.
 
-    Byte-pair merges have this trait where nothing splits before (Gemma's). The next merge is the first by rank and place: on each side of a
-    place that no merge ever crosses, the merges are those of that side alone.
+    Byte-pair merges without a pre-tokenizer (Gemma's) have this property. The next merge is the first by rank and place. If no merge ever
+    crosses a place, the merges on each side of it depend on that side alone.
     """
     model, splits = rules["model"], rules["pre_tokenizer"]
     replaced = [part["pattern"]["String"] for part in _parts(rules["normalizer"]) if part["type"] == "Replace"]
@@ -69,7 +69,7 @@ def cuts_anywhere(rules: Rules) -> bool:
 
 
 def keeps_places(rules: Rules) -> bool:
-    """Whether a tokenizer gives each text the same tokens wherever it stands, each of one character or more of it."""
+    """Whether a tokenizer gives a text the same tokens at any place, where each token stands for at least one character."""
     model = rules["model"]
     if model.get("dropout") or model["type"] not in ("BPE", "WordPiece", "Unigram", "WordLevel"):
         return False
@@ -91,8 +91,11 @@ def _parts(rules: Rules | None) -> list[Rules]:
 
 
 @dataclass(frozen=True)
-class Windows:
-    """Places in texts, seen through windows. `backend` gives offsets that hold blanks too. `composes`: it normalises to NFC."""
+class TokenWindows:
+    """Windows around places in texts, tokenised and cached. `backend`: a tokenizer whose offsets include blanks.
+
+    `local`: see `splits_locally`. `composes`: the tokenizer normalises to NFC.
+    """
 
     backend: Any
     local: bool
@@ -100,8 +103,10 @@ class Windows:
     _seen: dict[tuple[str, str, bool], int | None] = field(default_factory=dict)
 
     def tokens_before(self, text: str, start: int, place: int, limit: int) -> int | None:
-        """Tokens that a text from `start` on has before `place`; -1 where a token joins both sides of `place`; None where a window does not
-        tell. No added token stands between `start` and `limit`, and the text ends at `limit`, or has an added token there."""
+        """Number of tokens from `start` to `place`; -1 where a token crosses `place`; None where a window does not show it.
+
+        No added token stands between `start` and `limit`. At `limit` the text ends, or an added token begins.
+        """
         blanks = _BLANKS.match(text, place, limit)
         assert blanks is not None
         if blanks.end() - place == _MOST_BLANKS:

@@ -1,4 +1,4 @@
-"""Preference pairs, kept as text or messages: TRL's DPOTrainer tokenises them itself."""
+"""Preference pairs, kept as texts or messages, because TRL's DPOTrainer tokenises them itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]
 def write_pairs(
     folder: Path, samples: Iterator[Placed], held_out: Callable[[npt.NDArray[np.uint64]], npt.NDArray[np.bool_]], name: str = "train"
 ) -> tuple[int, int]:
-    """Write pairs to `<name>.arrow`, and those that `held_out` (hashes -> mask) takes to `validation.arrow`. Returns both counts.
+    """Write pairs to `<name>.arrow`, and held-out pairs to `validation.arrow`. Returns both counts. `held_out`: hashes -> mask.
 
     Raises BadInput where texts and messages are mixed.
     """

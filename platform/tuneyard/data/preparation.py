@@ -1,4 +1,4 @@
-"""Training data, ready to train on: read, checked, tokenised, packed, split for validation; once, then from the cache."""
+"""Prepares training data: reads, checks, tokenises and packs it, and holds out validation rows. The result is cached."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ from tuneyard.tracking import Emit, Stage, Warned, silent
 if TYPE_CHECKING:
     from tuneyard.data.streamed import Streamed
 
-_MORE_SAMPLES = "raise data.maxLength, lower data.validationFraction, or see what data.lossOn and the weights of turns leave"
+_MORE_SAMPLES = "raise data.maxLength, lower data.validationFraction, or check data.lossOn and the weights of turns"
 CODE_VERSION = 9
-"""Part of every cache key: raise it when the same input would give other rows."""
+"""Part of every cache key. Raise it with every change after which the same input gives other rows."""
 _SEVERAL_PROCESSES_FROM_BYTES = 1 << 20
 _STREAMS_ABOVE_BYTES = 1 << 30
 _MAX_PROCESSES = 32
-_ANOTHER_START = "go on with the data and the version that wrote it, or start anew in another output"
+_ANOTHER_START = "continue with the data and the version of the checkpoint, or start again in another output"
 _NO_PART_OF_THE_ROWS = {
     *("source", "from_task", "path", "shuffle", "show_sample", "validation", "chat_template"),
     *("mix", "temperature", "when_exhausted", "streaming", "workers", "service"),
 }
-"""Fields that change no row, or enter the key in another form."""
+"""Fields that change no row, or are part of the key in another form."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,17 @@ class Prepared:
     cached: bool
     order: RowOrder
     mixture: Mixture | None = None
-    """Of several data sets: which part stands where in `order`."""
+    """For several data sets: the part at each position of `order`."""
     streams: tuple[tuple[str, Streamed], ...] = ()
-    """Rows that are made while they are read, each by the name of its part (empty for one data set)."""
+    """Streamed rows by the name of their part (empty for one data set)."""
     parts: tuple[Prepared, ...] = ()
-    """Of a mixture."""
+    """The parts of a mixture."""
 
     def cursors(self, position: int) -> dict[str, Any]:
-        """Where each stream stands at a position of `order`, and which order prepared rows have: what `place` takes. Waits for rows up to
-        there."""
+        """The cursor of each stream at a position of `order`, and the identity of each order of prepared rows, for `place`.
+
+        Waits for all rows up to the position.
+        """
         orders = {name: {"order": order.identity} for name, order in self._orders.items()}
         if self.mixture is None:
             return orders | {name: rows.cursor(position) for name, rows in self.streams}
@@ -87,8 +89,10 @@ class Prepared:
         return orders | {name: rows.cursor(before[name]) for name, rows in self.streams}
 
     def place(self, cursors: Mapping[str, Any]) -> None:
-        """Go on from cursors of an earlier attempt. Raises BadInput where the data have changed since, or an earlier version of Tuneyard
-        took rows in another order."""
+        """Resume from cursors of an earlier attempt.
+
+        Raises BadInput where the data have changed since, or an earlier version of Tuneyard used another order of rows.
+        """
         for name, order in self._orders.items():
             if name in cursors:
                 if cursors[name] != {"order": order.identity}:
@@ -101,7 +105,7 @@ class Prepared:
 
     @property
     def _orders(self) -> dict[str, PreparedOrder]:
-        """Orders of prepared rows by the names of their parts (empty for one data set); preference pairs are permuted as ever."""
+        """Orders of prepared rows by the names of their parts (empty for one data set). Preference pairs have an `Order` instead."""
         named = zip((part.name for part in self.mixture.parts), self.parts, strict=True) if self.mixture is not None else [("", self)]
         return {name: part.order for name, part in named if isinstance(part.order, PreparedOrder)}
 
@@ -112,12 +116,12 @@ class Prepared:
 
     @property
     def chat_template(self) -> str | None:
-        """Set this on the tokenizer before it is saved, unless None."""
+        """The template to set on the tokenizer before it is saved; None: keep its own."""
         return self.report.chat_template
 
     @property
     def chats(self) -> bool:
-        """Whether samples are rendered by the chat template: here, or by TRL where preference pairs are messages."""
+        """Whether a chat template renders the samples: here, or in TRL where preference pairs are messages."""
         pairs = "chosen" in self.train.column_names
         return not isinstance(self.train[0]["chosen"], str) if pairs else bool(self.report.template)
 
@@ -133,19 +137,19 @@ def prepare(
     emit: Emit = silent,
     task: str = "",
 ) -> Prepared:
-    """Read, tokenise and pack what `spec` names (with `from` resolved to `source` already), or find it in the cache. `service`: the folder
-    where the ingestion service of this machine looks for streams.
+    """Read, tokenise and pack the data of `spec` (with `from` resolved to `source`), or find the result in the cache.
 
-    Several processes may call it at once with the same input: one works, the others wait. The result depends on the content alone.
-    Raises BadInput (data that cannot be used as asked, with file and line), StorageError (source not reachable, disk full).
+    `service`: the folder in which the ingestion service of this machine finds streams.
+    Several processes may call this function with the same input: one works, the others wait. The result depends on the content alone.
+    Raises BadInput (unusable data, with file and line), StorageError (source not reachable, disk full).
     """
     if spec.mix:
-        from tuneyard.data.mixing import prepare_mixture  # late: a mixture prepares its parts by `prepare`
+        from tuneyard.data.mixing import prepare_mixture  # imported here: it imports `prepare`
 
         return prepare_mixture(spec, tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, service=service, emit=emit, task=task)
     train = located_source(spec)
     if streams(spec, train, objective):
-        from tuneyard.data.streaming import prepare_stream  # late: a stream prepares its validation data by `prepare`
+        from tuneyard.data.streaming import prepare_stream  # imported here: it imports `prepare`
 
         return prepare_stream(
             spec, train, tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, service=service, emit=emit, task=task
@@ -180,7 +184,7 @@ def _rows(path: Path) -> Any | None:
 
 
 def _order(entry: Path, rows: Any, seed: int, *, shuffle: bool) -> RowOrder:
-    """That of a stream over the same splits; of preference pairs, a permutation of all."""
+    """The order of a stream over the same splits; for preference pairs, a permutation of all rows."""
     path = entry / "splits.json"
     if not path.exists():
         return Order(len(rows), seed, shuffle)
@@ -190,14 +194,14 @@ def _order(entry: Path, rows: Any, seed: int, *, shuffle: bool) -> RowOrder:
 
 
 def streams(spec: TrainData, located: Located, objective: Objective) -> bool:
-    """Whether rows are made while the task trains. Preference pairs are tokenised by TRL, which needs all of them."""
+    """Whether rows are streamed while the task trains. Preference pairs are not: TRL tokenises them, and needs all of them."""
     if objective == "dpo" or spec.limit is not None:
         return False
     return located.size_bytes > _STREAMS_ABOVE_BYTES if spec.streaming is None else spec.streaming
 
 
 def row_settings(spec: TrainData, tokenizer: Any, objective: Objective) -> dict[str, Any]:
-    """What rows depend on beside the files, the seed and the libraries."""
+    """All inputs of rows besides the files, the seed and the libraries."""
     return {
         "code": CODE_VERSION,
         "spec": spec.model_dump(mode="json", exclude=_NO_PART_OF_THE_ROWS),
@@ -220,28 +224,28 @@ def _cache_key(work: _Work) -> dict[str, Any]:
 
 
 def tokenizer_identity(tokenizer: Any) -> str:
-    """A hash of what a tokenizer does: its vocabulary and rules, special tokens, chat template."""
+    """A hash of a tokenizer's behaviour: vocabulary, rules, special tokens and chat template."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     rules = json.loads(backend.to_str()) if backend is not None else sorted(tokenizer.get_vocab().items())
-    if isinstance(rules, dict):  # both are left behind by earlier calls, and say nothing about the tokenizer
+    if isinstance(rules, dict):  # earlier calls leave both behind; they do not describe the tokenizer
         rules = {k: v for k, v in rules.items() if k not in ("truncation", "padding")}
     about = [type(tokenizer).__name__, rules, tokenizer.special_tokens_map, tokenizer.chat_template]
     return blake2b(json.dumps(about, default=str).encode(), digest_size=16).hexdigest()
 
 
 def template_to_save(tokenizer: Any, template: ChatTemplate, *, reasons: bool, tools: bool) -> str | None:
-    """Jinja that the tokenizer must carry from now on, where samples have reasoning or tools; None: what it carries is right."""
+    """The Jinja to save with the tokenizer, for samples with `reasons` or `tools`; None: its own template stays."""
     saved = saved_template(template.prompts, tokenizer.special_tokens_map, thinking=reasons, tools=tools)
     return saved if template.replaces or saved != tokenizer.get_chat_template() else None
 
 
 def end_note(spec: TrainData, tokenizer: Any, template: ChatTemplate | None) -> str | None:
-    """What a person should know of the end of answers."""
+    """A warning where the model does not learn the end of answers; None where it does."""
     if template is None or ends_last_answer(tokenizer, template.text):
         return None
     if spec.loss_on != "all" and end_text(tokenizer, template.text) is not None:
         return None  # the encoder adds it
-    return f"{template} puts no token behind the last answer of a chat: the model does not learn from it where to stop"
+    return f"{template} puts no token after the last answer of a chat: the model does not learn where to stop"
 
 
 @dataclass
@@ -354,7 +358,7 @@ class _Work:
         return items
 
     def _layout(self, items: TokenFiles, chosen: npt.NDArray[np.int64]) -> list[list[int]]:
-        """Rows of item numbers: packed, each split by itself as in a stream, or one item each."""
+        """Rows of item numbers: packed within each split, as in a stream, or one item per row."""
         if not self.spec.pack:
             return [[int(item)] for item in chosen]
         self.emit(Stage(task=self.task, name="packing", done=0, of=len(chosen), unit="samples"))

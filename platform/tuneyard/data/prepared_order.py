@@ -1,4 +1,4 @@
-"""The order of rows that are all there: as a stream would read them, with the counts of all splits known. Pure."""
+"""The order of prepared rows: the order of a stream over the same splits, with the row counts of all splits known. Pure."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from tuneyard.data.stream.windows import WINDOW, Place, Windows
 
 _KEPT_EPOCHS = 2
 _VERSION = 1
-"""Of the order: raise it when the same rows would come in another one."""
+"""Version of the order. Raise it with every change of the order of the same rows."""
 
 
 @dataclass(frozen=True)
 class _Window:
     place: Place
     start: int
-    """Where it begins in its epoch."""
+    """The window's first position in its epoch."""
     first_rows: Positions
-    """Of each of its splits, the first row."""
+    """The first row of each split of the window."""
     starts: Positions
-    """Where the rows of each of its splits begin in it, and where the last one's end."""
+    """For each split of the window, the number of rows before it in the window; then the number of all rows."""
 
 
 @dataclass(frozen=True)
 class PreparedOrder:
-    """Rows lie split after split, `rows[i]` of them from split i. The same row stands at a position as in a stream over the same splits."""
+    """Rows are stored split after split; `rows[i]`: rows of split i. Each position has the same row as in a stream over the same splits."""
 
     windows: Windows
     rows: tuple[int, ...]
@@ -44,15 +44,15 @@ class PreparedOrder:
 
     @cached_property
     def identity(self) -> str:
-        """Equal for equal orders over equally many rows of each split: what a checkpoint remembers of its data."""
+        """A hash of the order and the row count of each split. A checkpoint stores it to recognise its data."""
         windows = asdict(self.windows)
-        if self.windows.most == WINDOW:  # as checkpoints remember windows that are older than this field
+        if self.windows.most == WINDOW:  # as in checkpoints that are older than this field
             del windows["most"]
         return sha256(json.dumps([_VERSION, windows, self.rows]).encode()).hexdigest()[:32]
 
     @property
     def is_one_permutation(self) -> bool:
-        """Whether all rows are one window, in every epoch."""
+        """Whether an epoch is one window, in every epoch."""
         return self.windows.count(0) == self.windows.count(1) == 1
 
     @cached_property
@@ -79,13 +79,13 @@ class PreparedOrder:
         return found
 
     def place_of(self, position: int) -> Place:
-        """The window that a position lies in."""
+        """The window of a position."""
         epoch, inside = divmod(position, self.epoch_rows)
         windows = self._windows_of(epoch)
         return windows[bisect_right(windows, inside, key=lambda window: window.start) - 1].place
 
     def split_of(self, rows: Positions) -> tuple[Positions, Positions]:
-        """Of rows by their index: the split of each, and its number in that split."""
+        """The split of each row, and the number of the row in that split. `rows`: indices of rows."""
         splits = np.searchsorted(self._first_rows, rows, side="right") - 1
         return splits, rows - self._first_rows[splits]
 

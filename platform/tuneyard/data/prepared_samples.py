@@ -1,4 +1,4 @@
-"""The samples of a data set that is prepared whole, read split by split as a stream reads them, in the order of the files."""
+"""The samples of a data set that is prepared whole, read split by split as in a stream, in the order of the files."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tuneyard.data.stream.reading import SplitData
 from tuneyard.data.stream.splits import Split, split_bytes, splits_of
 
 _AHEAD, _AHEAD_IN_STORE = 1, 16
-"""Splits that are read while those before them are tokenised: of a disk, and of a distant store."""
+"""Splits that are read ahead while earlier splits are tokenised: from a disk, and from a remote store."""
 
 
 def prepared_samples(
     located: Located, tally: Tally, *, source: Source, spec: TrainData, objective: Objective
 ) -> tuple[Roles, Sequence[Split], Iterator[Placed]]:
-    """How samples are read, the splits, and the samples of all splits. `source`: `spec` itself, or its validation set.
+    """The roles of columns, the splits, and the samples of all splits. `source`: `spec` itself, or its validation set.
 
-    Raises BadInput, StorageError, while samples are read too.
+    Raises BadInput and StorageError, also later from the iterator of samples.
     """
     roles, _ = training_samples(located, Tally(located.uri), source=source, spec=spec, objective=objective)
     splits = splits_of(located.files, split_bytes(located.size_bytes, spec.max_length))

@@ -1,6 +1,7 @@
-"""The form of the prompts that a model was trained on: chats or plain text. Kept in the tokenizer's settings, beside the model.
+"""The form of the prompts in training: chats or plain text. It is kept in the tokenizer's settings, beside the model.
 
-Score tasks use the same form unless the JobSpec says otherwise: a model that was trained on plain prompts has never seen its chat template.
+Score tasks use the same form unless the JobSpec sets another one: a model that was trained on plain prompts has never seen its chat
+template.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def set_prompt_form(tokenizer: Any, *, chats: bool) -> None:
 
 
 def prompts_are_chats(tokenizer: Any) -> bool:
-    """The form that training has used; where none is noted, chats if the tokenizer has a template for them."""
+    """Whether training used chats. Where no form is noted: whether the tokenizer has a chat template."""
     form = tokenizer.init_kwargs.get(_KEY)
     if form not in (None, _CHAT, _PLAIN):
         raise BadInput(

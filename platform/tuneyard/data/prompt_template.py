@@ -1,7 +1,7 @@
-"""The chat template that is saved with a model, so that prompts open answers as the training text has them.
+"""The chat template that is saved with a model. Its prompts open answers in the same way as the training text.
 
-Qwen3 writes an empty block of thought before an answer without reasoning, and leaves it out of prompts: a model that is trained on such
-answers would write the block into each of its own. Templates with a switch for thinking get a default for it; others get the missing text.
+Qwen3 writes an empty thinking block before an answer without reasoning, but leaves it out of prompts. A model trained on such answers then
+writes the block into each of its own answers. A template with a switch for thinking gets a default for it; others get the missing text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OPENED = re.compile(r'\{%[+-] if add_generation_prompt %\}\{\{ "(?:[^"\\]|\\.)*
 
 
 def original(template: str) -> str:
-    """The template without what `saved_template` has added."""
+    """The template without the additions of `saved_template`."""
     for default in _DEFAULTS.values():
         template = template.removeprefix(default)
     return _OPENED.sub("", template)

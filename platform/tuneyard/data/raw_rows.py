@@ -1,6 +1,7 @@
-"""Rows with the columns that they have, for training by a program: mapped into memory, held out by content, in a pure order.
+"""Rows with their own columns, for training by a program: memory-mapped, held out by content, in a pure order.
 
-No tokenizer and no roles of columns: a row is a dict from column to value as Arrow gives it (numbers, texts, bytes, lists, dicts).
+There is no tokenizer, and columns have no roles. A row is a dict from column to value as Arrow gives it (numbers, texts, bytes, lists,
+dicts).
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ _HASHES = "hashes.npy"
 
 
 def prepare_rows(spec: TrainData, *, seed: int, cache_dir: str | Path | None = None, emit: Emit = silent, task: str = "") -> Prepared:
-    """The rows that `spec` names, with `from` resolved to `source` already.
+    """The rows of `spec`, with `from` resolved to `source`.
 
-    Several processes may call it at once: one reads, the others wait. Rows of `validationFraction` are chosen by their content, so that no
-    row, nor its duplicate, is on both sides. Raises BadInput (no data, too many bad rows, no row left), StorageError (source not reachable,
-    disk full).
+    Several processes may call this function at once: one reads, the others wait. Rows of `validationFraction` are chosen by their content,
+    so that a row and its duplicates are on the same side. Raises BadInput (no data, too many bad rows, no row left), StorageError (source
+    not reachable, disk full).
     """
     emit(Stage(task=task, name="reading rows"))
     located = located_source(spec)

@@ -1,4 +1,4 @@
-"""Small objects are fetched while the rows of those before them are read: one at a time, 10,000 of them would take minutes of waiting."""
+"""Fetches small objects ahead of their readers. Fetched one at a time, 10,000 of them take minutes of waiting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _AHEAD = 16
 
 
 def read_ahead(files: Iterable[DataFile]) -> Iterator[DataFile]:
-    """The same files in the same order; small objects come with their content. Raises what reading one raises, at its turn."""
+    """The same files in the same order; small objects come with their content. An error of a read is raised at the turn of its file."""
     waiting: deque[tuple[DataFile, Future[bytes] | None]] = deque()
     pool: ThreadPoolExecutor | None = None
     try:

@@ -1,6 +1,6 @@
-"""Files -> records: rows as dicts, each with its place (`file:line`), and what could not be read as such, with its reason.
+"""Files become records: rows as dicts with their place (`file:line`), and bad rows with the reason.
 
-Everything streams: at most one batch of a columnar file, or one line of a text file, is in memory (a JSON array is the exception).
+All readers stream: at most one batch of a columnar file, or one line of a text file, is in memory. A JSON array is the exception.
 """
 
 from __future__ import annotations
@@ -34,18 +34,20 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """Rows that cannot be read: one, or a whole row group of a broken Parquet file."""
+    """`count` rows that cannot be read: one row, or a whole row group of a damaged Parquet file."""
 
     place: str
     reason: str
     count: int = 1
     advice: str = ""
-    """What to do about it, where that is not to repair the row."""
+    """The remedy, where it is not to repair the row."""
 
 
 def read_records(files: Iterable[DataFile]) -> Iterator[Record | BadRow]:
-    """All rows of `files`, in order. Raises BadInput for a file that is unreadable as a whole or that changes meanwhile, StorageError for a
-    lost network."""
+    """All rows of `files`, in order.
+
+    Raises BadInput for a file that is unreadable as a whole or that changes meanwhile, StorageError for a lost network.
+    """
     readers = {"parquet": _parquet, "arrow": _arrow, "jsonl": _jsonl, "json": _json, "csv": _csv, "text": _text}
     for file in read_ahead(files):
         with reading(file.uri):
@@ -54,8 +56,10 @@ def read_records(files: Iterable[DataFile]) -> Iterator[Record | BadRow]:
 
 
 def parquet_file(file: DataFile, *, buffer_bytes: int = 0) -> Any:
-    """A `pyarrow.parquet.ParquetFile`. `buffer_bytes`: read columns in pieces of this size, for who wants the first rows of a group alone.
-    Raises BadInput where the footer is missing: its rows cannot even be counted."""
+    """A `pyarrow.parquet.ParquetFile`. `buffer_bytes`: read columns in pieces of this size, to read only the first rows of a group.
+
+    Raises BadInput where the footer is missing: the rows cannot even be counted.
+    """
     import pyarrow.parquet as pq
 
     file.check_unchanged()
@@ -75,7 +79,7 @@ def _parquet(file: DataFile) -> Iterator[Record | BadRow]:
 
 
 def parquet_rows(file: DataFile, groups: range | None = None) -> Iterator[Record | BadRow]:
-    """The rows of a Parquet file, or of some of its row groups; of a damaged group one bad row that counts for all. Raises BadInput."""
+    """The rows of a Parquet file, or of some row groups. A damaged group is one BadRow that counts all its rows. Raises BadInput."""
     parquet = parquet_file(file)
     counts = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
     for group in range(len(counts)) if groups is None else groups:
@@ -97,7 +101,7 @@ def row_group_records(file: DataFile, parquet: Any, group: int, first: int) -> I
 
 
 def _table_columns(file: DataFile, parquet: Any) -> tuple[list[str] | None, dict[str, Any]]:
-    """Columns to read of a Parquet file (None: all), and those that the table's metadata give to each row."""
+    """The columns to read from a Parquet file (None: all), and the columns whose constant values come from the table's metadata."""
     if file.part is None:
         return None, {}
     present = set(parquet.schema_arrow.names)
@@ -111,7 +115,7 @@ def _of_columns(place: str, values: dict[str, Any] | str, constants: dict[str, A
 
 @contextmanager
 def arrow_errors(file: DataFile) -> Iterator[None]:
-    """Raises BadInput in place of what pyarrow raises for a damaged file."""
+    """Raises BadInput in place of pyarrow's errors for a damaged file."""
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
@@ -119,8 +123,10 @@ def arrow_errors(file: DataFile) -> Iterator[None]:
 
 
 def arrow_batches(file: DataFile) -> Iterator[Any]:
-    """Record batches of an Arrow IPC file or stream (what `datasets` keeps), memory-mapped where local, each checked: offsets that point
-    out of the file would end the process."""
+    """Record batches of an Arrow IPC file or stream (the format of `datasets`), memory-mapped where local.
+
+    Each batch is validated: offsets that point out of the file would crash the process.
+    """
     source = pa.memory_map(file.path) if file.is_local else pa.PythonFile(file.open_raw(), "r")
     with arrow_errors(file):
         magic = source.read(6)
@@ -152,7 +158,7 @@ def batch_records(file: DataFile, batch: Any, first: int) -> Iterator[Record | B
 
 
 def parse_json_row(line: bytes) -> dict[str, Any]:
-    """One line of JSONL. Raises ValueError with the reason for people."""
+    """The row in one line of JSONL. Raises ValueError with the reason for people."""
     try:
         values = parsed_json(line)
     except UnicodeDecodeError as error:
@@ -172,7 +178,7 @@ def _jsonl(file: DataFile) -> Iterator[Record | BadRow]:
 
 
 def json_record(file: DataFile, place: str, line: bytes | LongLine, *, first: bool = False) -> Record | BadRow:
-    """A line of JSONL that is not empty. `first`: of its file."""
+    """The record of a non-empty line of JSONL. `first`: it is the first line of its file."""
     if isinstance(line, LongLine):
         return BadRow(place, line.reason, advice=line.advice)
     try:
@@ -187,7 +193,7 @@ def _json(file: DataFile) -> Iterator[Record | BadRow]:
     with file.open() as stream:
         content = whole_of(file, stream)
     try:
-        rows = json.loads(content.decode())  # bytes would be taken with surrogates inside
+        rows = json.loads(content.decode())  # json.loads() accepts surrogates in bytes
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise BadInput(f"{file.uri}:{line}: {NotUtf8(error)}", convert(file)) from error
@@ -223,7 +229,7 @@ def _csv(file: DataFile) -> Iterator[Record | BadRow]:
 def csv_records(
     file: DataFile, lines: Decoded, header: list[str], delimiter: str, place: Callable[[int], str]
 ) -> Iterator[Record | BadRow]:
-    """Rows of CSV lines without a header. `place`: of a row that begins in a line, 1 for the first."""
+    """Rows of CSV lines after the header. `place`: maps the number of a row's first line, counted from 1, to the place of the row."""
     for row in CsvRows(lines, header, delimiter):
         if fault := lines.take_fault():
             yield BadRow(place(row.line), str(fault), advice=convert(file) if isinstance(fault, NotUtf8) else "")
@@ -241,7 +247,7 @@ def _text(file: DataFile) -> Iterator[Record | BadRow]:
 
 
 def text_record(file: DataFile, place: str, line: bytes | LongLine) -> Record | BadRow:
-    """A line of text that is not empty."""
+    """The record of a non-empty line of text."""
     if isinstance(line, LongLine):
         return BadRow(place, line.reason)
     try:

@@ -1,4 +1,4 @@
-"""What a store holds below a path: one listing, with all that tells one version of a file from another."""
+"""The files of a store below a path, from one listing, each with its version."""
 
 from __future__ import annotations
 
@@ -17,38 +17,40 @@ _ROWS_A_PAGE = 1000
 
 @dataclass(frozen=True)
 class RemoteListing:
-    """`path`: what was asked for, as the store knows it, without a slash at its end. `prefix`: what turns such a path into a URI.
-    `found`: all files below, hidden ones too; of a pattern, those that match."""
+    """A listing. `path`: the requested path in the store, without a trailing slash. `prefix` + path: the URI of a path.
+
+    `found`: all files below, including hidden ones; for a pattern, all files that match.
+    """
 
     prefix: str
     path: str
     found: tuple[FoundFile, ...]
     delta_tables: tuple[str, ...] = ()
-    """Folders of Delta tables below, whether or not their files match."""
+    """Folders of Delta tables below, including tables whose files do not match."""
 
     def uri_of(self, path: str) -> str:
         return self.prefix + path
 
     def path_of(self, uri: str) -> str:
-        """The store's path of a URI, which may name the same store by another scheme (s3a://)."""
+        """The path in the store of a URI, which may have another scheme for the same store (s3a://)."""
         bucket = self.prefix.partition("://")[2]
         rest = uri.partition("://")[2]
         return rest.removeprefix(bucket) if bucket else rest
 
     def below(self) -> Iterator[str]:
-        """Names relative to the path."""
+        """Names of files relative to the path."""
         start = f"{self.path}/"
         return (file.path.removeprefix(start) for file in self.found if file.path.startswith(start))
 
     def visible(self) -> list[FoundFile]:
-        """Without names that start with . or _ below a folder (such as _SUCCESS)."""
+        """The files, except names below the folder that start with . or _ (such as _SUCCESS)."""
         if is_pattern(self.path):
             return list(self.found)
         return [file for file in self.found if not any(part[:1] in (".", "_") for part in file.path[len(self.path) :].split("/"))]
 
 
 def list_remote(uri: str, scheme: str) -> RemoteListing:
-    """Ask the store. Raises what obstore or fsspec raises."""
+    """List the files of a store. Raises the errors of obstore or fsspec."""
     host, _, path = uri.partition("://")[2].partition("/")
     if scheme in ("s3", "gs"):
         return _bucket_listing(uri, Bucket(scheme, host), path.rstrip("/"))

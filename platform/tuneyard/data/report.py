@@ -1,4 +1,4 @@
-"""What preparing a data set came to: the numbers that a person wants to see before GPUs are spent on it."""
+"""The report of a prepared data set: the numbers to check before spending GPU time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NO_CHAT_TEMPLATE = "the tokenizer has no chat template: tuneyard's default is us
 
 @dataclass(frozen=True, kw_only=True)
 class DataReport:
-    """`tokens` and `loss_tokens` are of the training rows; both are 0 for preference pairs, which TRL tokenises."""
+    """`tokens` and `loss_tokens` count training rows; both are 0 for preference pairs, which TRL tokenises."""
 
     source: str
     format: str
@@ -28,37 +28,37 @@ class DataReport:
     tokens: int = 0
     loss_tokens: int = 0
     packing_efficiency: float = 0.0
-    """Share of the rows' places that hold tokens, were every row padded to maxLength (0..1)."""
+    """Share of places that hold tokens if every row is padded to maxLength (0..1)."""
     truncated: int = 0
     dropped: int = 0
-    """Too long (overlong: drop), or nothing with loss left after the cut."""
+    """Samples that are too long (overlong: drop), or have no loss left after the cut."""
     dropped_examples: list[str] = field(default_factory=list)
     left_out: int = 0
-    """Rows that are labelled as answers that must not be learned."""
+    """Rows labelled as answers that must not be learned."""
     bad: int = 0
     bad_examples: list[str] = field(default_factory=list)
     template: str = ""
-    """Where the chat template comes from; empty where none was needed."""
+    """The source of the chat template; empty where none was needed."""
     chat_template: str | None = None
-    """Jinja that the tokenizer must carry from now on: given, the default, or its own with a prompt that opens answers as they were
-    trained; None: its own stays."""
+    """The Jinja to save with the tokenizer: the given template, the default, or its own with a prompt that opens answers as in training.
+    None: its own template stays."""
     reasons: bool = False
     tools: bool = False
-    """Some sample has reasoning, or tools."""
+    """At least one sample has reasoning (`reasons`) or tools (`tools`)."""
     notes: list[str] = field(default_factory=list)
     streamed: bool = False
-    """Rows, or those of some part, were made while the task trained: their counts are of the splits that were read so far."""
+    """Rows of the data set, or of a part, were streamed. Their counts cover the splits that were read so far."""
     epoch_rows: int = 0
-    """Of streamed data: rows of an epoch, by a sample of the data; 0 where `rows` is all of them."""
+    """Estimated rows of an epoch of streamed data; 0 where `rows` counts all rows."""
     parts: list[dict[str, Any]] = field(default_factory=list)
-    """Of each part of a mixture: `name`, `source`, `format`, `rows` of one pass, `share` of the rows (0..1), `tokens`, `packing_efficiency`
+    """Per part of a mixture: `name`, `source`, `format`, `rows` of one pass, `share` of the rows (0..1), `tokens`, `packing_efficiency`
     and `streamed`; empty for one data set."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     def with_parts(self, reports: Sequence[DataReport]) -> DataReport:
-        """That of a mixture, with what its parts have come to."""
+        """The report of a mixture, with the sums of its parts' reports."""
         sums = {name: sum(getattr(report, name) for report in reports) for name in _SUMS}
         places = sum(report.tokens / report.packing_efficiency for report in reports if report.packing_efficiency)
         return replace(
@@ -75,7 +75,7 @@ class DataReport:
         return {name: getattr(self, name) for name in ("source", "format", "tokens", "packing_efficiency", "streamed")}
 
     def warnings(self) -> list[str]:
-        """What a person should know though nothing failed, one sentence each."""
+        """Warnings for people, one sentence each."""
         said = list(self.notes)
         if self.left_out:
             said.append(f"{self.left_out:,} rows are labelled false, as answers that must not be learned, and are left out")

@@ -1,4 +1,4 @@
-"""Columns -> roles: which format the rows have, and which column plays which part."""
+"""The format of rows, and the role of each column, found by column names and values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuneyard.data.tool_calls import Message
 
 FormatName = Literal["chat", "prompt-completion", "preference", "text"]
 
-# Column names by role, most telling first; `input` is alpaca's optional context of an instruction.
+# Column names by role, the most specific first; `input` is alpaca's optional context of an instruction.
 NAMES: dict[str, tuple[str, ...]] = {
     "messages": ("messages", "conversations", "conversation", "chat", "dialog", "dialogue"),
     "prompt": ("prompt", "instruction", "question", "query", "input"),
@@ -28,9 +28,9 @@ NAMES: dict[str, tuple[str, ...]] = {
     "label": ("label",),
 }
 _TELLING = (*NAMES["system"], "history", "context", "documents", "tools", "functions", "weight", "label")
-"""Columns that change what a row means. Unused ones are named in a warning."""
+"""Columns that change the meaning of a row. A warning names such columns without a role."""
 _MEDIA = ("image", "images", "audio", "audios", "video", "videos")
-"""Columns that hold what the text is about. A row that fills one is a bad row."""
+"""Columns with media that the text refers to. A row with a value in one is a bad row."""
 REQUIRED: dict[FormatName, tuple[str, ...]] = {
     "preference": ("chosen", "rejected"),
     "chat": ("messages",),
@@ -47,22 +47,22 @@ OPTIONAL: dict[FormatName, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Roles:
-    """The format of a data set, and the column of each role. `why` says how it was found."""
+    """The format of a data set, and the column of each role. `why`: how the format was found."""
 
     format: FormatName
     columns: Mapping[str, str]
     why: str
     as_messages: bool = False
-    """Samples are rendered by a chat template: prompts are lists of messages, or become them."""
+    """A chat template renders the samples: prompts are lists of messages, or are made into such."""
     unused: tuple[str, ...] = ()
-    """Columns that change what a row means elsewhere, and that play no part here."""
+    """Columns that usually change the meaning of a row, but have no role here."""
     chat: bool = False
     """Pairs of plain texts become chats."""
     media: tuple[str, ...] = ()
     """Columns of images, sound or video."""
 
     def note(self) -> str | None:
-        """What a person should know of the columns."""
+        """A warning about unused columns; None where there are none."""
         if not self.unused:
             return None
         one = len(self.unused) == 1
@@ -75,7 +75,7 @@ class Roles:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """`context` leading messages carry no loss: the prompt of a prompt-completion pair that is written as messages."""
+    """A dialogue. The first `context` messages carry no loss: they are the prompt of a prompt-completion pair in messages."""
 
     messages: list[Message]
     tools: list[Any] | None = None
@@ -107,7 +107,7 @@ _JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=str)
 
 
 def canonical_json(sample: Sample) -> str:
-    """The sample as text that is equal for equal samples: what duplicates and the validation split go by."""
+    """The sample as text, equal for equal samples. Duplicates and the validation split are decided by it."""
     fields = [type(sample).__name__, *(getattr(sample, name) for name in sample.__slots__)]  # asdict() would copy every message
     return _JSON.encode(fields)
 
@@ -126,7 +126,7 @@ def detect(
     """Find format and roles from a few rows. `columns` (role -> column) wins over guesses, `format` over the order of guesses.
     `chat`: pairs of plain texts become chats.
 
-    Raises BadInput if nothing, or not what was asked for, can be made of the columns.
+    Raises BadInput where the columns fit no format, or not the requested one.
     """
     found = list(dict.fromkeys(name for row in rows for name in row))
     given = dict(columns or {})
@@ -147,9 +147,9 @@ def detect(
     raise BadInput(
         f"{uri}: {'of no known format' if format == 'auto' else f'not of format {format}'}; columns found: {', '.join(found) or 'none'}; "
         f"expected {wanted}",
-        "labels (KTO) make no pairs: use objective: sft, which learns the answers that are labelled true"
+        "labels (KTO) give no pairs: use objective: sft, which learns from answers labelled true"
         if formats == ["preference"] and "label" in found
-        else "say which column plays which part, such as data.columns: {prompt: question, completion: reply}",
+        else "name the column of each role, such as data.columns: {prompt: question, completion: reply}",
     )
 
 
@@ -179,7 +179,7 @@ def _match(
     if not all(role in chosen for role in REQUIRED[format]):
         return None
     if chosen.get("input") and chosen["prompt"].lower() != "instruction" and "input" not in given:
-        del chosen["input"]  # `context` beside `question` is common, but only alpaca's instruction is known to go with it
+        del chosen["input"]  # `context` beside `question` is common, but only alpaca's instruction is meant to include it
     spelled = ", ".join(f"{role} = {column}" if role != column else role for role, column in chosen.items())
     main = "messages" if format == "chat" else "chosen" if format == "preference" else "prompt" if format == "prompt-completion" else "text"
     as_messages = any(looks_like_messages(row.get(chosen[main])) for row in rows)
@@ -190,7 +190,7 @@ def _match(
 
 
 def _known_as(rows: Sequence[Mapping[str, Any]], chosen: Mapping[str, str]) -> str:
-    """The name that people know a variant of a format by."""
+    """The well-known name of a variant of a format; empty where it has none."""
     first = rows[0] if rows else {}
     turns = unpacked(first.get(chosen.get("messages", "")))
     if isinstance(turns, list) and turns and isinstance(turns[0], dict) and "from" in turns[0]:
@@ -214,7 +214,7 @@ def _plausible(role: str, rows: Sequence[Mapping[str, Any]], column: str) -> boo
         return role != "messages"
     if role == "messages":
         return any(looks_like_messages(value) for value in values)
-    if role == "label":  # KTO's; other labels are no judgement of an answer
+    if role == "label":  # KTO's labels; others do not judge an answer
         return all(judgement(value) is not None for value in values)
     if role == "tools":
         return any(isinstance(value, (list, str)) for value in values)
@@ -227,12 +227,12 @@ def _plausible(role: str, rows: Sequence[Mapping[str, Any]], column: str) -> boo
 
 
 def judgement(value: Any) -> bool | None:
-    """Whether an answer was wanted; None where a value says neither. CSV files hold text."""
+    """A KTO label as true or false; None for any other value. CSV files hold labels as text."""
     if isinstance(value, str):
         return {"true": True, "false": False}.get(value.strip().lower())
     return value if isinstance(value, bool) else None
 
 
 def is_number(value: Any) -> bool:
-    """NaN is what pandas writes where there is nothing."""
+    """Whether a value is a number. NaN is not: pandas writes it for a missing value."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value

@@ -1,4 +1,4 @@
-"""Located files -> canonical samples, with a tally of what was bad and where: tolerated up to a share, refused above it."""
+"""Located files become canonical samples. A tally counts bad rows with their places; above a tolerated share, the data set is refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EARLY_CHECK_ROWS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A sample and where it came from (`file:line`). `split`: the part of the data set that it is packed with."""
+    """A sample and its place (`file:line`). `split`: the number of the split with which it is packed."""
 
     place: str
     sample: Sample
@@ -32,24 +32,24 @@ class Placed:
 
 @dataclass
 class Tally:
-    """What happened to the rows of one pass."""
+    """Counts of good, bad and left-out rows of one pass."""
 
     uri: str
     max_bad_fraction: float = 1.0
     good: int = 0
     bad: int = 0
     left_out: int = 0
-    """Rows that say of themselves that they must not be learned."""
+    """Rows labelled as answers that must not be learned."""
     bad_examples: list[str] = field(default_factory=list)
     _advices: Counter[str] = field(default_factory=Counter)
 
     @property
     def advice(self) -> str:
-        """What to do about most of the bad rows; empty where that is to repair them one by one."""
+        """The remedy for most bad rows; empty where it is to repair them one by one."""
         return next((advice for advice, _ in self._advices.most_common(1)), "")
 
     def add_bad(self, place: str, reason: str, count: int = 1, *, advice: str = "") -> None:
-        """Count a bad row. Raises BadInput early where it is clear that the whole is bad."""
+        """Count bad rows. From EARLY_CHECK_ROWS rows on, raises BadInput as `check` does."""
         self.bad += count
         self._advices[advice] += count
         if len(self.bad_examples) < _EXAMPLES:
@@ -58,23 +58,23 @@ class Tally:
             self.check()
 
     def take(self, bad: int, examples: Sequence[str], advice: str = "") -> None:
-        """Count bad rows that another tally has found."""
+        """Add the bad rows of another tally."""
         self.bad += bad
         self._advices[advice] += bad
         self.bad_examples.extend(examples[: _EXAMPLES - len(self.bad_examples)])
 
     def became_bad(self, place: str, reason: str, *, advice: str = "") -> None:
-        """A sample that was counted as good turned out not to be."""
+        """Recount a sample as bad that was counted as good."""
         self.good -= 1
         self.add_bad(place, reason, advice=advice)
 
     def check(self) -> None:
-        """Raises BadInput if the data set is empty or the share of bad rows is above what is tolerated."""
+        """Raises BadInput where the data set is empty, or the share of bad rows is above `max_bad_fraction`."""
         total = self.good + self.bad
         if total == 0 and self.left_out:
             raise BadInput(f"{self.uri}: all {self.left_out} rows are labelled as answers that must not be learned", "is the label right?")
         if total == 0:
-            raise BadInput(f"{self.uri}: the data set is empty", "check the path; `tuneyard data inspect` shows what it holds")
+            raise BadInput(f"{self.uri}: the data set is empty", "check the path; `tuneyard data inspect` shows its content")
         if self.bad == 0 or self.bad / total <= self.max_bad_fraction:
             return
         first = "".join(f"\n    {example}" for example in self.bad_examples)
@@ -98,7 +98,7 @@ def training_samples(
 ) -> tuple[Roles, Iterator[Placed]]:
     """The samples of a train task, as `stream_samples` gives them. `source`: `spec` itself, or its validation set.
 
-    Raises BadInput as `stream_samples` does, and where the objective goes with another format.
+    Raises BadInput as `stream_samples` does, and where the objective needs another format.
     """
     roles, samples = stream_samples(
         located,
@@ -122,7 +122,7 @@ def _check_objective(roles: Roles, objective: Objective, uri: str) -> None:
         )
     if objective != "dpo" and roles.format == "preference":
         raise BadInput(
-            f"{uri}: preference data (chosen, rejected) goes with objective dpo, not {objective}",
+            f"{uri}: preference data (chosen, rejected) needs objective dpo, not {objective}",
             "set objective: dpo, or train on the chosen answers: data.columns: {prompt: prompt, completion: chosen}",
         )
 
@@ -138,10 +138,10 @@ def stream_samples(
     needs_assistant: bool = True,
     rows: Iterator[Record | BadRow] | None = None,
 ) -> tuple[Roles, Iterator[Placed]]:
-    """Detect the format from the first rows, then stream all samples in order; bad rows go to `tally`. `rows`: those of `located`, or the
-    first of them; default: all. `chat`: pairs of plain texts become chats.
+    """Detect the format from the first rows, then stream all samples in order. `tally` counts bad rows.
 
-    Raises BadInput if the columns tell no format, or there is no readable row at all.
+    `rows`: the rows of `located`, or the first of them; default: all rows. `chat`: pairs of plain texts become chats.
+    Raises BadInput where the columns fit no format, or no row is readable.
     """
     rows = read_records(located.files) if rows is None else rows
     head = list(itertools.islice(rows, DETECTION_ROWS))
@@ -160,7 +160,7 @@ def stream_samples(
 def samples_of(
     rows: Iterator[Record | BadRow], tally: Tally, canonical: Canonical, limit: int | None = None, split: int = 0
 ) -> Iterator[Placed]:
-    """The samples of rows whose format is known; bad rows go to `tally`. `split`: see `Placed`."""
+    """The samples of rows with a known format. `tally` counts bad rows. `split`: see `Placed`."""
     for row in rows:
         if isinstance(row, BadRow):
             tally.add_bad(row.place, row.reason, row.count, advice=row.advice)
@@ -180,6 +180,6 @@ def samples_of(
 
 
 def lacking(roles: Roles, row: Mapping[str, Any]) -> str:
-    """Why a row of another file, with other columns, is no sample; empty where it has the columns that are needed."""
+    """The reason why a row without the required columns is no sample; empty where it has them."""
     missing = [column for role in REQUIRED[roles.format] if (column := roles.columns[role]) not in row]
     return f"no column {', '.join(missing)}; columns of this row: {', '.join(row) or 'none'}" if missing else ""

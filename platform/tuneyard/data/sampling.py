@@ -1,7 +1,9 @@
-"""Rows of a data set that is too large to be read for a look: places that are spread evenly over the bytes of all files, drawn by a seed.
+"""A sample of the rows of a data set that is too large to inspect whole. Its places are spread evenly over the bytes of all files; a seed
+draws them.
 
-At each place of a text file the lines that begin in one block are read, so that every line has the same chance; of Parquet the first rows
-of the row group that lies there. Compressed and Arrow files are read from their front, JSON arrays whole: there is no other way in.
+At each place of a text file, all lines that begin in one block are read, so that every line has the same chance. In a Parquet file, the
+first rows of the row group at the place are read. Compressed and Arrow files are read from their front, JSON arrays whole: they have no
+random access.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ SEED = 0
 _BLOCKS_AT_ONCE = 16
 _SIP_BYTES = 4096
 _MOST_ROWS = 1_000
-"""Of one place in a columnar file."""
+"""Maximum number of rows at one place of a columnar file."""
 
 Row = Record | BadRow
 
@@ -53,17 +55,17 @@ class _Block:
 
 
 @dataclass
-class Sample:
-    """A pass over a sample of `files`. What it says of the whole is known when the pass is over."""
+class RowSample:
+    """One pass over a sample of `files`. Estimates for the whole are valid after the pass."""
 
     files: Sequence[DataFile]
     seed: int = SEED
     read_bytes: int = 0
     places: int = 0
-    """Places that are done, of `PLACES`."""
+    """Completed places, of `PLACES`."""
     _rows: Counter[str] = field(default_factory=Counter)
     _bytes: Counter[str] = field(default_factory=Counter)
-    """By type: rows that were read, and how many bytes of files they stand for."""
+    """By type of file: rows that were read, and the bytes of files for which they stand."""
 
     _headers: dict[str, tuple[list[str], str]] = field(default_factory=dict)
 
@@ -78,7 +80,7 @@ class Sample:
                 self.places += len(offsets)
 
     def estimated_rows(self) -> int:
-        """Rows of all files, bad ones included."""
+        """Estimated rows of all files, including bad rows."""
         total: Counter[str] = Counter()
         for file in self.files:
             total[_type(file)] += file.size_bytes
@@ -87,7 +89,7 @@ class Sample:
         return max(sum(self._rows.values()), round(sum(size * known.get(kind, mean) for kind, size in total.items())))
 
     def _places(self) -> Iterator[tuple[DataFile, list[int]]]:
-        """Files with their places, in order: the first byte of all, then one somewhere in each of PLACES equal parts."""
+        """Files with the offsets of their places, in order: the first byte of all, then one random place in each of PLACES equal parts."""
         drawn, total = random.Random(self.seed), sum(file.size_bytes for file in self.files)
         places = [0, *(int((number + drawn.random()) * total / PLACES) for number in range(1, PLACES))]
         before, next_place = 0, 0
@@ -112,7 +114,7 @@ class Sample:
     # --- lines
 
     def _blocks(self, places: list[tuple[DataFile, int]]) -> Iterator[Row]:
-        """Lines of text files that are not compressed; of objects, several blocks are asked for at a time."""
+        """Rows of uncompressed text files. Blocks of objects are requested several at a time."""
         threads = _BLOCKS_AT_ONCE if any(not file.is_local for file, _ in places) else 1
         with ThreadPoolExecutor(threads) as pool:
             last = ("", -1)
@@ -129,7 +131,7 @@ class Sample:
                     self.places += 1
 
     def _block_rows(self, block: _Block) -> Iterator[Row]:
-        """Rows of a block. Those at the front of a file have lines, the others offsets: nobody has counted the lines before."""
+        """Rows of a block. Rows at the front of a file have line numbers; others have offsets, as lines before them are not counted."""
         file, offsets = block.file, [offset for offset, _ in block.lines]
         if offsets[:1] == [0]:
             yield from _line_rows(file, (line for _, line in block.lines))
@@ -197,7 +199,7 @@ class Sample:
                 return
 
     def _front(self, file: DataFile, most_bytes: int) -> Iterator[Row]:
-        """The first lines of a compressed file. What was read of it stands for as many bytes as were taken from the disk."""
+        """The first lines of a compressed file. They stand for the compressed bytes that were read."""
         raw = file.open_buffered()
         sips: Any = _Sips(raw)
         with raw, decompressed(sips, file.compression) as stream:
@@ -218,7 +220,7 @@ class Sample:
 
 
 class _Sips(io.RawIOBase):
-    """A stream that gives little at a time, so that its place tells how much was needed."""
+    """A stream with small reads, so that its position shows how many bytes were needed."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         super().__init__()
@@ -260,7 +262,7 @@ def _line_rows(file: DataFile, lines: Iterator[bytes | LongLine]) -> Iterator[Ro
         decoded = Decoded(lines)
         header, delimiter = header_of(file, decoded)
         rows = list(csv_records(file, decoded, header, delimiter, lambda line: f"{file.uri}:{line + 1}"))
-        yield from rows[:-1] if rows and isinstance(rows[-1], BadRow) else rows  # the last one may be cut
+        yield from rows[:-1] if rows and isinstance(rows[-1], BadRow) else rows  # the last row may be cut
         return
     make = _maker(file)
     for number, line in enumerate(lines, start=1):
@@ -273,7 +275,7 @@ def _maker(file: DataFile) -> Callable[[DataFile, str, bytes | LongLine], Row]:
 
 
 def _block(place: tuple[DataFile, int]) -> _Block:
-    """The lines that begin in the block at an offset. One that is too long ends the block: its end may be anywhere."""
+    """The lines that begin in the block at an offset. A line that is too long ends the block, because its end is unknown."""
     file, start = place
     found: list[tuple[int, bytes | LongLine]] = []
     with reading(file.uri), file.open_raw() as raw:

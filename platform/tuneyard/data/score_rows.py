@@ -1,8 +1,8 @@
-"""Rows to score, by number: any range can be read at any time, so that engines take parts in any order and a killed run goes on.
+"""Rows to score, read by number. Any range can be read at any time, so that engines take parts in any order and a killed run resumes.
 
-A row's number is its place in the input: files in order of name, rows in order in each. Nothing is loaded but the range asked for:
-Parquet by row groups, JSONL by byte offsets noted in one pass. Other types are first copied, row by row, into a JSONL in the cache.
-A row that cannot be used is a row with an `error`; it does not end the task.
+The number of a row is its place in the input: files in order of name, then rows in order. Only the requested range is loaded: from Parquet
+by row groups, from JSONL by byte offsets that one pass has noted. Files of other types are first copied to a JSONL file in the cache.
+A row that cannot be used has an `error`; it does not end the task.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ from tuneyard.data.sources import Located, locate
 from tuneyard.data.tool_calls import canonical_tools
 
 _OFFSET_EVERY = 64
-"""Rows between two noted byte offsets: 8 bytes per 64 rows are kept in memory."""
+"""Rows between two noted byte offsets: they take 8 bytes of memory per 64 rows."""
 _ERROR = "__tuneyard_error__"
 
 
 class ScoreRow(TypedDict):
-    """`prompt` is empty where `error` is set. `system` and `tools` come from columns of their own, and count where prompts are chats.
-    `references`: expected answers; none without `data.reference`, or where the row has none: it is generated for, and left out of metrics
-    that need one. `kept`: the columns that go into the output beside the answer."""
+    """One row to score. `prompt` is empty where `error` is set. `system` and `tools`: from their own columns; used where prompts are chats.
+
+    `references`: expected answers; empty without `data.reference`, or where the row has none. Such a row still gets an answer, but metrics
+    that need a reference leave it out. `kept`: columns that are copied to the output.
+    """
 
     index: int
     prompt: str | list[dict[str, Any]]
@@ -128,7 +130,7 @@ class _Jsonl:
 
 @dataclass
 class ScoreRows:
-    """Open with `ScoreRows.open`. Holds no open file, so it crosses processes by pickle."""
+    """All rows of a score task, opened by `ScoreRows.open`. It holds no open file, so it can be pickled."""
 
     data: ScoreData
     uri: str
@@ -143,9 +145,9 @@ class ScoreRows:
 
     @classmethod
     def open(cls, data: ScoreData, *, cache_dir: str | Path | None = None) -> ScoreRows:
-        """Find the rows and note where they are; one pass over text files, footers only for Parquet.
+        """Find the rows and index their places: by one pass over text files, by the footers of Parquet files.
 
-        Raises BadInput: nothing there, no rows, or no column of the name that `data.prompt` or `data.reference` gives.
+        Raises BadInput: no file, no row, or no column with the name in `data.prompt`, `data.reference` or `data.keep`.
         """
         if data.source is None:
             raise BadInput(f"data.from: {data.from_task} is not resolved", "run it through `tuneyard run`, or give data.source")
@@ -155,12 +157,12 @@ class ScoreRows:
             parts = [_Parquet.index(file) if file.kind == "parquet" else _Jsonl.index(file) for file in files]
         rows = cls(data, located.uri, parts, located.notes)
         if rows.count() == 0:
-            raise BadInput(f"{located.uri}: the data set is empty", "check the path; `tuneyard data inspect` shows what it holds")
+            raise BadInput(f"{located.uri}: the data set is empty", "check the path; `tuneyard data inspect` shows its content")
         rows._check_columns()
         return rows
 
     def count(self) -> int:
-        """Number of rows, bad ones included."""
+        """Number of rows, including bad rows; at most `data.limit`."""
         total = self._starts[-1]
         return min(total, self.data.limit) if self.data.limit is not None else total
 
@@ -193,7 +195,7 @@ class ScoreRows:
         return row
 
     def _add_what_stands_beside(self, row: ScoreRow, values: Mapping[str, Any], clean: Callable[[Any], Any]) -> None:
-        """Columns that training uses too: an instruction's input, a system turn, tools."""
+        """Add values of other columns that training uses too: an instruction's input, a system turn, tools."""
         if isinstance(row["prompt"], str) and self.data.prompt.lower() == "instruction":
             row["prompt"] = with_input(row["prompt"], _beside(values, "input"))
         system = _beside(values, "system")
@@ -211,7 +213,7 @@ class ScoreRows:
 
 
 def check_score_rows(data: ScoreData, uri: str, first: Iterable[Record | BadRow]) -> None:
-    """Raises BadInput where the first rows of a data set have not the columns that `data` names, or none of them can be scored."""
+    """Raises BadInput where the first rows of a data set lack a column that `data` names, or no row can be scored."""
     rows = list(first)
     _check_columns(data, uri, [row.values for row in rows if isinstance(row, Record)])
     reader, why, advice = ScoreRows(data, uri, []), f"{uri}: the data set is empty", ""
@@ -244,7 +246,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _beside(values: Mapping[str, Any], role: str) -> Any:
-    """The value of the first column that training would give this role by its name."""
+    """The value of the first column whose name gives it this role in training."""
     lower = {name.lower(): name for name in reversed(list(values))}
     return next((values[lower[name]] for name in NAMES[role] if name in lower), None)
 
@@ -260,10 +262,10 @@ def _prompt(value: Any, column: str) -> str | list[dict[str, Any]]:
 
 
 def _references(value: Any, column: str) -> tuple[str, ...]:
-    """One expected answer, a list of them, or none where it is missing."""
+    """The expected answers in a value: a list, a single answer, or none where the value is missing."""
     if isinstance(value, list):
         return tuple(_reference(each, f"{column}[{i}]") for i, each in enumerate(value))
-    # What pandas writes for a missing number is NaN.
+    # pandas writes NaN for a missing number.
     missing = value is None or value != value
     return () if missing else (_reference(value, column),)
 
@@ -275,7 +277,7 @@ def _reference(value: Any, column: str) -> str:
 
 
 def _readable_by_number(located: Located, root: Path) -> list[DataFile]:
-    """Files as they are where single rows can be reached in them, else one JSONL copy in the cache."""
+    """The files themselves where all give access to single rows, else one JSONL copy in the cache."""
     if all((file.kind == "parquet" and not file.part) or (file.kind == "jsonl" and not file.compression) for file in located.files):
         return list(located.files)
 

@@ -1,4 +1,4 @@
-"""Which of the files that were found are the data: of one split, readable side by side, each with its type."""
+"""Selects the data files among all files of a folder: files of one split and of compatible types, each with its type."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tuneyard.storage import MANIFEST
 _SPLITS = {"train": "train", "test": "test"} | dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
 _METADATA = {"dataset_info.json", "state.json", "dataset_infos.json", "dataset_dict.json", MANIFEST}
 _HEADS_AT_ONCE = 16
-"""First bytes of objects that are read at the same time, where endings do not tell the types."""
+"""Objects whose first bytes are read concurrently, where endings do not give the types."""
 
 
 @dataclass(frozen=True)
 class Located:
-    """What a URI stands for: files in a fixed order, all of rows with columns or all of text lines. `notes`: what was left out, and why."""
+    """The files of a URI in a fixed order: all hold rows with columns, or all hold text lines. `notes`: files left out, with the reason."""
 
     uri: str
     files: tuple[DataFile, ...]
@@ -33,20 +33,20 @@ class Located:
 
     @property
     def kinds(self) -> str:
-        """`parquet`, `jsonl (gzip)`; of several types, each with its number of files: `jsonl (gzip): 3, parquet: 2`."""
+        """The type of the files: `parquet`, `jsonl (gzip)`. Several types have numbers of files: `jsonl (gzip): 3, parquet: 2`."""
         counts = Counter(f"{file.kind} ({file.compression})" if file.compression else file.kind for file in self.files)
         return next(iter(counts)) if len(counts) == 1 else ", ".join(f"{kind}: {count}" for kind, count in sorted(counts.items()))
 
 
 def select(uri: str, found: Sequence[FoundFile], file_type: str, split: str | None) -> Located:
-    """Keep the data files, in order of their paths. Tables and JSON of all types go together; text lines, which have no columns, are left
-    out beside them.
+    """The data files among `found`, in order of their paths.
 
+    Files with columns (tables and JSON of all types) may be mixed. Beside them, files of text lines are left out: they have no columns.
     Raises BadInput: no data file, an unknown type.
     """
     files = sorted(found, key=lambda file: file.path.split("/"))
     if len(files) > 1:
-        files = [file for file in files if PurePosixPath(file.path).name != MANIFEST]  # ours, whatever type the data are said to be
+        files = [file for file in files if PurePosixPath(file.path).name != MANIFEST]  # written by Tuneyard; never data, whatever the type
     notes: tuple[str, ...] = ()
     if file_type in ("auto", "arrow", "hf") and len(files) > 1:
         files, notes = _by_ending(files)
@@ -64,7 +64,7 @@ def select(uri: str, found: Sequence[FoundFile], file_type: str, split: str | No
 
 
 def _by_ending(files: list[FoundFile]) -> tuple[list[FoundFile], tuple[str, ...]]:
-    """Files whose names promise data. Texts beside tables (README.txt) are no data."""
+    """Files with endings of data files, and notes. Texts beside tables (README.txt) are no data."""
     kinds = [(file, kind_by_ending(file.path)[0]) for file in files if PurePosixPath(file.path).name not in _METADATA]
     known = [file for file, kind in kinds if kind is not None]
     columns = [file for file, kind in kinds if kind not in (None, "text")]
@@ -83,7 +83,7 @@ def _recognised(files: Sequence[FoundFile], file_type: str) -> list[DataFile]:
 
 
 def _of_one_split(uri: str, found: list[FoundFile], split: str | None) -> tuple[list[FoundFile], tuple[str, ...]]:
-    """A folder whose files are named after splits (train-00000-of-00002.parquet, test.jsonl) gives one: `train` unless asked."""
+    """The files of one split, and notes. Splits are found by file names (train-00000-of-00002.parquet, test.jsonl); default: `train`."""
     names = [_SPLITS.get(re.split(r"[-_.]", PurePosixPath(file.path).name)[0]) for file in found]
     splits = sorted({name for name in names if name is not None})
     if len(found) == 1 or (split is None and ("train" not in splits or len(splits) < 2)):

@@ -1,4 +1,4 @@
-"""Samples as people look at them: pieces of text that carry loss, or do not."""
+"""Samples as text for people, in pieces with loss and pieces without."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tuneyard.data.tool_calls import Message
 
 @dataclass(frozen=True)
 class Piece:
-    """Text of a rendered sample; `loss`: training counts it."""
+    """Part of a sample as text. `loss`: it carries loss."""
 
     text: str
     loss: bool
 
 
 def token_pieces(tokenizer: Any, ids: Sequence[int], labels: Sequence[int]) -> list[Piece]:
-    """Runs of tokens that carry loss, or do not (label -100), as the tokenizer decodes them, special tokens included."""
+    """Runs of tokens with loss, and without (label -100), decoded by the tokenizer with special tokens."""
     runs = groupby(zip(ids, labels, strict=True), key=lambda token: token[1] >= 0)
     return [Piece(tokenizer.decode([token for token, _ in run]), counted) for counted, run in runs]
 
 
 def first_pieces(tokenizer: Any, rows: Any) -> list[Piece]:
-    """The first sample of prepared rows (`Prepared.train`): of packed ones, the first sample of the first row."""
+    """The first sample of prepared rows (`Prepared.train`); for packed rows, the first sample of the first row."""
     row = rows[0]
     if "chosen" in row:
         return plain_pieces(Pair(row["prompt"], row["chosen"], row["rejected"]))
@@ -38,7 +38,7 @@ def first_pieces(tokenizer: Any, rows: Any) -> list[Piece]:
 
 
 def plain_pieces(sample: Sample) -> list[Piece]:
-    """A sample as people would write it down, without a tokenizer or template."""
+    """A sample in a readable notation, without a tokenizer or template."""
     match sample:
         case Chat(messages):
             return [Piece(f"{m['role']}: {_said(m)}\n", carries_loss(m) and i >= sample.context) for i, m in enumerate(messages)]

@@ -1,4 +1,4 @@
-"""A model that has only a shape and a tokenizer: config.json of a small Llama, and byte-level BPE trained on what it will read."""
+"""A model without weights: config.json of a small Llama, and a byte-level BPE tokenizer trained on the model's training text."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MAX_POSITIONS = 2048
 
 @dataclass(frozen=True, kw_only=True)
 class SmallLlama:
-    """The shape of a Llama with grouped queries, tied embeddings and fp32 weights. `vocabulary`: tokens at most.
+    """The shape of a Llama with grouped-query attention, tied embeddings and fp32 weights. `vocabulary`: maximum number of tokens.
 
-    `digits_per_token`: numbers are cut into groups of so many digits from the left, none is joined with another (Llama 3: three); None:
-    as pairs of bytes are frequent. `initializer_range`: standard deviation of random weights; 0.02 is for models many times wider, and
-    leaves attention of a narrow one flat for hundreds of steps.
+    `digits_per_token`: numbers are cut from the left into groups of at most this many digits, and groups are never merged (Llama 3: three);
+    None: digits merge like other bytes. `initializer_range`: standard deviation of random weights. 0.02 suits models many times wider; it
+    leaves the attention of a narrow model flat for hundreds of steps.
     """
 
     hidden: int
@@ -33,7 +33,7 @@ class SmallLlama:
     initializer_range: float = 0.02
 
     def to_config(self, vocabulary: int) -> dict[str, Any]:
-        """What transformers reads. `vocabulary`: tokens that the tokenizer has."""
+        """The content of config.json for transformers. `vocabulary`: number of tokens of the tokenizer."""
         return {
             "architectures": ["LlamaForCausalLM"],
             "model_type": "llama",

@@ -1,7 +1,8 @@
-"""Where samples come from: a path or URI becomes a list of files in a fixed order.
+"""Sources of samples: a path or URI becomes a list of files in a fixed order.
 
-Local files, folders and globs, file://, s3:// and gs:// (obstore), hdfs:// and webhdfs:// (fsspec), hf://owner/name[/config]; Delta and
-Iceberg tables in folders. A Hugging Face data set is what `datasets` downloads, or a folder it saved: in both cases Arrow files.
+Sources: local files, folders and globs, file://, s3:// and gs:// (obstore), hdfs:// and webhdfs:// (fsspec), hf://owner/name[/config], and
+Delta and Iceberg tables in folders. A Hugging Face data set is downloaded by `datasets`, or is a folder that `datasets` saved: Arrow files
+in both cases.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ _SPLIT_FOLDERS = "dataset_dict.json"
 
 
 def locate(uri: str, *, file_type: str = "auto", split: str | None = None) -> Located:
-    """Find the files that `uri` stands for.
+    """Find the files of `uri`.
 
-    Raises BadInput: nothing there (naming what is near), no data file, types that do not go together, an unknown type, a table that cannot
-    be read as its files, no access.
+    Raises BadInput: a missing path (with similar names), no data file, an unknown type, a table whose Parquet files alone do not give the
+    rows, no access.
     """
     scheme, _, rest = uri.partition("://")
     if not rest:
@@ -42,7 +43,7 @@ def locate(uri: str, *, file_type: str = "auto", split: str | None = None) -> Lo
     if scheme not in SCHEMES:
         near = difflib.get_close_matches(scheme, [*SCHEMES, "hf", "file"], n=1, cutoff=0.5)
         raise BadInput(
-            f"{uri}: {scheme}:// is not a kind of source{f' (did you mean {near[0]}://?)' if near else ''}",
+            f"{uri}: {scheme}:// is not a known scheme{f' (did you mean {near[0]}://?)' if near else ''}",
             "use a local path, file://, s3://, gs://, hdfs://, webhdfs:// or hf://owner/name",
         )
     return _locate_remote(uri, SCHEMES[scheme], file_type, split)
@@ -108,8 +109,10 @@ def _signs_of_tables(folder: Path) -> Iterator[Path]:
 
 
 def _visible_files(uri: str, folder: str) -> Iterator[FoundFile]:
-    """Files below a folder. Names that start with . or _ are skipped, links to folders are not followed. Raises BadInput for a table that
-    lies deeper: its folder holds rows that were deleted, too."""
+    """Files below a folder. Names that start with . or _ are skipped; links to folders are not followed.
+
+    Raises BadInput for a table in a subfolder: its folder also holds deleted rows.
+    """
     below = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -128,9 +131,7 @@ def _visible_files(uri: str, folder: str) -> Iterator[FoundFile]:
 
 
 def _inside_a_table(uri: str, table: str) -> BadInput:
-    return BadInput(
-        f"{uri}: {table} is a table, whose folder also holds rows that were deleted", f"point data.source at the table itself: {table}"
-    )
+    return BadInput(f"{uri}: {table} is a table, and its folder also holds deleted rows", f"point data.source at the table itself: {table}")
 
 
 def _local_table(uri: str, folder: Path, metadata_file: str | None) -> Located:
@@ -155,7 +156,7 @@ def _locate_remote(uri: str, scheme: str, file_type: str, split: str | None) -> 
     with reading(uri):
         listing = list_remote(uri, scheme)
         if not listing.found:
-            raise BadInput(f"{uri}: nothing is there", "check bucket, path and spelling")
+            raise BadInput(f"{uri}: nothing is there", "check the bucket, the path and the spelling")
         if is_metadata_file(listing.path):
             table, _, name = listing.path.rpartition("/")
             above = uri.rpartition("/")[0].rpartition("/")[0]
@@ -172,7 +173,7 @@ def _locate_remote(uri: str, scheme: str, file_type: str, split: str | None) -> 
 
 
 def _split_folder(uri: str, listing: RemoteListing, split: str | None) -> RemoteListing:
-    """Of what `datasets.DatasetDict.save_to_disk` has written, the files of one split."""
+    """The files of one split in a folder that `datasets.DatasetDict.save_to_disk` has written."""
     start = f"{listing.path}/"
     chosen = tuple(file for file in listing.found if file.path.startswith(f"{start}{split or 'train'}/"))
     if not chosen:

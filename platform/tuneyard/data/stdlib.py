@@ -1,8 +1,8 @@
-"""A real data set that every machine has: functions of Python's standard library. `python -m tuneyard.data.stdlib OUT`
+"""A real data set on every machine: functions of Python's standard library. `python -m tuneyard.data.stdlib OUT`
 
-Writes train.jsonl (chats: signature and docstring -> body), heldout.parquet (the same from modules that are in nothing else: prompt,
-reference), text.jsonl (whole modules, for pre-training) and model/ (a small Llama shape with a tokenizer trained on that text; no weights).
-The same Python gives the same files.
+Files written: train.jsonl (chats: signature and docstring -> body); heldout.parquet (columns prompt and reference, from modules that are
+in no other file); text.jsonl (whole modules, for pre-training); model/ (a small Llama shape and a tokenizer trained on that text; no
+weights). The same Python gives the same files.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SHAPE = SmallLlama(hidden=256, ffn=704, layers=6, heads=8, kv_heads=4, vocabular
 
 @dataclass(frozen=True)
 class Function:
-    """`head`: signature and docstring; `body`: the rest. Both as they stand in the source, dedented."""
+    """`head`: signature and docstring; `body`: the rest. Both are source text, dedented."""
 
     module: str
     head: str
@@ -83,13 +83,13 @@ def functions(module: str, source: str) -> Iterator[Function]:
 
 
 def held_out(module: str) -> bool:
-    """Whole modules are held out, so that no function has a near twin in training."""
+    """Whether a module's package is held out. Whole packages are, so that no held-out function has a near twin in training."""
     package = module.partition(".")[0]
     return int.from_bytes(blake2b(package.encode(), digest_size=4).digest(), "big") < HELD_OUT_SHARE * 2**32
 
 
 def build(out: Path, samples: int | None = None, held_out_samples: int = 64) -> dict[str, int]:
-    """Write everything below `out`; returns how much of what. `samples`: training chats at most, evenly over all modules."""
+    """Write all files below `out`, and return the number of rows of each. `samples`: maximum training chats, evenly over all modules."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Rows that are made while they are read: what texts and tables have in common for whoever prepares, orders and reports them."""
+"""The interface of rows that are built while they are read, for texts and tables."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
 
 
 class Streamed(Protocol):
-    """Rows that are made while they are read."""
+    """Rows that are built while they are read."""
 
     tally: StreamTally
 
     @property
     def epoch_rows(self) -> int:
-        """Rows of an epoch, or an estimate: the same in every attempt."""
+        """Rows of an epoch, possibly estimated; the same in every attempt."""
 
     def cursor(self, position: int) -> dict[str, Any]:
-        """What `place` takes, in another process or on another machine, to go on at `position`."""
+        """A cursor for `place`, to resume at `position` in another process or on another machine."""
 
     def place(self, cursor: Mapping[str, Any]) -> None:
-        """Raises BadInput where the cursor was made on other data."""
+        """Resume from a cursor. Raises BadInput where it belongs to other data."""

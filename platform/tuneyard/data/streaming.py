@@ -1,4 +1,4 @@
-"""Prepared data whose rows are made while a task trains: the stream of `tuneyard.data.stream` in the form of `Prepared`."""
+"""Streamed training data: a stream of `tuneyard.data.stream` as `Prepared`, with rows built while a task trains."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tuneyard.tracking import Emit, Stage, Warned
 
 @dataclass(frozen=True)
 class StreamedOrder:
-    """Positions are rows: the stream finds them itself."""
+    """The identity order: the stream itself maps positions to rows."""
 
     rows: Streamed
 
     @property
     def epoch_rows(self) -> int:
-        """The same in every attempt."""
+        """Rows of an epoch; the same in every attempt."""
         return self.rows.epoch_rows
 
     def at(self, position: int) -> int:
@@ -50,7 +50,7 @@ def prepare_stream(
     emit: Emit,
     task: str,
 ) -> Prepared:
-    """As `prepare`; returns once a sample of some MiB was tokenised. Raises as `open_stream`."""
+    """As `prepare`, but returns once a sample of some MiB was tokenised. Raises as `open_stream`."""
     emit(Stage(task=task, name="opening the data as a stream"))
     settings = row_settings(spec, tokenizer, objective)
     stream = open_stream(spec, located, tokenizer, objective=objective, seed=seed, key=settings, cache_dir=cache_dir, service=service)
@@ -96,15 +96,17 @@ def prepare_stream(
 
 
 def validation_data(spec: TrainData) -> TrainData:
-    """The validation set as data of its own, with the settings of the training data."""
+    """The validation set as a separate data set with the settings of the training data."""
     assert spec.validation is not None
     own = {name: getattr(spec.validation, name) for name in type(spec.validation).model_fields}
     return spec.model_copy(update={"mix": [], "validation": None, "validation_fraction": 0.0, "streaming": False, **own})
 
 
 def work_of(prepared: Prepared) -> dict[str, Any]:
-    """Sums over all streams that this process has read: seconds of one process by kind of work, `waited_s` of this rank, source bytes and
-    the tokens of their rows."""
+    """Sums over all streams that this process has read.
+
+    Seconds by kind of work (of one process), `waited_s` of this rank, source bytes, tokens and shards.
+    """
     tallies = [rows.tally for _, rows in prepared.streams]
     kinds = dict.fromkeys(kind for tally in tallies for kind in tally.facts.seconds)
     return {
@@ -117,7 +119,7 @@ def work_of(prepared: Prepared) -> dict[str, Any]:
 
 
 def read_so_far(prepared: Prepared) -> DataReport:
-    """The report of streamed data with the counts of all shards that this process has read; of other data as it is."""
+    """The report of streamed data, with counts of all shards that this process has read. Reports of other data are unchanged."""
     if not prepared.report.streamed:
         return prepared.report
     if prepared.parts:

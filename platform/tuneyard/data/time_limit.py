@@ -1,7 +1,7 @@
-"""A limit of time for Python code that may loop without end, such as a chat template, in any thread.
+"""A time limit for Python code that may loop endlessly, such as a chat template, in any thread.
 
-A watching thread raises `TooLong` in the thread that has run past its limit. That interrupts Python code between two instructions, but
-not a single call into a library.
+A watching thread raises `TimeExceeded` in a thread that exceeds its limit. The exception interrupts Python code between two instructions,
+but not a single call into a library.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ T = TypeVar("T")
 _LOOKS_EVERY_S = 0.5
 
 
-class TooLong(BaseException):
-    """Not an Exception: code that is interrupted must not take it for an error of its own and go on."""
+class TimeExceeded(BaseException):
+    """The limit was exceeded. It is no Exception, so that interrupted code does not handle it as its own error and continue."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class _Watch:
                 self._begun.notify()
 
     def end(self) -> None:
-        """Raises TooLong where the call was interrupted a moment ago, so that the exception arrives in here and not later."""
+        """End the call. If it was just interrupted, wait here for the pending TimeExceeded, so that it is not raised later."""
         with self._begun:
             call = self._calls.pop(threading.get_ident())
         while call.interrupted:
@@ -59,14 +59,14 @@ class _Watch:
                 for thread, call in self._calls.items():
                     if not call.interrupted and time.monotonic() >= call.ends_at:
                         call.interrupted = True
-                        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(TooLong))
+                        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(TimeExceeded))
 
 
 _current: _Watch | None = None
 
 
 def within(limit_s: float, work: Callable[[], T]) -> T:
-    """What `work` returns. Raises TooLong soon after `limit_s`. Not to be nested in one thread."""
+    """The result of `work`. Raises TimeExceeded soon after `limit_s`. Must not be nested in one thread."""
     global _current
     watch = _current
     if watch is None or watch.pid != os.getpid():  # threads do not survive a fork
@@ -74,7 +74,7 @@ def within(limit_s: float, work: Callable[[], T]) -> T:
     watch.begin(limit_s)
     try:
         result = work()
-    except TooLong:
+    except TimeExceeded:
         raise
     except BaseException:
         watch.end()

@@ -1,7 +1,7 @@
-"""A micro-batch of rows of tokens as matrices, filled straight from where the rows lie: one copy from disk's pages to what a model reads.
+"""A micro-batch of rows of tokens as matrices, filled directly from the mapped files: one copy from the disk's pages to the model's input.
 
-Data sets give it for a list of row numbers (`__getitems__`, which the loader of torch calls where there is one). It is a sequence of
-rows too, so that whatever takes a list of rows takes it.
+Data sets return it for a list of row numbers (`__getitems__`, which torch's DataLoader calls if defined). It is also a sequence of rows, so
+that it can be used as a list of rows.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ IGNORED = -100
 
 
 class RowParts(NamedTuple):
-    """One row as it lies on disk: views, not copies."""
+    """One row as views into its file, without copies."""
 
     ids: npt.NDArray[Any]
-    """Tokens, of any kind of integer."""
+    """Tokens, of any integer type."""
     labels: npt.NDArray[Any]
-    """Labels; or booleans, True where the label is the token itself and False where there is none."""
+    """Labels; or booleans, True where the label is the token itself and False where the token has no label."""
     position_ids: npt.NDArray[Any] | None = None
     samples: npt.NDArray[Any] | None = None
-    """Of a packed row its positions, or the tokens of each of its samples."""
+    """Number of tokens of each sample in a packed row. A packed row has either this or `position_ids`."""
 
 
 @dataclass(frozen=True)
 class TokenBatch(Sequence[Mapping[str, Any]]):
     """`input_ids`, `labels` and (packed rows) `position_ids`: [rows, longest row], int64. `lengths`: tokens of each row.
 
-    Behind the end of a row: token 0, label -100, position 0.
+    Padding after the end of a row: token 0, label -100, position 0.
     """
 
     input_ids: Ints
@@ -43,7 +43,7 @@ class TokenBatch(Sequence[Mapping[str, Any]]):
 
     @classmethod
     def of_parts(cls, rows: Sequence[RowParts]) -> TokenBatch:
-        """Copy rows from where they lie."""
+        """Copy rows into matrices."""
         sizes = [len(row.ids) for row in rows]
         width = max(sizes, default=0)
         as_mask = rows[0].labels.dtype == np.bool_
@@ -71,7 +71,7 @@ class TokenBatch(Sequence[Mapping[str, Any]]):
 
     @classmethod
     def merged(cls, batches: Iterable[tuple[Ints, TokenBatch]], count: int) -> TokenBatch:
-        """`count` rows from several batches, each with the numbers that its rows have in the whole."""
+        """`count` rows from several batches, each with the numbers of its rows in the result."""
         given = list(batches)
         if len(given) == 1:
             return given[0][1]
@@ -88,7 +88,7 @@ class TokenBatch(Sequence[Mapping[str, Any]]):
         return cls(ids, labels, positions, lengths)
 
     def short_rows(self) -> list[tuple[int, int]]:
-        """Rows that are shorter than the longest one, each with its length."""
+        """Rows that are shorter than the longest row, each with its length."""
         width = self.input_ids.shape[1]
         return [(row, length) for row, length in enumerate(self.lengths.tolist()) if length < width]
 
@@ -102,7 +102,7 @@ class TokenBatch(Sequence[Mapping[str, Any]]):
     def __getitem__(self, number: slice) -> Sequence[Mapping[str, Any]]: ...
 
     def __getitem__(self, number: int | slice) -> Any:
-        """A row, as rows of prepared data are, of numpy arrays: input_ids, labels and length, and position_ids where samples are packed."""
+        """A row of numpy arrays, as in prepared data: input_ids, labels and length, and position_ids where samples are packed."""
         if isinstance(number, slice):
             return [self[each] for each in range(*number.indices(len(self)))]
         length = int(self.lengths[number])
@@ -130,7 +130,7 @@ def _counted_up(samples: Sequence[Any], sizes: Sequence[int], width: int) -> Int
     for of_row, size in zip(samples, sizes, strict=True):
         spans.append(of_row)
         if size < width:
-            spans.append((width - size,))  # what fills the row up counts as one sample more
+            spans.append((width - size,))  # padding counts as one more sample
     flat = np.concatenate(spans, dtype=np.int64)
     places = np.arange(len(sizes) * width)
     places -= (flat.cumsum() - flat).repeat(flat)

@@ -1,4 +1,4 @@
-"""Tokens on disk while a data set is prepared, and the Arrow files of rows that they become. Only lengths and hashes stay in memory."""
+"""Tokens on disk while a data set is prepared, then written as Arrow files of rows. Only lengths and hashes stay in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BATCH_TOKENS = 1 << 20
 
 
 class TokenFiles:
-    """Flat files of tokens and labels: item i is [starts[i], starts[i + 1])."""
+    """Flat files of tokens and labels. Item i has the tokens [starts[i], starts[i + 1])."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._paths = folder / f"{name}.ids.tmp", folder / f"{name}.labels.tmp"
@@ -35,7 +35,7 @@ class TokenFiles:
         self._splits.append(np.asarray(encoded.splits, dtype=np.int64))
 
     def finish(self) -> None:
-        """Close the files; `lengths`, `hashes`, `splits` and `write` work from here on."""
+        """Close the files. `lengths`, `hashes`, `splits` and `write` are valid after this call."""
         self._ids.close()
         self._labels.close()
         self.lengths = np.concatenate(self._lengths) if self._lengths else np.zeros(0, dtype=np.int64)
@@ -49,7 +49,7 @@ class TokenFiles:
 
     def write(self, path: Path, rows: Sequence[Sequence[int]], *, packed: bool) -> int:
         """Write rows (each a list of items) as an Arrow stream that `datasets` maps into memory. Returns the tokens that carry loss."""
-        # Plain arrays over the mapped files: slices of a memmap are ten times as slow to make.
+        # Plain arrays over the mapped files: slicing a memmap takes ten times as long.
         ids, labels = (np.asarray(np.memmap(p, np.int32, "r")) if p.stat().st_size else np.zeros(0, np.int32) for p in self._paths)
         schema = _schema(packed)
         with_loss, start = 0, 0

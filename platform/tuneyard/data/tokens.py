@@ -1,7 +1,7 @@
-"""Samples -> tokens with labels: -100 where a token carries no loss.
+"""Samples become tokens with labels; the label of a token without loss is -100.
 
-One rule per format: a chat's loss is on what the assistant wrote (with the mark that ends its turn), a completion's on the
-completion and its end token, a text's on everything. The first token of a document never carries loss: nothing comes before it.
+Tokens with loss: in a chat, the assistant's turns with their end marks; in a completion, the completion and its end token; in a text, all
+tokens. The first token of a document never carries loss, because no token comes before it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuneyard.api import BadInput
-from tuneyard.data.borders import going_on, with_exact_offsets
+from tuneyard.data.borders import continued_tokens, with_exact_offsets
 from tuneyard.data.by_offsets import tokens_by_offsets
 from tuneyard.data.chat import ChatTemplate, Rendered, render
 from tuneyard.data.messages import BadSample
@@ -41,7 +41,7 @@ _BATCH = 256
 
 @dataclass
 class Encoded:
-    """Tokens of a batch of samples. `hashes`: equal for equal samples; pieces of one document share theirs. `splits`: those of `Placed`."""
+    """Tokens of a batch of samples. `hashes`: equal for equal samples, and for pieces of one document. `splits`: as in `Placed`."""
 
     ids: list[Ints] = field(default_factory=list)
     labels: list[Ints] = field(default_factory=list)
@@ -52,15 +52,15 @@ class Encoded:
     dropped: list[str] = field(default_factory=list)
     bad: list[tuple[str, str, str]] = field(default_factory=list)
     muted: int = 0
-    """Turns without loss because the template leaves their reasoning out."""
+    """Number of turns without loss because the template leaves their reasoning out."""
     reasons: bool = False
     tools: bool = False
-    """Some sample has reasoning, or tools."""
+    """At least one sample has reasoning (`reasons`) or tools (`tools`)."""
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """`template` is needed for chats only. `overlong` split: cut long documents into pieces, and keep all of them."""
+    """Tokenises samples. `template`: needed for chats only. `overlong` split: cut long documents into pieces, and keep all pieces."""
 
     tokenizer: Any
     loss: Loss
@@ -69,7 +69,7 @@ class Encoder:
     template: ChatTemplate | None = None
 
     def encode(self, batch: Sequence[Placed]) -> Encoded:
-        """Tokenise a batch. Raises BadInput for what concerns the whole data set; what is wrong with one sample is in the result."""
+        """Tokenise a batch. Faults of single samples are in the result. Raises BadInput for faults of the whole data set."""
         encoded = Encoded(samples=len(batch))
         for kind, encode in ((Chat, self._chats), (Completion, self._completions), (Text, self._texts)):
             placed = [p for p in batch if isinstance(p.sample, kind)]
@@ -169,8 +169,8 @@ class Encoder:
         for placed, pair, prompt, ids in zip(batch, pairs, prompts, wholes, strict=True):
             whole = ids
             if whole[: len(prompt)] != prompt:
-                # The tokenizer joins across the border, but engines see the prompt's own tokens: the completion is tokenised alone.
-                ((completion, _),) = going_on(self.tokenizer, [(pair.completion, True)], offsets=False)
+                # A token crosses the border, but engines see the prompt's own tokens: the completion is tokenised alone.
+                ((completion, _),) = continued_tokens(self.tokenizer, [(pair.completion, True)], offsets=False)
                 whole = prompt + completion
             whole = self._with_end(whole)
             yield placed, Tokens(whole, ((0 if self.loss == "all" else len(prompt), len(whole)),))
@@ -185,7 +185,7 @@ class Encoder:
         return ids if end is None or (ids and ids[-1] == end) else [*ids, end]
 
     def _without_end(self, ids: list[int]) -> list[int]:
-        """Without the end token that the tokenizer itself adds."""
+        """The tokens without an end token that the tokenizer itself added."""
         return ids[:-1] if self._adds_end and ids and ids[-1] == self.tokenizer.eos_token_id else ids
 
     @cached_property
@@ -195,8 +195,10 @@ class Encoder:
 
 
 def plain_tokens(tokenizer: Any, texts: list[str]) -> list[list[int]]:
-    """Tokens of texts that no template was put around, with what the tokenizer adds. A text that begins with the beginning token, as
-    rendered chats do, gets no second one."""
+    """Tokens of texts without a template, with the special tokens that the tokenizer adds.
+
+    A text that begins with the beginning token, as rendered chats do, gets no second one.
+    """
     begin = tokenizer.bos_token_id
     return [ids[1:] if begin is not None and ids[:2] == [begin, begin] else ids for ids in tokens_of(tokenizer, texts)]
 
@@ -213,7 +215,7 @@ def encode_all(encoder: Encoder, samples: Iterable[Placed], processes: int) -> I
     if processes <= 1:
         yield from map(encoder.encode, batches)
         return
-    # fork, as torch's DataLoader does: the tokenizer is inherited, and a script without a `__main__` guard works too.
+    # fork, as in torch's DataLoader: processes inherit the tokenizer, and a script needs no `__main__` guard.
     with ProcessPoolExecutor(processes, mp_context=get_context("fork"), initializer=_start_process, initargs=(encoder,)) as pool:
         running: deque[Future[Encoded]] = deque()
         for batch in batches:

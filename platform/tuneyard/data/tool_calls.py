@@ -1,7 +1,7 @@
-"""Tool calls and tools of a chat in one form, whichever form their author used.
+"""Tool calls and tools of a chat in one canonical form.
 
 The form is that of transformers' templates: `{"type": "function", "function": {"name": …, "arguments": {…}}}`, with arguments as an object.
-Data sets also hold OpenAI's (arguments as JSON text), calls without the outer `function`, and JSON text of the whole list.
+Data sets also use OpenAI's form (arguments as JSON text), calls without the outer `function`, and JSON text of the whole list.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Message = dict[str, Any]
 
 
 def canonical_calls(value: Any) -> list[dict[str, Any]]:
-    """Calls of a message. Raises ValueError with the reason for people."""
+    """The calls of a message in canonical form. Raises ValueError with the reason for people."""
     value = _parsed(value, "tool_calls")
     if isinstance(value, dict):
         value = [value]
@@ -39,7 +39,7 @@ def _canonical(call: Any, where: str) -> dict[str, Any]:
     if not isinstance(arguments, dict):
         raise ValueError(f"{where}: arguments are {type(arguments).__name__}, not an object")
     if not _is_finite(arguments):
-        raise ValueError(f"{where}: arguments hold a number that JSON has not, such as NaN or 1e400")
+        raise ValueError(f"{where}: arguments hold a number that JSON does not allow, such as NaN or 1e400")
     more = {"id": call["id"]} if call.get("id") else {}
     return {**more, "type": "function", "function": {"name": name, "arguments": arguments}}
 
@@ -53,7 +53,10 @@ def _is_finite(value: Any) -> bool:
 
 
 def canonical_tools(value: Any) -> list[Any] | None:
-    """The tools that a chat may call: a list, or JSON text of it or of its items. Raises ValueError with the reason for people."""
+    """The tools that a chat may call, from a list, or from JSON text of the list or of its items.
+
+    Raises ValueError with the reason for people.
+    """
     value = _parsed(value, "tools")
     if value in (None, "", [], {}):
         return None

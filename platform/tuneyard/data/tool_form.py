@@ -1,7 +1,7 @@
-"""What a chat template does with tools, found by rendering one call: no list of templates is complete.
+"""Support of a chat template for tools, found by rendering test calls, because no list of templates is complete.
 
-Most templates take the arguments of a call as an object; some join them to a text and need JSON; some leave calls, tools or the answers of
-tools out without an error.
+Most templates take the arguments of a call as an object. Some concatenate them with text, and need JSON. Some silently leave out calls,
+tools or the answers of tools.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from tuneyard.data.jinja_text import jinja_text
 from tuneyard.data.tool_calls import Message
 
 REFUSALS = (ValueError, TypeError, KeyError, AttributeError, LookupError, ArithmeticError, MemoryError, RecursionError)
-"""Beside jinja2's own errors: the expressions of a template raise whatever Python raises."""
+"""Errors that a template's expressions may raise besides jinja2's own errors."""
 _MARK, _OTHER_MARK, _KEY, _TOOL = "tuneyardvalue", "tuneyardother", "tuneyardkey", "tuneyard_tool"
 _SPECIAL: dict[str, Any] = {name: f"<{name}>" for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
 
 
 @dataclass(frozen=True)
 class ToolForm:
-    """What a chat template does with tools.
+    """The support of one template for tools.
 
-    `arguments`: the form in which it writes the arguments of a call; None: it leaves calls out, or refuses them.
-    `schemas`: it shows the model the tools that it may call. `results`: it shows the model what a tool has answered. `names`, `beside`,
-    `several`: it writes the name of a call, a call beside a content, each of several calls in a turn.
+    `arguments`: the form in which the template takes the arguments of a call; None: it leaves calls out, or refuses them.
+    The other fields say whether the template writes a part of a chat. `schemas`: the tools that the model may call. `results`: the answers
+    of tools. `names`: the names of calls. `beside`: a call in a turn with content. `several`: each of several calls in a turn.
     """
 
     arguments: Literal["object", "text"] | None
@@ -38,7 +38,7 @@ class ToolForm:
     several: bool
 
     def lacks(self, messages: Sequence[Message], tools: Sequence[Any] | None) -> str | None:
-        """The first part of a chat that the template would leave out."""
+        """The name of the first part of a chat that the template leaves out; None where it writes all parts."""
         if tools and not self.schemas:
             return "tools"
         calling = [message for message in messages if message.get("tool_calls")]
@@ -55,7 +55,7 @@ class ToolForm:
         return None
 
     def of(self, messages: list[Message]) -> list[Message]:
-        """The messages with arguments as the template expects them."""
+        """The messages with arguments in the form that the template takes."""
         if self.arguments != "text":
             return messages
         return [
@@ -66,7 +66,7 @@ class ToolForm:
 
 @lru_cache(maxsize=64)
 def tool_form(template: str) -> ToolForm:
-    """What a chat template, given as Jinja, does with tools."""
+    """The tool form of a chat template, which is given as Jinja."""
     question = {"role": "user", "content": "question"}
     rendered = {form: _rendered(template, [question, _call(form)]) for form in ("object", "text")}
     arguments: Literal["object", "text"] | None = None
@@ -103,7 +103,7 @@ def _call(form: str, *values: str, content: str = "") -> Message:
 
 
 def _rendered(template: str, messages: list[Message], *, tools: list[Any] | None = None, refused: str = "") -> str:
-    """The text, or `refused` where the template takes no such chat: then it says so itself, for each sample."""
+    """The rendered text; `refused` where the template raises an error for this chat. It will then do so for each sample."""
     import jinja2
 
     try:

@@ -1,7 +1,7 @@
-"""Which characters of a rendered chat carry loss: those of the assistant's turns that go on from the prompt that an engine would get.
+"""The characters of a rendered chat that carry loss: the assistant's turns that continue the prompt that an engine gets.
 
-A turn whose reasoning the template leaves out, as many do for all turns but the last, would teach the model not to think. Such a turn
-carries no loss; where it is the last one, the whole sample is bad.
+Many templates leave out the reasoning of all turns except the last. Such a turn teaches the model not to think, so it carries no loss. If
+it is the last turn, the whole sample is bad.
 """
 
 from __future__ import annotations
@@ -10,32 +10,34 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tuneyard.data.answer_form import REASONING, AnswerForm, reasoning_of, said_in
-from tuneyard.data.left_out import ANOTHER_TEMPLATE, Span
 from tuneyard.data.messages import BadSample, carries_loss
 from tuneyard.data.roles import Chat
+from tuneyard.data.template_omissions import ANOTHER_TEMPLATE, Span
 from tuneyard.data.tool_calls import Message
 
 _REASON_OR_TEMPLATE = (
-    "if it opens answers with a thought, give them one (reasoning_content, or <think>…</think> in the content), or set data.chatTemplate"
+    "if the template opens answers with reasoning, add reasoning to them (reasoning_content, or <think>…</think> in the content), "
+    "or set data.chatTemplate"
 )
 
 
 @dataclass(frozen=True)
-class Counted:
-    """`spans`: [start, end) in characters, in order. `muted`: turns without loss, because the template changes them where others follow."""
+class LossSpans:
+    """`spans`: [start, end) in characters of the parts with loss, in order. `muted`: number of turns whose loss is dropped, because the
+    template changes turns where others follow."""
 
     spans: tuple[Span, ...]
     muted: int = 0
 
 
 def _shows(text: str, wished: str) -> bool:
-    """Templates trim contents, and drop flags from them: one line is enough."""
+    """Whether a text shows a content. Templates trim contents and drop flags from them, so one line is enough."""
     lines = [line.strip() for line in wished.splitlines() if line.strip()]
     return wished in text or not lines or any(line in text for line in lines)
 
 
 def spans_of_turns(marks: Sequence[Span], turns: int) -> list[Span]:
-    """Marked spans, one for each of so many turns where that can be told: some templates mark reasoning, answer and end apart."""
+    """Marked spans merged to one span per turn, if possible: some templates mark reasoning, answer and end separately."""
     spans: list[Span] = []
     if len(marks) == turns:
         return list(marks)
@@ -49,10 +51,10 @@ def spans_of_turns(marks: Sequence[Span], turns: int) -> list[Span]:
 
 def counted_spans(
     chat: Chat, text: str, spans: Sequence[Span], form: AnswerForm, prompt_of: Callable[[int], list[str]], *, last_only: bool
-) -> Counted:
-    """The spans that carry loss, of `spans` of assistant turns. `prompt_of` (index of a message): the prompts that may ask for it.
+) -> LossSpans:
+    """The spans that carry loss, among `spans` of the assistant's turns. `prompt_of`: index of a message -> the possible prompts for it.
 
-    Raises BadSample where the last turn lacks its reasoning, or does not go on from its prompt.
+    Raises BadSample where the last turn lacks its reasoning, or does not continue its prompt.
     """
     turns = [i for i, message in enumerate(chat.messages) if message["role"] == "assistant"]
     wished = [i for i in turns if i >= chat.context and carries_loss(chat.messages[i])]
@@ -61,14 +63,14 @@ def counted_spans(
     if len(spans) != len(turns):
         if wished != turns:
             raise BadSample(f"the chat template marks {len(spans)} spans for {len(turns)} assistant turns", ANOTHER_TEMPLATE)
-        return Counted(tuple(spans))
+        return LossSpans(tuple(spans))
     found: list[Span] = []
     muted, before = 0, 0
     for turn, (start, end) in zip(turns, spans, strict=True):
         since, before = before, end
         if wished != turns and not _shows(text[since:end], said_in(chat.messages[turn])):
             raise BadSample(
-                "the chat template marks other parts than the assistant's turns, so single turns cannot be told", ANOTHER_TEMPLATE
+                "the chat template marks other parts than the assistant's turns, so single turns cannot be found", ANOTHER_TEMPLATE
             )
         if turn not in wished:
             continue
@@ -78,11 +80,11 @@ def counted_spans(
             if turn == wished[-1]:
                 raise
             muted += 1
-    return Counted(tuple(found), muted)
+    return LossSpans(tuple(found), muted)
 
 
 def _counted(message: Message, text: str, span: Span, since: int, form: AnswerForm, prompts: Callable[[], list[str]]) -> list[Span]:
-    """A turn's span from where its prompt ends; cut in two where a saved template would open more of the answer (`saved_template`)."""
+    """A turn's span from the end of its prompt on; cut in two where a saved template opens more of the answer (`saved_template`)."""
     start, end = span
     reason = reasoning_of(message)
     if not _shows(text[since:end], reason):
@@ -93,7 +95,7 @@ def _counted(message: Message, text: str, span: Span, since: int, form: AnswerFo
         asked = prompts()
         if asked and not any(text.startswith(prompt) for prompt in asked):
             raise BadSample(
-                f"the answer does not go on from the prompt that the chat template makes of the turns before it: …{asked[0][-24:]!r}",
+                f"the answer does not continue the prompt that the chat template renders from the turns before it: …{asked[0][-24:]!r}",
                 _REASON_OR_TEMPLATE,
             )
         opened = max((len(prompt) for prompt in asked if text.startswith(prompt) and len(prompt) < end), default=start)
@@ -105,7 +107,7 @@ def _counted(message: Message, text: str, span: Span, since: int, form: AnswerFo
 
 
 def _opened(text: str, span: Span, openings: Sequence[str]) -> int | None:
-    """Where the first opening that the text has at the span's start ends."""
+    """The end of the first opening that stands in the text at the span's start; None where there is none."""
     start, end = span
     for opening in filter(None, openings):
         at = text.find(opening, max(0, start - len(opening)), min(end, start + len(opening)))

@@ -1,4 +1,4 @@
-"""Text of strangers on a terminal or in a log: characters that move the cursor or turn the direction of writing are spelled out."""
+"""Untrusted text on a terminal or in a log: characters that move the cursor or change the writing direction are escaped."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-"""C0 but tab and newline, DEL, C1, what turns the direction of writing round (https://trojansource.codes), and halves of surrogate pairs,
-which no stream can write."""
+"""C0 except tab and newline, DEL, C1, characters that change the writing direction (https://trojansource.codes), and surrogates, which no
+stream can write."""
 
 
 def visible(text: str) -> str:
@@ -16,7 +16,7 @@ def visible(text: str) -> str:
 
 
 def marked(pieces: Sequence[tuple[str, bool]], limit: int) -> str:
-    """The first `limit` characters as plain text, with «» around what carries loss."""
+    """The first `limit` characters as plain text, with «» around pieces with loss."""
     shown, left = "", limit
     for text, loss in pieces:
         part = visible(text[:left])

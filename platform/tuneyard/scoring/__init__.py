@@ -1,8 +1,11 @@
-"""Prompts -> vLLM engines -> scored rows, or tables -> rankers -> probabilities, committed part by part.
+"""Score tasks: vLLM engines score prompts, rankers score tables. Results are committed part by part.
 
-`work_of` opens the data of a task: `Work` is all that a pool of workers knows of it. Of engines, `prepare` and `finish` are the driver's
-ends and `PartWorker` is what runs in between, in one process per engine; of rankers, see `ranker`. `Partition` says who scores what.
-Nothing here knows Ray. Loaded lazily: importing the room costs nothing.
+1. `work_of` opens the data of a task. A pool of workers sees the task only as `Work`.
+2. For engines, the driver calls `prepare`, then one process per engine runs a `PartWorker`, then the driver calls `finish`. For rankers,
+   see `ranker`.
+3. `Partition` assigns parts of the rows to workers.
+
+No module here imports Ray. The room loads lazily: importing it costs nothing.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""PEFT adapters: which of them an engine can apply to the model's weights, and which must be merged first."""
+"""PEFT adapters. LoRA adapters that vLLM supports are applied by the engine; all others must be merged first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuneyard.api import Adapter, BadInput
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 MERGE = "set merge: true in the method of the train task, and score its merged weights: model: {from: TASK, path: merged}"
-_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM compiles its LoRA kernels for
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # ranks of vLLM's compiled LoRA kernels
 
 
 @dataclass(frozen=True)
@@ -23,19 +23,19 @@ class LoraAdapter:
     rank: int
     engine_rank: int
     targets: tuple[str, ...]
-    """Names of the modules it adapts, such as q_proj."""
+    """Names of the adapted modules, such as q_proj."""
 
     @property
     def adapts_head(self) -> bool:
         return "lm_head" in self.targets
 
     def as_trained(self) -> Adapter:
-        """The adapter as a train task would ask for it, for counting FLOPs."""
+        """The adapter in the form of a train task, for counting FLOPs."""
         return Adapter(rank=self.rank, targets=list(self.targets))
 
 
 def read_adapter(folder: Path) -> LoraAdapter:
-    """The adapter in `folder`. Raises BadInput where there is none, or where vLLM cannot apply it as it is."""
+    """The adapter in `folder`. Raises BadInput for a missing adapter, or one that vLLM cannot apply."""
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -51,7 +51,7 @@ def read_adapter(folder: Path) -> LoraAdapter:
 
 
 def _targets(folder: Path, config: dict[str, Any]) -> tuple[str, ...]:
-    """From the configuration where it lists them; where it holds a pattern, from the names of the weights."""
+    """The adapted modules: from the list in the configuration; where it has a pattern, from the names of the weights."""
     targets = config.get("target_modules")
     if not isinstance(targets, list):
         from safetensors import safe_open

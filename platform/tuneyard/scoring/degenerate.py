@@ -1,11 +1,11 @@
-"""Degenerate outputs, whatever a metric says of them: empty ones and ones that end in a loop."""
+"""Degenerate outputs, independent of any metric: empty outputs, and outputs that end in a loop."""
 
 from __future__ import annotations
 
 import re
 
 _TOKEN = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]|\w+|[^\w\s]")
-"""Words and signs; of scripts that put no blanks between words, characters."""
+"""Words and punctuation; single characters for scripts without blanks between words."""
 _LEAST_PHRASE, _TIMES = 2, 3
 _LONGEST_PHRASE = 200
 
@@ -15,10 +15,10 @@ def is_empty(output: str) -> bool:
 
 
 def ends_in_loop(output: str) -> bool:
-    """Whether the last thing said is a phrase of at least two words, at least three times in a row.
+    """Whether an output ends with the same phrase of at least two words, at least three times in a row.
 
     The measure of repetition of Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", section 5.2, with words for tokens.
-    The last time may be cut off, as `maxTokens` does it. Phrases of more than 200 words are not looked for.
+    The last occurrence may be cut, for example by `maxTokens`. Phrases of more than 200 words are not searched for.
     """
     words = _TOKEN.findall(output.lower())
     longest = min(_LONGEST_PHRASE, len(words) // _TIMES)

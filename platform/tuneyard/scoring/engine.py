@@ -1,4 +1,4 @@
-"""One vLLM engine that is fed while it runs, so that its batch never drains between one part of the data and the next.
+"""One vLLM engine that receives requests while it runs, so that its batch never drains between two parts of the data.
 
 `Engine.run` pulls requests from an iterator, keeps a bounded number of them in the engine, and yields answers as they finish.
 vLLM is imported when an engine is built.
@@ -17,14 +17,14 @@ from typing import Any
 
 from tuneyard.api import Generation
 from tuneyard.scoring.prompts import Likelihood
-from tuneyard.scoring.ranks import RankLost, executor_of, told, unnamed_shared_memory, use_folder, worker_class
+from tuneyard.scoring.ranks import RankLost, executor_of, raise_reported, unnamed_shared_memory, use_folder, worker_class
 from tuneyard.scoring.settings import ENGINE_ENVIRONMENT, ENGINE_ENVIRONMENT_ON_CPU, EngineSettings
 from tuneyard.warm import temporary_folder
 
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Asks for an answer to the prompt `ids`. `seed` makes sampling repeatable."""
+    """A request for an answer to the prompt `ids`. `seed`: makes sampling repeatable."""
 
     key: Any
     ids: list[int]
@@ -33,7 +33,7 @@ class Generate:
 
 @dataclass(frozen=True, slots=True)
 class Evaluate:
-    """Asks for the likelihood of tokens."""
+    """A request for the likelihood of tokens."""
 
     key: Any
     tokens: Likelihood
@@ -41,7 +41,7 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of a Generate: text, finish_reason, output_tokens. Of an Evaluate: nll, in nats. Or an error, of this request alone."""
+    """The answer to a request. To a Generate: text, finish_reason, output_tokens. To an Evaluate: nll, in nats. Or the request's error."""
 
     key: Any
     latency_s: float
@@ -56,13 +56,13 @@ Asked = Generate | Evaluate
 
 
 class Engine:
-    """A loaded engine. For one thread at a time."""
+    """A loaded engine. Only one thread at a time may use it."""
 
     def __init__(self, settings: EngineSettings, generation: Generation, ends: Sequence[int] = ()) -> None:
-        """Load the model: some 20 s of one core before the first weight is read, most of it vLLM's imports, which each rank repeats.
+        """Load the model. It takes about 20 s of one core before the first weight is read, mostly for vLLM's imports in each rank.
 
-        `ends`: tokens that end an answer, beside the end tokens of tokenizer and model, which the engine knows.
-        Raises what vLLM raises; of several ranks RankFailed, or RankLost.
+        `ends`: tokens that end an answer, in addition to the end tokens of tokenizer and model, which the engine knows.
+        Raises vLLM's errors; with several ranks RankFailed or RankLost.
         """
         _set_environment(settings)
         self._settings = settings
@@ -77,30 +77,30 @@ class Engine:
         self._left_behind = ExitStack()
         folder = self._left_behind.enter_context(temporary_folder("ty-engine-", Path("/tmp")))
         use_folder(folder)
-        with told(folder), unnamed_shared_memory() if settings.tensor_parallel > 1 else nullcontext():
+        with raise_reported(folder), unnamed_shared_memory() if settings.tensor_parallel > 1 else nullcontext():
             self._vllm = LLMEngine.from_engine_args(EngineArgs(**engine_arguments(settings)))
         self._lora = _lora_request(settings)
         self._running: dict[str, tuple[Asked, float]] = {}
         self._asked = 0
-        # Enough beyond the batch that a sequence that ends is followed by another in the very next step.
+        # Some requests beyond the batch, so that each finished sequence is replaced in the very next step.
         self._at_most = settings.batch + max(1, settings.batch // 4)
 
     def _begin_thread(self) -> None:
-        """What torch keeps for each thread: the engine is built in one, and runs in another."""
+        """Set torch's per-thread state. The engine is built in one thread, and runs in another."""
         _take_threads()
         if self._settings.on_cpu and self._settings.eager:
             _never_compile()
 
     @property
     def in_flight(self) -> int:
-        """Requests that the engine has and has not answered."""
+        """Number of requests in the engine that are not answered yet."""
         return len(self._running)
 
     def run(self, requests: Iterator[Asked | None]) -> Iterator[Answer]:
         """Answer all `requests`, in the order in which they finish.
 
-        The iterator yields None where it has nothing for now; it may block only while `in_flight` is 0.
-        Raises RankLost where a rank was killed, once the others have ended.
+        The iterator yields None while it has no request; it may block only while `in_flight` is 0.
+        Raises RankLost if a rank was killed, once the other ranks have ended.
         """
         self._begin_thread()
         try:
@@ -110,12 +110,14 @@ class Engine:
             raise
 
     def close(self) -> None:
-        """Remove what vLLM would leave behind on the disk. The process has to end next."""
+        """Remove vLLM's files. The process must end after this call."""
         self._left_behind.close()
 
     def _check_ranks(self, error: Exception) -> None:
-        """Raises RankLost where `error` is of a rank that was killed. vLLM ends the others then, which takes up to 10 s where they wait in
-        a collective for the lost one."""
+        """Raises RankLost where `error` comes from a killed rank.
+
+        vLLM then ends the other ranks, which takes up to 10 s while they wait in a collective for the lost one.
+        """
         executor = executor_of(self._vllm)
         if not getattr(executor, "is_failed", False):
             return
@@ -138,7 +140,7 @@ class Engine:
                 yield from self._step()
 
     def _hand_over(self, request: Asked) -> Iterator[Answer]:
-        """Nothing is yielded, unless the engine refuses the request."""
+        """Give a request to the engine. Yields an answer only if the engine refuses the request."""
         from vllm.inputs.engine import tokens_input
 
         self._asked += 1
@@ -157,9 +159,9 @@ class Engine:
 
         if isinstance(request, Evaluate):
             return SamplingParams(
-                max_tokens=1,  # the engine knows no less
+                max_tokens=1,  # the engine's minimum
                 temperature=0.0,
-                prompt_logprobs=0,  # of the prompt's own tokens alone
+                prompt_logprobs=0,  # only of the prompt's own tokens
                 flat_logprobs=True,
                 detokenize=False,
                 output_kind=RequestOutputKind.FINAL_ONLY,
@@ -192,7 +194,7 @@ _DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
 class _End:
-    """Follows the last request."""
+    """Marks the end of requests."""
 
 
 _END = _End()
@@ -205,7 +207,7 @@ def _generated(request: Generate, latency_s: float, made: Any) -> Answer:
 
 
 def _likelihood(request: Evaluate, latency_s: float, logprobs: Any) -> Answer:
-    """`logprobs` is flat: one entry per token after the first, which has none."""
+    """The answer to an Evaluate. `logprobs` is flat: one entry per token after the first one."""
     nll = -sum(logprobs.logprobs[logprobs.start_indices[i]] for i, counts in enumerate(request.tokens.counted) if counts)
     if not math.isfinite(nll):
         return Answer(request.key, latency_s, error="the model gives the reference no finite likelihood (NaN or zero)")
@@ -213,7 +215,7 @@ def _likelihood(request: Evaluate, latency_s: float, logprobs: Any) -> Answer:
 
 
 def engine_arguments(settings: EngineSettings) -> dict[str, Any]:
-    """Keyword arguments for vLLM's `EngineArgs` or `LLM`: the same engine by either."""
+    """Keyword arguments for vLLM's `EngineArgs` or `LLM`; both give the same engine."""
     arguments: dict[str, Any] = {
         "model": settings.model,
         "tokenizer": settings.tokenizer,
@@ -234,14 +236,14 @@ def engine_arguments(settings: EngineSettings) -> dict[str, Any]:
             "enable_lora": True,
             "max_lora_rank": settings.adapter.engine_rank,
             "max_loras": 1,
-            # Left to itself, vLLM wraps all that could be adapted; a wrapped head cannot give likelihoods of prompts.
+            # By default, vLLM wraps all modules that can be adapted; a wrapped head cannot compute likelihoods of prompts.
             "lora_target_modules": list(settings.adapter.targets),
         }
     return arguments
 
 
 def _set_environment(settings: EngineSettings) -> None:
-    """vLLM reads these when it is imported or an engine is built; there is no other way to say them."""
+    """Set vLLM's environment variables. vLLM reads them on import or when an engine is built; there is no other interface."""
     for name, value in ENGINE_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     if settings.on_cpu:
@@ -249,23 +251,30 @@ def _set_environment(settings: EngineSettings) -> None:
 
 
 def _inspect_models_here() -> None:
-    """vLLM looks at an architecture that is new to its cache in another process, which imports all of vLLM again, so that this one makes no
-    CUDA context. On cpu there is none to make."""
+    """Make vLLM inspect new architectures in this process.
+
+    By default it starts another process, which imports all of vLLM again, so that this process creates no CUDA context. On CPU there is
+    none.
+    """
     from vllm.model_executor.models import registry
 
     registry._run_in_subprocess = lambda function: function()
 
 
 def _take_threads() -> None:
-    """OpenMP gives a new thread the number that OMP_NUM_THREADS had when torch was loaded, which in a forked process was another's. torch
-    knows the right one, and puts it on in each thread that asks; vLLM's kernels do not ask, and fail where it changes under them."""
+    """Set the number of OpenMP threads for this thread.
+
+    OpenMP gives a new thread the value that OMP_NUM_THREADS had when torch was loaded; in a forked process it is the parent's value. torch
+    sets the right number in each thread that calls it. vLLM's kernels do not call it, and fail when the number changes.
+    """
     import torch
 
     torch.get_num_threads()
 
 
 def _never_compile() -> None:
-    """`enforce_eager` spares the model alone: the likelihoods' ranks would still be compiled, which takes seconds and a C++ compiler."""
+    """Disable torch.compile. `enforce_eager` covers only the model: vLLM's code for likelihoods would still be compiled, which takes
+    seconds and needs a C++ compiler."""
     import torch._dynamo
 
     torch._dynamo.config.disable = True

@@ -1,4 +1,4 @@
-"""The driver's side of prompts that engines answer (see `job`), as a pool of workers asks for it."""
+"""The driver's side of a score task with engines (see `job`), with the interface for a pool of workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class EngineWork:
     def __init__(self, request: ScoreRequest) -> None:
         """Raises BadInput as `prepare`, and for fields of rankers."""
         if request.task.ranking != RankerScoring():
-            raise BadInput("score.ranking is of rankers, and the model is none", "leave it out, or name a folder with ranker.json")
+            raise BadInput("score.ranking is for rankers, but the model is not a ranker", "leave it out, or name a folder with ranker.json")
         self.request = request
         self._job, self._new = prepare(request), list[Sums]()
         self.resumed = _counted(list(self._job.committed.values()))

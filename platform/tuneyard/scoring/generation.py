@@ -1,7 +1,7 @@
-"""Answers of a model to prompts, one at a time, by transformers in this process: a look at what a task has trained.
+"""Answers of a model to single prompts, by transformers in this process, for a quick look at a trained model.
 
-A score task answers thousands of prompts in an engine; this loads the weights once, needs no vLLM, and streams. Prompts become tokens
-by the same code as in score tasks and in training.
+A score task answers thousands of prompts in an engine. This module loads the weights once, needs no vLLM, and streams answers. Prompts are
+tokenised by the same code as in score tasks and in training.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tuneyard.api import BadInput
 from tuneyard.scoring.prompts import BadRow, PromptEncoder
 
 _LONGEST = 8192
-"""Tokens of prompt and answer where the model's configuration names no limit."""
+"""Maximum tokens of prompt and answer where the model's configuration has no limit."""
 
 
 class Generator:
-    """A model that is loaded. `model`: a folder with weights, or a Hugging Face name; `adapter`: a folder that PEFT saved."""
+    """A loaded model. `model`: a folder with weights, or a Hugging Face name; `adapter`: a folder that PEFT saved."""
 
     def __init__(self, model: str, adapter: str | None, *, chat: bool | None) -> None:
         """`chat` as in `PromptEncoder`. Raises BadInput where weights, adapter or tokenizer cannot be loaded."""
@@ -34,7 +34,7 @@ class Generator:
             self._model = _load(model, adapter)
         except (OSError, ValueError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
-            raise BadInput(f"{model} cannot be loaded: {reason}", "check that the model the task started from is still there") from error
+            raise BadInput(f"{model} cannot be loaded: {reason}", "check that the task's base model still exists") from error
         self._length = int(getattr(self._model.config, "max_position_embeddings", None) or _LONGEST)
         self._prompts = PromptEncoder(self._tokenizer, chat=chat, max_length=self._length)
 
@@ -46,9 +46,9 @@ class Generator:
     def answer(
         self, prompt: str, write: Callable[[str], None], *, max_tokens: int = 256, temperature: float = 0.0, seed: int | None = None
     ) -> str:
-        """The answer to `prompt`, which is also passed to `write` piece by piece. `temperature` 0: always the likeliest token.
+        """The answer to `prompt`. `write` gets the answer piece by piece. `temperature` 0: always the likeliest token.
 
-        Raises BadInput for a prompt that is empty, or longer than the model.
+        Raises BadInput for a prompt that is empty, or longer than the model's limit.
         """
         try:
             ids = self._prompts.prompt(prompt)
@@ -67,11 +67,11 @@ class Generator:
         )
         answer = made[0, len(ids) :].tolist()
         if answer and answer[-1] in settings.eos_token_id:
-            answer.pop()  # the template's may be an added token that is not special
+            answer.pop()  # the template's end may be an added token that is not special
         return str(self._tokenizer.decode(answer, skip_special_tokens=True))
 
     def _settings(self, max_tokens: int, temperature: float) -> GenerationConfig:
-        """Nothing of the model's own sampling defaults but its end tokens, and the one that ends turns in chats: as in score tasks."""
+        """Settings as in score tasks: of the model's own defaults only the end tokens, and in chats the token that ends turns."""
         own = self._model.generation_config.eos_token_id
         ends = {self._tokenizer.eos_token_id, *self._prompts.ends, *(own if isinstance(own, list) else [own])} - {None}
         pad = self._tokenizer.pad_token_id if self._tokenizer.pad_token_id is not None else self._tokenizer.eos_token_id
@@ -87,7 +87,7 @@ class Generator:
 
 
 class _Stream(TextStreamer):
-    """Hands over text as soon as its words are whole."""
+    """Passes text on as soon as its words are complete."""
 
     def __init__(self, tokenizer: Any, write: Callable[[str], None], ends: list[int]) -> None:
         super().__init__(tokenizer, skip_prompt=True, skip_special_tokens=True)
@@ -104,7 +104,7 @@ class _Stream(TextStreamer):
 
 
 def _load(model: str, adapter: str | None) -> Any:
-    """Weights on the GPU in the precision they were saved in, or on the CPU in fp32."""
+    """The model, on the GPU in its saved precision, or on the CPU in fp32."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = "auto" if device == "cuda" else torch.float32
     loaded = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
@@ -118,7 +118,7 @@ def _load(model: str, adapter: str | None) -> Any:
 
 
 def _be_quiet() -> None:
-    """The answer is what counts: no advice of libraries, and no bars but those of a download."""
+    """Silence the libraries: no warnings, and no progress bars except for downloads."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     enable_progress_bars()

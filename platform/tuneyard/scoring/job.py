@@ -1,4 +1,4 @@
-"""A score task as its driver sees it: what has to be done before engines start, and what is made of their parts afterwards."""
+"""The driver's steps of a score task with engines: `prepare` before engines start, `finish` after all parts are committed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SAMPLE_ROWS = 1000
 
 @dataclass(frozen=True)
 class ScoreJob:
-    """What is to be done. `committed`: parts of earlier attempts, with their sums."""
+    """A prepared score task. `committed`: parts of earlier attempts, with their sums."""
 
     order: WorkOrder
     committed: dict[int, Sums]
@@ -40,13 +40,13 @@ class ScoreJob:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What the runtime measured of one attempt. `generation_s`: from the first engine that was ready to the last commit."""
+    """Measurements of one attempt by the runtime. `generation_s`: from the first ready engine to the last commit."""
 
     wall_s: float
     load_s: float
     generation_s: float
     deaths: int
-    """Engines that died."""
+    """Number of engines that died."""
     stopped: bool
     settings: EngineSettings | None
     chats: bool | None = None
@@ -54,14 +54,16 @@ class Measured:
 
 
 def prepare(request: ScoreRequest) -> ScoreJob:
-    """Open the rows, fix the layout of parts, and see what earlier attempts left.
+    """Open the rows, fix the layout of parts, and find the parts of earlier attempts.
 
     Raises BadInput: no rows, metrics without a reference, or parts in the output that were made with other settings.
     """
     task = request.task
     compared = needing("reference", [METRICS[name] for name in task.metrics])
     if compared and task.data.reference is None:
-        raise BadInput(f"score.metrics has {', '.join(compared)}, but there is nothing to compare with", "set data.reference to a column")
+        raise BadInput(
+            f"score.metrics has {', '.join(compared)}, but there is no reference to compare with", "set data.reference to a column"
+        )
     rows = ScoreRows.open(task.data)
     if rows.count() == 0:
         raise BadInput(f"{task.data.source}: the data set is empty", "check data.source and data.limit")
@@ -131,7 +133,7 @@ def _details(job: ScoreJob, total: Sums, ours: Sums, measured: Measured) -> dict
 
 
 def _mfu(flops: float, request: ScoreRequest, measured: Measured) -> float:
-    """Model FLOPs of this attempt over what its devices could have done at best meanwhile."""
+    """Model FLOPs of this attempt divided by the peak FLOPs of its devices in the same time."""
     if measured.settings is None or not measured.generation_s:
         return 0.0
     device = gpu(request.sku)
@@ -141,7 +143,7 @@ def _mfu(flops: float, request: ScoreRequest, measured: Measured) -> float:
 
 
 def _settings(request: ScoreRequest, rows: ScoreRows) -> dict[str, Any]:
-    """Everything that changes what is in a part, in the words of the JobSpec."""
+    """All settings that change the content of a part, by their names in the JobSpec."""
     task = request.task
     return {
         "rows": rows.count(),

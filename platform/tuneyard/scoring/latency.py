@@ -1,6 +1,7 @@
-"""A histogram of latencies that adds up across parts, and gives percentiles to 1 %.
+"""A mergeable histogram of latencies, with percentiles to 1 %.
 
-Buckets grow by 2 % each (DDSketch, Masson et al. 2019, with relative accuracy 0.01), so a run of any length fits in some hundred counts.
+Each bucket is 2 % wider than the one before (DDSketch, Masson et al. 2019, with relative accuracy 0.01), so a run of any length needs some
+hundred counts.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ class Latencies:
         self.counts[bucket] = self.counts.get(bucket, 0) + 1
 
     def add_all(self, other: Latencies) -> None:
-        """Take in the counts of another histogram."""
+        """Add the counts of another histogram."""
         for bucket, count in other.counts.items():
             self.counts[bucket] = self.counts.get(bucket, 0) + count
 
     def percentile(self, share: float) -> float:
-        """Seconds within which `share` (0..1) of all rows were done, to 1 %; 0.0 where there are none."""
+        """The latency in seconds within which `share` (0..1) of all rows were done, to 1 %; 0.0 without rows."""
         rank = share * (sum(self.counts.values()) - 1)
         seen = 0
         for bucket in sorted(self.counts):

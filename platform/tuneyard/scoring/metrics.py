@@ -1,6 +1,6 @@
-"""Sums that parts keep, and the metrics of a run from the sums of all its parts.
+"""Sums of each part, and the metrics of a run from the sums of all its parts.
 
-So a resumed run has the metrics of an uninterrupted one, and no output is read twice.
+A resumed run therefore has the metrics of an uninterrupted one, without reading outputs again.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ _ADDED = ("rows", "errors", "empty", "looping", "cut_off", "input_tokens", "outp
 
 @dataclass(kw_only=True)
 class Sums:
-    """Of some rows. Rows without a reference, or with an error, are in no metric."""
+    """Sums over a set of rows. Rows without a reference, or with an error, are left out of metrics."""
 
     rows: int = 0
     errors: int = 0
     empty: int = 0
-    """Outputs without a character that can be seen."""
+    """Outputs without a visible character."""
     looping: int = 0
     """Outputs that end in a loop (see `degenerate`)."""
     cut_off: int = 0
-    """Outputs that did not end by themselves."""
+    """Outputs that were cut at `maxTokens` or the engine's length."""
     input_tokens: int = 0
     output_tokens: int = 0
     evaluated_tokens: int = 0
-    """Tokens of prompts and references that were run through the model for their likelihood."""
+    """Tokens of prompts and references that the model has evaluated for likelihoods."""
     reference_tokens: int = 0
     flops: float = 0.0
-    """Model FLOPs: what the maths needs, by which MFU is computed."""
+    """Model FLOPs, the numerator of MFU."""
     metrics: dict[str, Totals] = field(default_factory=dict)
     """Metric -> its sums (see `tuneyard.metrics`)."""
     latencies: Latencies = field(default_factory=Latencies)
     reasons: Counter[str] = field(default_factory=Counter)
-    """The commonest errors, with how many rows have them."""
+    """The most common errors, with their number of rows."""
 
     @classmethod
     def of(cls, rows: Sequence[ScoredRow], metrics: Sequence[MetricName]) -> Sums:
-        """The sums of scored rows. `metrics` says which are kept; values of single rows are the rows' own."""
+        """The sums of scored rows. `metrics`: the metrics to sum up; their values per row are kept in the rows."""
         sums = cls()
         for row in rows:
             sums._add_row(row)
@@ -74,7 +74,7 @@ class Sums:
             self.reference_tokens += row.reference_tokens
 
     def add(self, other: Sums) -> None:
-        """Take in the sums of other rows."""
+        """Add the sums of other rows."""
         for name in _ADDED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.metrics = {name: added(self.metrics.get(name, {}), other.metrics.get(name, {})) for name in {**self.metrics, **other.metrics}}
@@ -82,16 +82,16 @@ class Sums:
         self.reasons = Counter(dict((self.reasons + other.reasons).most_common(_ERRORS_KEPT)))
 
     def figures(self, names: Sequence[MetricName]) -> dict[str, float]:
-        """Figure -> value, of the metrics asked for. A metric that no row has is left out."""
+        """Figure -> value, for the given metrics. A metric without rows is left out."""
         return {figure.name: value for name in names for figure, value, _ in METRICS[name].known(self.metrics.get(name, {}))}
 
     def intervals(self, names: Sequence[MetricName]) -> dict[str, Interval]:
-        """Figure -> bounds at 95 % confidence, where there are any."""
+        """Figure -> 95 % confidence interval, for figures that have one."""
         known = (found for name in names for found in METRICS[name].known(self.metrics.get(name, {})))
         return {figure.name: interval for figure, _, interval in known if interval is not None}
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """The sums as JSON values."""
         return asdict(self) | {"latencies": self.latencies.to_dict(), "reasons": dict(self.reasons.most_common(_ERRORS_KEPT))}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""A part that is in the engine: its rows, what was asked about each, and the answers so far."""
+"""A part in the engine: its rows, the requests for each row, and the answers so far."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuneyard.scoring.rows import ScoredRow, asks_of
 
 
 class OpenPart:
-    """Filled by the thread that drives the engine, finished by the thread that waits for it."""
+    """A part in progress. The thread that drives the engine fills it; the thread that waits for the part calls `finish`."""
 
     def __init__(self, rows: Sequence[ScoreRow], task: ScoreTask) -> None:
         self._rows = rows
@@ -26,7 +26,7 @@ class OpenPart:
         self._complete: Future[None] = Future()
 
     def requests(self, prompts: PromptEncoder) -> list[Asked]:
-        """What to ask the engine. A row that gives no request has an error, or nothing to ask about."""
+        """All requests of the part. A row without a request has an error, or needs no answer."""
         asked: list[Asked] = []
         for index, row in enumerate(self._rows):
             if self.scored[index].error is not None:
@@ -59,7 +59,7 @@ class OpenPart:
         return asked
 
     def take(self, index: int, answer: Answer) -> None:
-        """An answer about the row at `index` of this part."""
+        """Record an answer for the row at `index` of this part."""
         row = self.scored[index]
         if answer.error is not None:
             row.error = answer.error
@@ -75,12 +75,12 @@ class OpenPart:
                 self._complete.set_result(None)
 
     def abandon(self, error: BaseException) -> None:
-        """The engine broke: whoever waits hears of it."""
+        """Make `finish` raise `error`, because the engine has failed."""
         if not self._complete.done():
             self._complete.set_exception(error)
 
     def finish(self) -> list[ScoredRow]:
-        """Wait for the last answer; then the scored rows, in input order. Raises what the engine raised."""
+        """Wait for the last answer, and return the scored rows in input order. Raises the engine's error."""
         self._complete.result()
         for row in self.scored:
             if row.error is None:
@@ -111,7 +111,7 @@ class OpenPart:
         return sum(row.output_tokens for row in self.scored)
 
     def flops(self, shape: ModelShape, adapter: Adapter | None) -> float:
-        """Model FLOPs of what was asked: prefill and decode of outputs, one pass over prompts and references for likelihoods."""
+        """Model FLOPs of the requests: prefill and decode of outputs, and one pass over prompts and references for likelihoods."""
         generated = [(row.input_tokens, row.output_tokens) for row in self.scored if row.output_tokens]
         evaluated = [row.evaluated_tokens for row in self.scored if row.evaluated_tokens]
         return forward_flops(
@@ -124,5 +124,5 @@ class OpenPart:
 
 def _the_one(references: Sequence[str]) -> str:
     if len(references) > 1:
-        raise BadRow(f"the row has {len(references)} references; the likelihood of one is asked for (perplexity)")
+        raise BadRow(f"the row has {len(references)} references, but perplexity needs exactly one")
     return references[0]

@@ -1,4 +1,4 @@
-"""Which engine scores which part: each has a share of its own, read front to back, and helps others when it is done."""
+"""Assigns parts to engines. Each engine has its own share, processed in order, and then takes parts of other shares."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class Partition:
-    """Parts in three states: waiting (in the share of a rank), held by a rank, done. Every part ends done, whoever dies on the way."""
+    """Parts in three states: waiting (in the share of a rank), held by a rank, done. A part of a dead rank waits again."""
 
     def __init__(self, parts: Iterable[int], ranks: int) -> None:
         """Split `parts` among `ranks` in contiguous blocks that differ by at most one part."""
@@ -29,7 +29,7 @@ class Partition:
         return sorted(part for part, holder in self._held.items() if holder == rank)
 
     def take(self, rank: int) -> int | None:
-        """The next part for `rank`: of its own share, else the last one of the largest share left. None: nothing waits."""
+        """The next part for `rank`: from its own share, else the last part of the largest remaining share. None: no part waits."""
         share = self._waiting[rank] or max(self._waiting, key=len)
         if not share:
             return None
@@ -38,11 +38,11 @@ class Partition:
         return part
 
     def done(self, part: int) -> None:
-        """`part` was committed by the rank that holds it."""
+        """Mark a part as committed by its holder."""
         del self._held[part]
 
     def give_back(self, rank: int) -> list[int]:
-        """`rank` died: what it held waits again, at the front of its share. Returns those parts."""
+        """Return all parts of a dead rank to the front of its share, where they wait again. Returns these parts."""
         parts = self.held_by(rank)
         for part in reversed(parts):
             del self._held[part]
@@ -51,5 +51,5 @@ class Partition:
 
 
 def parts_at_once(*, batch: int, rows_per_part: int, requests_per_row: int) -> int:
-    """Parts an engine holds so that it never runs dry between two: one that ends, and enough rows to fill the batch beside it."""
+    """Number of parts in an engine that keeps its batch full between parts: one part that ends, and enough rows to fill the batch."""
     return 1 + max(1, -(-batch * 5 // 4 // (rows_per_part * requests_per_row)))

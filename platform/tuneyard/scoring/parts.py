@@ -1,6 +1,6 @@
-"""The output of a score task: Parquet parts, each a fixed range of input rows, each written once and whole.
+"""The output of a score task: Parquet parts. Each part is a fixed range of input rows, written once and atomically.
 
-A part's footer holds the sums of its rows (see `metrics`), so that what an earlier attempt committed is counted without reading it.
+The footer of a part holds the sums of its rows (see `metrics`), so that parts of earlier attempts are counted without reading their rows.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _FOOTER_KEY = b"tuneyard.sums"
 
 @dataclass(frozen=True)
 class Layout:
-    """Which rows are in which part: part i holds rows [i * rows_per_part, (i + 1) * rows_per_part)."""
+    """The division of rows into parts: part i holds rows [i * rows_per_part, (i + 1) * rows_per_part)."""
 
     rows: int
     rows_per_part: int
 
     @classmethod
     def choose(cls, rows: int, rows_per_part: int, instances: int) -> Layout:
-        """Parts of `rows_per_part` rows, or smaller ones where there would not be two for each engine."""
+        """Parts of `rows_per_part` rows; smaller ones if needed for two parts per engine."""
         return cls(rows, min(rows_per_part, max(1, -(-rows // (2 * instances)))) if instances > 1 else rows_per_part)
 
     @property
@@ -41,7 +41,7 @@ class Layout:
         return -(-self.rows // self.rows_per_part)
 
     def bounds(self, part: int) -> tuple[int, int]:
-        """First row and the row after the last."""
+        """[start, stop) of the rows of a part."""
         start = part * self.rows_per_part
         return start, min(start + self.rows_per_part, self.rows)
 
@@ -51,13 +51,13 @@ def part_path(part: int) -> str:
 
 
 def committed_parts(store: Store) -> set[int]:
-    """Numbers of the parts that are in the store."""
+    """Numbers of the parts in the store."""
     names = [file.path.rsplit("/", 1)[-1] for file in store.list(FOLDER)]
     return {int(name[5:-8]) for name in names if name.startswith("part-") and name.endswith(".parquet")}
 
 
 def commit(store: Store, part: int, content: bytes) -> bool:
-    """Write a part unless it is there. False: another attempt has written it, and its part stays."""
+    """Write a part if it does not exist. False: another attempt has written it, and its part is kept."""
     try:
         store.create(part_path(part), content)
     except AlreadyExists:
@@ -75,12 +75,12 @@ def encoded(table: Any, sums: dict[str, Any]) -> bytes:
 
 
 def read_sums(store: Store, part: int) -> Sums:
-    """The sums of a committed part. Raises JobFailed if the file is not one of ours."""
+    """The sums of a committed part. Raises JobFailed for a foreign file."""
     return read_footer(store, part, Sums.from_dict)
 
 
 def read_footer(store: Store, part: int, of: Callable[[Any], AnySums]) -> AnySums:
-    """The sums of a committed part, made `of` their JSON. Raises JobFailed if the file is not one of ours."""
+    """The sums of a committed part. `of`: builds them from their JSON. Raises JobFailed for a foreign file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -94,7 +94,7 @@ def read_footer(store: Store, part: int, of: Callable[[Any], AnySums]) -> AnySum
 
 
 def read_rows(store: Store, part: int, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Those of `columns` that a committed part has, row by row; none where it is not committed."""
+    """Rows of a committed part with the existing ones of `columns`; empty where the part is not committed."""
     import pyarrow.parquet as pq
 
     if not store.exists(part_path(part)):
@@ -105,13 +105,13 @@ def read_rows(store: Store, part: int, columns: Sequence[str]) -> list[dict[str,
 
 
 def output_name(column: str, added: Collection[str]) -> str:
-    """Name of a kept column in the output, which has columns of its own."""
+    """The name of a kept column in the output. `added`: columns that scoring adds."""
     return column if column not in added else f"input_{column}"
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of the output: kept input columns with their Arrow types, then what scoring adds."""
+    """Columns of the output: kept input columns with their Arrow types, then columns that scoring adds."""
 
     kept: Any
     """pyarrow.Schema"""
@@ -119,7 +119,7 @@ class Columns:
 
     @classmethod
     def infer(cls, sample: Sequence[ScoreRow], metrics: Sequence[MetricName]) -> Columns:
-        """Types of kept columns from the first rows, one schema for all parts; JSON text where Arrow has no one type for them."""
+        """Types of kept columns from the first rows, as one schema for all parts; JSON text where Arrow has no common type."""
         import pyarrow as pa
 
         names = dict.fromkeys(name for row in sample for name in row["kept"])
@@ -167,7 +167,7 @@ def _type_of(values: Sequence[Any]) -> Any:
 
 
 def _array(values: Sequence[Any], kind: Any) -> Any:
-    """Values as an Arrow array of `kind`; where a later row does not fit what the first ones suggested, as JSON text."""
+    """Values as an Arrow array of `kind`; as JSON text where a later row does not fit the type of the first rows."""
     import pyarrow as pa
 
     try:

@@ -1,4 +1,4 @@
-"""`plan.json`: what the parts of an output were made with. It is written once; an attempt that would score differently is refused."""
+"""`plan.json`: the settings of all parts of an output. It is written once; an attempt with other settings is refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuneyard.storage import AlreadyExists, Store, open_store
 
 PLAN = "plan.json"
 _FORMAT = 4
-"""Of plan.json, of the sums in parts, of what a prompt is made of, and of where an answer ends."""
+"""Version of plan.json, of the sums in parts, of the rendering of prompts, and of the ends of answers."""
 
 
 def clear(store: Store) -> None:
@@ -24,10 +24,10 @@ def clear(store: Store) -> None:
 
 
 def agree(store: Store, layout: Layout, settings: dict[str, Any], chosen: dict[str, Any] | None = None) -> tuple[Layout, dict[str, Any]]:
-    """Write plan.json, or take the layout and the choices of the one that is there.
+    """Write plan.json, or return the layout and the choices of an existing one.
 
-    `settings`: all that changes what is in a part; `chosen`: what the first attempt has chosen for all. Raises BadInput if the plan was
-    made with other settings.
+    `settings`: all settings that change the content of a part. `chosen`: choices of the first attempt, which hold for all attempts. Raises
+    BadInput if the existing plan has other settings.
     """
     plan = {"version": _FORMAT, "rowsPerPart": layout.rows_per_part, "settings": settings, **({"chosen": chosen} if chosen else {})}
     try:
@@ -36,36 +36,36 @@ def agree(store: Store, layout: Layout, settings: dict[str, Any], chosen: dict[s
         earlier = json.loads(store.get(PLAN))
         if earlier["version"] != _FORMAT:
             raise BadInput(
-                f"{store.uri} holds parts of another version of Tuneyard, whose sums this one cannot add up",
-                "write to another output with --out, or score anew without --resume",
+                f"{store.uri} holds parts of another version of Tuneyard, whose sums this version cannot read",
+                "write to another output with --out, or score again without --resume",
             ) from None
         changes = _changes(earlier["settings"], settings)
         if changes:
             raise BadInput(
                 f"{store.uri} holds parts that were made with other settings: {'; '.join(changes)}",
-                "write to another output with --out, or score anew without --resume",
+                "write to another output with --out, or score again without --resume",
             ) from None
         return Layout(layout.rows, earlier["rowsPerPart"]), earlier.get("chosen", {})
     if committed_parts(store):
         store.delete(PLAN)
-        raise BadInput(f"{store.uri} holds parts, but no {PLAN} that says what they were made with", "write to another output with --out")
+        raise BadInput(f"{store.uri} holds parts, but no {PLAN} with their settings", "write to another output with --out")
     return layout, chosen or {}
 
 
 def identity(uri: str) -> str:
-    """Changes when a file of the folder does: names, sizes and versions (modification times on local disks)."""
+    """A hash of the files of a folder: names, sizes and versions (modification times on local disks)."""
     files = open_store(uri).list()
     return hashlib.sha256("\n".join(f"{f.path} {f.size_bytes} {f.version}" for f in files).encode()).hexdigest()[:16]
 
 
 def rows_per_part(request: ScoreRequest, by_default: int) -> int:
-    """Rows of a part: those of the task, or by default."""
+    """Rows of a part: the task's setting, or `by_default`."""
     asked = request.task.rows_per_part
     return by_default if asked == "auto" else asked
 
 
 def check_errors(request: ScoreRequest, errors: int, rows: int, reasons: Counter[str]) -> None:
-    """Raises JobFailed if more rows have errors than the task tolerates."""
+    """Raises JobFailed if the share of rows with errors is above the task's `maxErrorFraction`."""
     tolerated = request.task.max_error_fraction
     if errors <= tolerated * rows:
         return

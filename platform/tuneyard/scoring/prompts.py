@@ -1,9 +1,8 @@
-"""Rows -> token ids for the engine, by the same code and rules that training tokenises with.
+"""Rows become token ids for the engine, by the code and the rules of training.
 
-A prompt is text, or a list of chat messages. Where prompts are chats (`data.prompts_are_chats`), text becomes the one message of a user,
-and the template opens the assistant's turn. For perplexity the reference follows the prompt as it would in training: as the assistant's
-turn of the rendered chat, or as the completion after the prompt's own tokens, with the end token. Only the tokens that training would put
-loss on count.
+A prompt is text, or a list of chat messages. Where prompts are chats (`data.prompts_are_chats`), a text becomes one message of a user, and
+the template opens the assistant's turn. For perplexity, the reference follows the prompt as in training: as the assistant's turn of the
+rendered chat, or as the completion after the prompt's own tokens, with the end token. Only tokens with loss in training count.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ _UNLIMITED = 2**31 - 1
 
 
 class BadRow(ValueError):
-    """A row that the engine cannot take; its text is the reason, and becomes the row's `error`."""
+    """A row that the engine cannot take. The message is the reason, and becomes the row's `error`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Likelihood:
-    """Tokens of prompt and reference. `counted[i]`: the likelihood of token i, given those before it, counts."""
+    """Tokens of prompt and reference. `counted[i]`: the likelihood of token i, given the tokens before it, counts."""
 
     ids: list[int]
     counted: list[bool]
@@ -41,7 +40,7 @@ class PromptEncoder:
     """Turns the values of prompt and reference columns into tokens. Not safe to use from two threads at once."""
 
     def __init__(self, tokenizer: Any, *, chat: bool | None, max_length: int) -> None:
-        """`chat` None: as in the model's training (`data.prompts_are_chats`). Raises BadInput if `chat` is true and it has none."""
+        """`chat` None: as in the model's training (`data.prompts_are_chats`). Raises BadInput if `chat` is true without a template."""
         if chat and tokenizer.chat_template is None:
             raise BadInput(
                 "data.chat is true, but the model's tokenizer has no chat template", "remove data.chat, or give the tokenizer one"
@@ -57,17 +56,17 @@ class PromptEncoder:
 
     @property
     def ends(self) -> list[int]:
-        """Tokens that end an answer beside the tokenizer's and the model's own: the template's, where prompts are chats."""
+        """Tokens that end an answer in addition to the end tokens of tokenizer and model: the template's, where prompts are chats."""
         end = turn_end(self._tokenizer) if self._chat else None
         return [] if end is None else [end]
 
     def prompt(self, value: str | list[dict[str, Any]], *, system: str = "", tools: list[Any] | None = None) -> list[int]:
-        """Tokens to generate from. `system` and `tools` count where prompts are chats. Raises BadRow."""
+        """Tokens of the prompt. `system` and `tools` are used where prompts are chats. Raises BadRow."""
         content = self._content(value, system)
         if isinstance(content, str):
             [ids] = plain_tokens(self._tokenizer, [content])
             if ids and ids[-1] == self._tokenizer.eos_token_id:
-                ids.pop()  # some tokenizers end every text; nothing would be generated after it
+                ids.pop()  # some tokenizers end every text; an engine generates no token after it
         else:
             ids = self._rendered(content, tools)
         if not ids:
@@ -81,10 +80,10 @@ class PromptEncoder:
     def likelihood(
         self, value: str | list[dict[str, Any]], reference: str, *, system: str = "", tools: list[Any] | None = None
     ) -> Likelihood:
-        """Tokens whose likelihood is asked. Raises BadRow."""
+        """Tokens of prompt and reference, for the reference's likelihood. Raises BadRow."""
         content = self._content(value, system)
         if self._chat and isinstance(value, str):
-            reference = reference.strip()  # as training renders pairs of texts as chats
+            reference = reference.strip()  # as in training, where pairs of texts become chats
         sample = (
             Completion(content, reference)
             if isinstance(content, str)
@@ -103,7 +102,7 @@ class PromptEncoder:
     def _encoder(self) -> Encoder:
         template = choose_template(self._tokenizer, None) if self._chat else None
         if template is not None and self._tokenizer.chat_template is not None:
-            template = replace(template, own=str(self._tokenizer.get_chat_template()))  # what it opens of an answer is part of the prompt
+            template = replace(template, own=str(self._tokenizer.get_chat_template()))  # its opening of an answer is part of the prompt
         return Encoder(self._tokenizer, loss="completion", max_length=_UNLIMITED, overlong="error", template=template)
 
     def _content(self, value: str | list[dict[str, Any]], system: str) -> str | list[dict[str, Any]]:
@@ -115,7 +114,7 @@ class PromptEncoder:
             why = plain if self._tokenizer.chat_template else "the model has no chat template"
             raise BadRow(f"the prompt is a list of messages, and {why}")
         if value[-1]["role"] == "assistant":
-            raise BadRow("the prompt ends with a turn of the assistant: put the answer into the reference, and take it out of the prompt")
+            raise BadRow("the prompt ends with a turn of the assistant: move the answer to the reference column")
         return value if value[0]["role"] == "system" else [*system_turn(system), *value]
 
     def _rendered(self, messages: list[dict[str, Any]], tools: list[Any] | None) -> list[int]:

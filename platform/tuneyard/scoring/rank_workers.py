@@ -1,4 +1,4 @@
-"""vLLM's workers, that tell why they could not load. vLLM makes one in each rank's process, from the name of the class."""
+"""vLLM's workers, which also report the reason why they cannot load. vLLM creates one in each rank's process, by the name of its class."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any
 from vllm.v1.worker.cpu_worker import CPUWorker
 from vllm.v1.worker.gpu_worker import Worker
 
-from tuneyard.scoring.ranks import telling
+from tuneyard.scoring.ranks import report_failure
 
 
-class _Telling:
+class _Reporting:
     def init_device(self) -> None:
-        with telling():
+        with report_failure():
             super().init_device()  # type: ignore[misc]
 
     def load_model(self, *arguments: Any, **options: Any) -> None:
-        with telling():
+        with report_failure():
             super().load_model(*arguments, **options)  # type: ignore[misc]
 
 
-class CpuRank(_Telling, CPUWorker):
-    """A rank on cores."""
+class CpuRank(_Reporting, CPUWorker):
+    """A rank on CPU cores."""
 
 
-class GpuRank(_Telling, Worker):
+class GpuRank(_Reporting, Worker):
     """A rank on a GPU."""

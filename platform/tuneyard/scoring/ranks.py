@@ -1,7 +1,8 @@
-"""Ranks of an engine with `tensorParallel` above 1: processes of vLLM, which the engine's process spawns.
+"""Ranks of an engine with `tensorParallel` above 1: processes of vLLM, spawned by the engine's process.
 
-vLLM keeps to itself why a rank could not load, and leaves its shared memory and sockets behind where the engine is killed. So a rank writes
-the reason into a folder of the engine; shared memory loses its names as soon as every rank has mapped it.
+vLLM does not report the reason why a rank cannot load, so each rank writes it to a folder of the engine. vLLM also leaves shared memory and
+sockets behind when an engine is killed. Sockets are therefore kept in that folder, and shared memory is unlinked once every rank has mapped
+it.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ import psutil
 
 _FOLDER = "TUNEYARD_ENGINE_FOLDER"
 _RANK_ENDED = "WorkerProc initialization failed"
-"""How vLLM's error begins where a rank did not become ready."""
+"""The beginning of vLLM's error for a rank that did not become ready."""
 _SHARED_MEMORY = Path("/dev/shm")
 _OF_PYTHON, _OF_VLLM = "psm_", "vllm_dist_"
 
 
 class RankLost(Exception):
-    """A rank was killed. The engine is of no more use; another may take its place."""
+    """A rank was killed. The engine cannot be used any more; a new engine may replace it."""
 
 
 class RankFailed(Exception):
-    """A rank could not load. `raised`: the type of its exception, which stays in its process."""
+    """A rank could not load. `raised`: the type name of the exception in the rank's process."""
 
     def __init__(self, raised: str, message: str) -> None:
         super().__init__(message)
@@ -37,7 +38,7 @@ class RankFailed(Exception):
 
 
 def use_folder(folder: Path) -> None:
-    """Let vLLM keep its sockets, and the file by which ranks find each other, in `folder`, which has to have a short path."""
+    """Make vLLM keep its sockets, and its rendezvous file for ranks, in `folder`, which must have a short path."""
     from vllm.utils import network_utils
 
     os.environ["VLLM_RPC_BASE_PATH"] = os.environ[_FOLDER] = str(folder)
@@ -45,13 +46,13 @@ def use_folder(folder: Path) -> None:
 
 
 def worker_class(*, on_cpu: bool) -> str:
-    """What vLLM makes ranks of."""
+    """The name of the worker class for vLLM's ranks."""
     return f"tuneyard.scoring.rank_workers.{'CpuRank' if on_cpu else 'GpuRank'}"
 
 
 @contextmanager
-def telling() -> Iterator[None]:
-    """In a rank: what is raised here is written into the engine's folder first."""
+def report_failure() -> Iterator[None]:
+    """In a rank: write an exception of the block to the engine's folder before it is raised."""
     try:
         yield
     except Exception as error:
@@ -62,8 +63,8 @@ def telling() -> Iterator[None]:
 
 
 @contextmanager
-def told(folder: Path) -> Iterator[None]:
-    """In the engine's process, around its load. Raises RankFailed with a rank's reason, RankLost where a rank ended without one."""
+def raise_reported(folder: Path) -> Iterator[None]:
+    """In the engine's process, around its load. Raises RankFailed with the reason of a rank, RankLost where a rank ended without one."""
     try:
         yield
     except Exception as error:
@@ -76,8 +77,10 @@ def told(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def unnamed_shared_memory() -> Iterator[None]:
-    """Around the load of an engine with ranks: at the end the shared memory and semaphores that it and its ranks have opened lose their
-    names. They go with the last of the processes, however it ends; nothing opens them by name later."""
+    """Around the load of an engine with ranks: at the end, unlink all shared memory and semaphores that it and its ranks have opened.
+
+    The kernel frees them with the last process, even if it is killed. No process opens them by name later.
+    """
     me = psutil.Process()
     ours = f"tuneyard-{me.pid}"
     configuration = current_process()._config  # type: ignore[attr-defined]
@@ -93,7 +96,7 @@ def unnamed_shared_memory() -> Iterator[None]:
 
 
 def _unname(path: Path, name: str, kind: str | None) -> None:
-    """`kind`: what Python's resource tracker calls it, which would remove it a second time; None: it does not know it."""
+    """Unlink a file in shared memory. `kind`: its type in Python's resource tracker, which must not remove it again; None: untracked."""
     with suppress(FileNotFoundError):
         path.unlink()
     if kind is not None:
@@ -101,7 +104,7 @@ def _unname(path: Path, name: str, kind: str | None) -> None:
 
 
 def _mapped(pid: int) -> set[str]:
-    """Files in /dev/shm that the process has mapped, and that Python or vLLM made for an engine."""
+    """Files in /dev/shm that the process has mapped, and that Python or vLLM created for an engine."""
     try:
         lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""One row of the data set after the engine had it."""
+"""A scored row, and the requests that a task needs per row."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tuneyard.metrics import METRICS, needing
 
 @dataclass(slots=True)
 class ScoredRow:
-    """What becomes of row `row` (its place in the data set, from 0). None: not asked for, not to be had, or an error."""
+    """The scores of row `row` (its number in the data set, from 0). None: not requested, not available, or an error."""
 
     row: int
     references: tuple[str, ...] = ()
-    """Expected answers; a metric takes the one that the output comes closest to."""
+    """Expected answers; a metric compares the output with the closest one."""
     output: str | None = None
     error: str | None = None
     finish_reason: str | None = None
@@ -22,9 +22,9 @@ class ScoredRow:
     input_tokens: int = 0
     output_tokens: int = 0
     latency_s: float | None = None
-    """From the hand-over to the engine to the last token."""
+    """From the submission to the engine to the last token."""
     nll: float | None = None
-    """Negative log-likelihood of the reference's tokens together, in nats."""
+    """Negative log-likelihood of all tokens of the reference, in nats."""
     reference_tokens: int = 0
     evaluated_tokens: int = 0
     values: dict[str, float] = field(default_factory=dict)
@@ -33,13 +33,13 @@ class ScoredRow:
 
 @dataclass(frozen=True)
 class Asks:
-    """What is asked of the engine about each row: an output, the likelihood of the reference, or both."""
+    """The requests per row: an output, the likelihood of the reference, or both."""
 
     output: bool
     likelihood: bool
 
 
 def asks_of(task: ScoreTask) -> Asks:
-    """Outputs are left out where metrics are asked for and none of them needs any."""
+    """The requests that a task needs per row. Outputs are not requested where the task has metrics and none of them needs outputs."""
     metrics = [METRICS[name] for name in task.metrics]
     return Asks(output=not metrics or bool(needing("output", metrics)), likelihood=bool(needing("likelihood", metrics)))

@@ -1,7 +1,7 @@
-"""Rows for a person to look at: first one that is typical of what the model does, then the first ones of the data.
+"""Sample rows for people: a row that is typical of the model's outputs, then the first rows of the data.
 
-The first rows are the same whatever model answered, so that two score tasks can be read side by side; but the first of them may by chance
-be the best or the worst that the model has done.
+The first rows are the same for every model, so that two score tasks can be compared. But the very first may by chance be the model's best
+or worst answer.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tuneyard.storage import Store
 
 _FIRST_ROWS = 5
 _OR = "\nor: "
-"""Between several references of a row."""
+"""Separator between several references of a row."""
 _COLUMNS = ("row", "output", "error", "nll", "reference_tokens")
 _PER_ROW = [metric for metric in METRICS.values() if metric.per_row is not None]
 
 
 def samples(rows: ScoreRows, store: Store) -> list[dict[str, Any]]:
-    """`row`, `typical`, `prompt`, `reference`, `output` and `error` of each; none where a stop came before the first part was committed."""
+    """`row`, `typical`, `prompt`, `reference`, `output` and `error` of each sample; empty where the first part was not committed."""
     answered = read_rows(store, 0, [*_COLUMNS, *(metric.name for metric in _PER_ROW)])
     typical = _typical(answered)
     shown = [*([typical] if typical is not None else []), *(row for row in answered[:_FIRST_ROWS] if row is not typical)]
@@ -42,14 +42,13 @@ def _sample(rows: ScoreRows, answer: Mapping[str, Any], typical: bool) -> dict[s
 
 
 def _typical(answered: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The row in the middle by how close it came to its reference, of several that are equal by the length of its output; among the
-    first part's rows without an error."""
+    """The median row by closeness to its reference, then by length of its output, among the first part's rows without an error."""
     ranked = sorted((row for row in answered if row["error"] is None), key=lambda row: (_closeness(row), len(row["output"] or "")))
     return ranked[len(ranked) // 2] if ranked else None
 
 
 def _closeness(row: Mapping[str, Any]) -> tuple[float, ...]:
-    """The metrics of the row in the order of their table, better ones higher; then the mean log-likelihood of the reference's tokens."""
+    """The metrics of the row in the order of their table, higher is better; then the mean log-likelihood of the reference's tokens."""
     likelihood = -float(row["nll"]) / float(row["reference_tokens"]) if row.get("nll") is not None and row["reference_tokens"] else 0.0
     return (*(_goodness(metric, row.get(metric.name)) for metric in _PER_ROW), likelihood)
 

@@ -1,4 +1,4 @@
-"""What an engine is built from: the task's wishes with every `auto` decided, for a model that lies in a local folder."""
+"""Settings of an engine: the task's settings with every `auto` resolved, for a model in a local folder."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tuneyard.scoring.adapter import LoraAdapter, read_adapter
 
 LONGEST_AUTO = 8192
 ENGINE_ENVIRONMENT = {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1"}
-"""What vLLM reads when it is imported."""
+"""Variables that vLLM reads on import."""
 ENGINE_ENVIRONMENT_ON_CPU = {
-    # One process per engine: no hop per step, and nothing is left over when it is killed.
+    # One process per engine: no communication per step, and no process is left over when it is killed.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    # Bound to cores, the threads of several engines would share the first ones: leave them to the scheduler.
+    # No binding to cores: threads of several engines would all be bound to the first cores.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
 _KV_BLOCK_TOKENS = 128  # vLLM's block size on CPU
@@ -29,7 +29,7 @@ _KV_DEFAULT_LIMIT_BYTES = 4 * 1024**3
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSettings:
-    """One engine. `kv_cache_bytes` is None on GPUs, where the cache takes what `memory_fraction` leaves."""
+    """One engine. `kv_cache_bytes` is None on GPUs, where the cache takes the rest of `memory_fraction`."""
 
     model: str
     tokenizer: str
@@ -46,8 +46,10 @@ class EngineSettings:
 
 
 def resolve_engine(task: ScoreTask, model: Path, shape: ModelShape, adapter: Path | None, *, sku: str) -> EngineSettings:
-    """Decide every `auto` of `task.engine`. `shape`: of the model in the folder `model`. Raises BadInput for settings that cannot work
-    with it."""
+    """Resolve every `auto` of `task.engine`. `shape`: the shape of the model in the folder `model`.
+
+    Raises BadInput for settings that do not work with the model.
+    """
     engine = task.engine
     on_cpu = sku == "cpu"
     max_length = min(shape.max_positions, LONGEST_AUTO) if engine.max_length == "auto" else engine.max_length
@@ -60,7 +62,7 @@ def resolve_engine(task: ScoreTask, model: Path, shape: ModelShape, adapter: Pat
     lora = read_adapter(adapter) if adapter is not None else None
     by_likelihood = needing("likelihood", [METRICS[name] for name in task.metrics])
     if lora is not None and lora.adapts_head and by_likelihood:
-        # vLLM drops the head's part from likelihoods of prompts: silently on GPUs, with a crash on CPU (its issue 51594).
+        # vLLM ignores the adapted head in likelihoods of prompts: silently on GPUs, with a crash on CPU (vLLM issue 51594).
         raise BadInput(
             f"the adapter in {lora.folder} adapts lm_head, and the engine gives wrong likelihoods for such adapters",
             f"remove {', '.join(by_likelihood)} from metrics, or set merge: true in the method of the train task "
@@ -68,7 +70,7 @@ def resolve_engine(task: ScoreTask, model: Path, shape: ModelShape, adapter: Pat
         )
     return EngineSettings(
         model=str(model),
-        # Training keeps the tokenizer that it used, with its chat template, beside the adapter.
+        # Training saves its tokenizer, with the chat template, beside the adapter.
         tokenizer=str(adapter) if adapter is not None and (adapter / "tokenizer_config.json").exists() else str(model),
         adapter=lora,
         precision=precision,
@@ -77,7 +79,7 @@ def resolve_engine(task: ScoreTask, model: Path, shape: ModelShape, adapter: Pat
         tensor_parallel=engine.tensor_parallel,
         memory_fraction=engine.memory_fraction,
         kv_cache_bytes=_kv_cache_bytes(engine, shape, max_length, precision) if on_cpu else None,
-        # Compilation takes longer than most CPU jobs last, so that on `cpu` it has to be asked for.
+        # Compilation takes longer than most CPU jobs, so on `cpu` it is used only on request.
         eager=engine.eager if "eager" in engine.model_fields_set or not on_cpu else True,
         trust_remote_code=task.model.trust_remote_code,
         on_cpu=on_cpu,
@@ -93,7 +95,7 @@ def _precision(wished: Precision, sku: str) -> Dtype:
 
 
 def _kv_cache_bytes(engine: EngineWishes, shape: ModelShape, max_length: int, precision: Dtype) -> int:
-    """Room for a whole batch at full length, at most 4 GiB unless the task says otherwise; never less than two sequences."""
+    """The task's setting; default: a whole batch at full length, at most 4 GiB, at least two sequences."""
     if engine.kv_cache is not None:
         return int(parse_size_bytes(engine.kv_cache))
     per_token = shape.layers * shape.kv_heads * (shape.head_dim + shape.value_dim) * (4 if precision == "fp32" else 2)

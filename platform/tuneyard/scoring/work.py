@@ -1,4 +1,4 @@
-"""What a pool of workers needs to know of a score task, whatever scores it: a language model in engines, or a ranker."""
+"""The interface of a score task for a pool of workers, for language models in engines and for rankers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Counted:
-    """Of some committed rows."""
+    """Counts of committed rows."""
 
     rows: int = 0
     errors: int = 0
@@ -29,7 +29,7 @@ class Work(Protocol):
 
     @property
     def noun(self) -> str:
-        """What people call a worker."""
+        """The name of a worker for people."""
 
     @property
     def request(self) -> ScoreRequest: ...
@@ -39,36 +39,36 @@ class Work(Protocol):
 
     @property
     def missing(self) -> Sequence[int]:
-        """Parts that no earlier attempt has committed."""
+        """Parts that are not committed yet."""
 
     @property
     def parts_in_hand(self) -> int:
-        """Parts that a worker holds at once."""
+        """Maximum number of parts that a worker holds."""
 
     @property
     def worker(self) -> type:
-        """Takes the `order`, and has load, score, open_work and close (see `PartWorker`)."""
+        """The class of workers. It is constructed with `order`, and has load, score, open_work and close (see `PartWorker`)."""
 
     @property
     def order(self) -> Any:
-        """What every worker gets. Crosses processes by pickle."""
+        """The input of every worker; can be pickled."""
 
     @property
     def resumed(self) -> Counted:
-        """Rows that earlier attempts have committed."""
+        """Rows committed by earlier attempts."""
 
     @property
     def counted(self) -> Counted:
-        """Rows that this attempt has committed."""
+        """Rows committed by this attempt."""
 
     def take(self, sums: Any) -> None:
-        """A part is committed; `sums` is what its worker says of it."""
+        """Record a committed part. `sums`: the sums from its worker."""
 
     def finish(self, measured: Measured) -> Any:
         """The result, a dataclass. Raises JobFailed if more rows have errors than the task tolerates."""
 
     def warnings(self, result: Any) -> list[str]:
-        """What a person should know though nothing failed, one sentence each."""
+        """Warnings about the result, one sentence each."""
 
 
 def work_of(request: ScoreRequest) -> Work:
@@ -76,9 +76,9 @@ def work_of(request: ScoreRequest) -> Work:
     from tuneyard.ranking import holds_ranker
 
     if holds_ranker(request.model_uri):
-        from tuneyard.scoring.ranker.work import RankerWork  # late: it loads what only rankers need
+        from tuneyard.scoring.ranker.work import RankerWork  # imported here: it loads libraries that only rankers need
 
         return RankerWork(request)
-    from tuneyard.scoring.engine_work import EngineWork  # late: it loads what only language models need
+    from tuneyard.scoring.engine_work import EngineWork  # imported here: it loads libraries that only language models need
 
     return EngineWork(request)

@@ -1,7 +1,7 @@
-"""One engine with what it needs to score parts on its own: it reads rows, makes prompts, and commits the part.
+"""A worker with one engine: it reads the rows of a part, scores them, and commits the part.
 
-Knows nothing of Ray: `runtime` makes an actor of it. Each part is scored in a thread of its caller, which reads, tokenises and
-writes; one thread of the worker's own drives the engine, so that parts overlap in it and its batch stays full.
+It does not import Ray: `runtime` wraps it in an actor. The caller's thread reads, tokenises and writes its part. One thread of the worker
+drives the engine, so that several parts overlap in the engine and its batch stays full.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tuneyard.warm import WHY_COLD
 
 @dataclass(frozen=True)
 class WorkOrder:
-    """What every worker of a task gets. Crosses processes by pickle."""
+    """The input of every worker of a task; can be pickled."""
 
     request: ScoreRequest
     rows: ScoreRows
@@ -46,20 +46,20 @@ class WorkOrder:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A worker that is ready. `why_cold`: why its process is no fork, where one was asked for."""
+    """A ready worker. `why_cold`: the reason why its process was started cold although a fork was requested."""
 
     pid: int
     load_s: float
     settings: EngineSettings | None
-    """Of an engine; None for a ranker."""
+    """Settings of the engine; None for a ranker."""
     chats: bool | None
-    """Prompts are rendered by the chat template; None for a ranker."""
+    """Whether the chat template renders prompts; None for a ranker."""
     why_cold: str = ""
 
 
 @dataclass(frozen=True)
 class OpenWork:
-    """Rows that the engine is done with, in parts that are not committed yet."""
+    """Counts of finished rows in parts that are not committed yet."""
 
     rows: int
     errors: int
@@ -68,18 +68,20 @@ class OpenWork:
 
 @dataclass(frozen=True)
 class PartDone:
-    """A part that is committed, with the sums of the file that is there: this worker's, or one that another attempt wrote before."""
+    """A committed part, with the sums of its file, which this worker or an earlier attempt has written."""
 
     part: int
     sums: Any
-    """`metrics.Sums` of an engine's part; of a ranker's, its sums as JSON."""
+    """`metrics.Sums` for an engine; JSON values for a ranker."""
     open_work: OpenWork
-    """What is left in this worker's hands."""
+    """The remaining open work of this worker."""
 
 
 class PartWorker:
-    """`load` first, then `score` from as many threads as parts shall be in hand. For a process of its own: it ends where a rank of its
-    engine is killed."""
+    """Call `load` first, then `score` from several threads, one per part in progress.
+
+    It must run in its own process, because it ends the process when a rank of its engine is killed.
+    """
 
     def __init__(self, order: WorkOrder) -> None:
         self._order = order
@@ -91,7 +93,7 @@ class PartWorker:
         self._engine: Engine | None = None
 
     def load(self) -> Loaded:
-        """Fetch the model and load the engine. Raises BadInput for what cannot be loaded as it is, JobFailed for what went wrong."""
+        """Fetch the model and load the engine. Raises BadInput for unusable inputs, JobFailed for failures of the engine."""
         began = time.perf_counter()
         request = self._order.request
         cache = Path(request.scratch) / "models"
@@ -112,7 +114,7 @@ class PartWorker:
         return Loaded(os.getpid(), time.perf_counter() - began, self._settings, self._prompts.chats, os.environ.get(WHY_COLD, ""))
 
     def score(self, part: int) -> PartDone:
-        """Score the rows of a part and commit it. Raises what broke the engine."""
+        """Score the rows of a part and commit it. Raises the error of a failed engine."""
         start, stop = self._order.layout.bounds(part)
         rows = self._order.rows.read(start, stop)
         in_hand = OpenPart(rows, self._order.request.task)
@@ -133,12 +135,12 @@ class PartWorker:
         return PartDone(part, sums if ours else read_sums(self._store, part), self.open_work())
 
     def open_work(self) -> OpenWork:
-        """What is done and not yet committed; cheap enough to ask for every second."""
+        """Finished work that is not committed yet. Cheap enough for a call every second."""
         parts = list(self._open.values())
         return OpenWork(sum(p.rows_done for p in parts), sum(p.errors for p in parts), sum(p.output_tokens for p in parts))
 
     def close(self) -> None:
-        """Remove what the engine would leave behind; the process has to be ended next."""
+        """Remove the engine's files. The process must end after this call."""
         if self._engine is not None:
             self._engine.close()
 
@@ -166,13 +168,13 @@ class PartWorker:
 
 
 def _end_process(error: RankLost) -> NoReturn:
-    """As if this process had been killed itself: its owner replaces it, and scores its parts again."""
+    """End this process as if it had been killed. Its owner replaces it, and scores its parts again."""
     print(f"the engine ends: {error}", file=sys.stderr, flush=True)
     os._exit(1)
 
 
 def _tokenizer(settings: EngineSettings) -> Any:
-    """A tokenizer beside the engine's own, which the engine's thread uses. Raises BadInput where there is none."""
+    """A second tokenizer: the engine's thread uses the engine's own. Raises BadInput where there is none."""
     from transformers import AutoTokenizer
 
     try:
@@ -184,7 +186,7 @@ def _tokenizer(settings: EngineSettings) -> Any:
 
 
 def _countable_adapter(shape: ModelShape, settings: EngineSettings) -> Adapter | None:
-    """The adapter for counting FLOPs; None where its targets are not known by name, which leaves out about a percent."""
+    """The adapter for counting FLOPs; None where its targets are unknown, which leaves out about one percent."""
     if settings.adapter is None:
         return None
     adapter = settings.adapter.as_trained()
@@ -207,12 +209,12 @@ def _load_failure(error: Exception, settings: EngineSettings) -> TuneyardError:
         return BadInput(f"the engine cannot apply an adapter to {settings.model}: {_first_line(error)}", MERGE)
     return JobFailed(
         f"the engine cannot load {settings.model}: {_reason(error)}",
-        "is it a complete model folder of an architecture that vLLM knows? `--debug` shows the engine's own words",
+        "is it a complete model folder of an architecture that vLLM knows? `--debug` shows the engine's own error",
     )
 
 
 def _reason(error: Exception) -> str:
-    """The first line; of a validation error, whose first line only counts, the fields with what is wrong."""
+    """The first line of an error; of a validation error the first three lines, because its first line is only a count."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     validation = len(lines) > 1 and "validation error" in lines[0]
     return " ".join(lines[:3])[:600] if validation else _first_line(error)

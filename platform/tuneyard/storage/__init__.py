@@ -1,7 +1,7 @@
-"""Files and folders at URIs: local disks, S3 and what speaks it, Google Cloud Storage, HDFS.
+"""Files and folders at URIs: local disks, S3 and compatible stores, Google Cloud Storage, HDFS.
 
-One interface (`Store`), two promises: a file is seen whole or not at all, and a folder is complete (its manifest, written
-last, is there) or absent. `create` writes only where nothing is, on every kind of storage; leases are built on it.
+One interface (`Store`) with two guarantees. File writes are atomic. A folder is complete (its manifest, written last, exists) or absent.
+`create` is a create-if-absent on every kind of storage; commit logs and leases are built on it.
 """
 
 from tuneyard.storage.cache import fetch_folder

@@ -1,4 +1,4 @@
-"""Local copies of folders that lie elsewhere: each content once per machine, shared by all processes."""
+"""Local copies of remote folders: one copy of each content per machine, shared by all processes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tuneyard.storage.uris import is_local, local_path
 def fetch_folder(uri: str, cache_dir: Path, on_progress: OnProgress | None = None) -> Path:
     """A local folder with the content of the folder at `uri`. A local URI is returned as its path.
 
-    The copy is named by the hash of its manifest, so a changed folder is another copy. Folders without a manifest (put there
-    by other tools) are named by their listing. Of several processes that ask at once, one copies and the others wait.
+    The copy is named by the hash of its manifest, so a changed folder gets a new copy. A folder without a manifest (written by another
+    tool) is named by its listing. Of several concurrent processes, one copies and the others wait.
 
     Raises NotFound where nothing is stored at `uri`.
     """
@@ -48,7 +48,7 @@ def fetch_folder(uri: str, cache_dir: Path, on_progress: OnProgress | None = Non
 
 @contextmanager
 def _only_one(target: Path) -> Iterator[None]:
-    """One process at a time makes `target`; the lock ends with the process that holds it."""
+    """A lock, so that one process at a time builds `target`. The kernel releases it if the process dies."""
     with os_errors(str(target), "write"):
         target.parent.mkdir(parents=True, exist_ok=True)
         lock = target.with_suffix(".lock").open("w")

@@ -1,4 +1,4 @@
-"""Where credentials of object stores come from: the variables and files that Amazon's and Google's own tools read."""
+"""Credentials of object stores, from the variables and files that Amazon's and Google's own tools read."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _PROFILE_FIELDS = {
 
 
 def s3_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """What obstore does not find by itself: the profile in ~/.aws, where the environment names no other credentials.
+    """Settings that obstore does not find itself: the profile in ~/.aws, where the environment has no other credentials.
 
-    obstore reads AWS_* variables, web identity and the machine's or container's own role.
+    obstore itself reads AWS_* variables, web identity, and the role of the machine or container.
     """
     if any(name in environment for name in _OTHER_SOURCES) and "AWS_PROFILE" not in environment:
         return {}

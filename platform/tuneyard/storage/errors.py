@@ -1,4 +1,4 @@
-"""What storage tells people when it fails: the cause, the next step, and never a secret."""
+"""Errors of storage for people: the cause, the next step, and never a secret."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tuneyard.api.secrets import redact
 _LONGEST_CAUSE = 300
 
 _NEXT_STEP_BY_ERRNO = {
-    errno.ENOSPC: "free space there, or write elsewhere with --out; what was committed before is intact",
-    errno.EDQUOT: "the quota is used up: free space there, or write elsewhere with --out; what was committed before is intact",
+    errno.ENOSPC: "free space there, or write elsewhere with --out; earlier commits are intact",
+    errno.EDQUOT: "the quota is used up: free space there, or write elsewhere with --out; earlier commits are intact",
     errno.EACCES: "give this user write access to the folder, or write elsewhere with --out",
     errno.EPERM: "give this user write access to the folder, or write elsewhere with --out",
     errno.EEXIST: "a file lies where a folder is needed: remove it, or write elsewhere with --out",
@@ -23,11 +23,11 @@ _NEXT_STEP_BY_ERRNO = {
 
 
 class NotFound(StorageError):
-    """Nothing is stored under that path."""
+    """The path does not exist."""
 
 
 class AlreadyExists(StorageError):
-    """`create` lost: the path holds something already."""
+    """`create` has failed because the path exists."""
 
 
 def shortened(error: BaseException) -> str:
@@ -38,7 +38,7 @@ def shortened(error: BaseException) -> str:
 
 @contextmanager
 def os_errors(uri: str, doing: str) -> Iterator[None]:
-    """Turn the operating system's errors into a StorageError that names `uri` and what was being done to it."""
+    """Raises StorageError in place of an OSError. `doing`: the failed operation on `uri`, such as "read"."""
     try:
         yield
     except FileNotFoundError as error:

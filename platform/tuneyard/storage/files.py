@@ -1,4 +1,4 @@
-"""Local files and folders that appear whole or not at all: written under a temporary name beside their place, then renamed."""
+"""Atomic writes of local files and folders: written under a temporary name in the same folder, then renamed."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _TEMPORARY = re.compile(r"^\..+\.tmp-(?P<host>.+)-(?P<pid>\d+)-[0-9a-f]{8}$")
 
 
 def temporary_sibling(path: Path) -> Path:
-    """An unused name beside `path`, on the same file system, that tells which process uses it."""
+    """An unused name beside `path`, on the same file system. It contains host and process id."""
     return path.with_name(f".{path.name}.tmp-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
 
 
 def is_temporary(name: str) -> bool:
-    """True for names that `temporary_sibling` makes."""
+    """Whether a name was made by `temporary_sibling`."""
     return _TEMPORARY.match(name) is not None
 
 
 def remove_stale_siblings(path: Path) -> None:
-    """Remove what processes of this machine that are gone had begun to write in place of `path`."""
+    """Remove temporary siblings of `path` whose processes, on this machine, have ended."""
     for sibling in path.parent.glob(f".{path.name}.tmp-*"):
         match = _TEMPORARY.match(sibling.name)
         if match and match["host"] == socket.gethostname() and not _is_alive(int(match["pid"])):
@@ -49,7 +49,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder; nothing happens where there is none."""
+    """Remove a file or a folder, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -57,7 +57,7 @@ def remove(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in a folder survive a power cut."""
+    """Sync the directory entries of a folder, so that they survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -66,7 +66,7 @@ def sync_folder(path: Path) -> None:
 
 
 def as_umask_says(folder: Path) -> None:
-    """Give everything in a folder the mode that this process's umask gives new files; programs stay executable.
+    """Give all files and folders below `folder` the mode that this process's umask gives new ones. Executables stay executable.
 
     Some libraries (safetensors) write files that only their owner may read.
     """
@@ -91,23 +91,23 @@ def read_chunks(path: Path) -> Iterator[bytes]:
 
 
 def exactly(chunks: Iterable[bytes], size_bytes: int, name: str) -> Iterator[bytes]:
-    """`chunks` as they are. Raises StorageError at their end unless they were `size_bytes` long: their source was changing."""
+    """`chunks`, unchanged. At the end, raises StorageError unless they were `size_bytes` long: then their source has changed."""
     seen_bytes = 0
     for chunk in chunks:
         seen_bytes += len(chunk)
         yield chunk
     if seen_bytes != size_bytes:
         raise StorageError(
-            f"{name} was to have {size_bytes} bytes and had {seen_bytes}: it changed while it was stored",
-            "let the program that writes it end first",
+            f"{name} had {seen_bytes} bytes instead of {size_bytes}: it changed while it was stored",
+            "wait until the program that writes it has ended",
         )
 
 
 @contextmanager
 def staged_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
-    """A file to write that takes its place at `path`, durable and whole, when the block ends without an error.
+    """A file to write. If the block ends without an error, the file is synced to disk and renamed to `path`.
 
-    Raises FileExistsError at the end where `replace` is false and `path` exists by then.
+    Raises FileExistsError at the end of the block if `replace` is false and `path` exists.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     staged = temporary_sibling(path)
@@ -127,7 +127,7 @@ def staged_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
 
 @contextmanager
 def staged_folder(path: Path) -> Iterator[Path]:
-    """A new folder to fill that takes the place of `path` when the block ends without an error, and vanishes otherwise."""
+    """A new folder to fill. If the block ends without an error, it replaces `path`; otherwise it is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_stale_siblings(path)
     staged = temporary_sibling(path)
@@ -140,7 +140,7 @@ def staged_folder(path: Path) -> Iterator[Path]:
 
 
 def replace_folder(staged: Path, path: Path) -> None:
-    """Rename `staged` to `path`; a folder that was there is moved aside first and then removed."""
+    """Rename `staged` to `path`. An existing folder is moved aside first, and removed afterwards."""
     sync_folder(staged)
     before = temporary_sibling(path)
     if path.exists():

@@ -1,4 +1,4 @@
-"""Folders that are complete or absent, on any store: files first, the manifest last."""
+"""Atomic uploads and downloads of folders on any store: files first, the manifest last."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TRANSFERS_AT_ONCE = 4
 
 
 class Progress:
-    """Adds up bytes from several threads and tells the listener."""
+    """Adds up bytes from several threads, and calls the listener."""
 
     def __init__(self, listener: OnProgress | None, of_bytes: int) -> None:
         self._listener = listener
@@ -42,12 +42,12 @@ class Progress:
 
 
 def scan(local: Path) -> list[tuple[str, int]]:
-    """Files below a local folder, by relative path, with sizes; a manifest at its top and files in the making are left out.
+    """Files below a local folder: relative paths and sizes. The folder's manifest and temporary files are left out.
 
     Raises StorageError where `local` is not a folder.
     """
     if not local.is_dir():
-        raise StorageError(f"{local} is not a folder", "check the path: a folder is what gets stored")
+        raise StorageError(f"{local} is not a folder", "check the path: only a folder can be stored")
     with os_errors(str(local), "read"):
         files = [path for path in sorted(local.rglob("*")) if path.is_file() and not is_temporary(path.name)]
         named = [(path.relative_to(local).as_posix(), path.stat().st_size) for path in files]
@@ -55,7 +55,7 @@ def scan(local: Path) -> list[tuple[str, int]]:
 
 
 def hashed(chunks: Iterable[bytes], digest: Any, progress: Progress) -> Iterator[bytes]:
-    """`chunks` as they are; on the way each goes into `digest` and `progress`."""
+    """`chunks`, unchanged; each one updates `digest` and `progress`."""
     for chunk in chunks:
         digest.update(chunk)
         progress.add(len(chunk))
@@ -63,7 +63,7 @@ def hashed(chunks: Iterable[bytes], digest: Any, progress: Progress) -> Iterator
 
 
 def in_parallel(action: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Results in the order of `items`. On the first error, what has not begun is dropped and the error is raised."""
+    """Results in the order of `items`. The first error cancels all actions that have not begun, and is raised."""
     with ThreadPoolExecutor(TRANSFERS_AT_ONCE, thread_name_prefix="tuneyard-storage") as pool:
         futures = [pool.submit(action, item) for item in items]
         wait(futures, return_when=FIRST_EXCEPTION)
@@ -98,7 +98,7 @@ def upload(store: Store, local: Path, prefix: str, on_progress: OnProgress | Non
 
 
 def _clear(store: Store, prefix: str, keep: set[str]) -> None:
-    """Make the folder incomplete, then remove what will not be overwritten."""
+    """Remove the manifest, so that the folder is incomplete; then remove all files that will not be overwritten."""
     store.delete(join(prefix, MANIFEST))
     for file in store.list(prefix):
         name = file.path[len(prefix) + 1 :] if prefix else file.path
@@ -124,7 +124,7 @@ def download(store: Store, prefix: str, local: Path, on_progress: OnProgress | N
             if target.stat().st_size != file.size_bytes or digest.hexdigest() != file.sha256:
                 raise StorageError(
                     f"{store.url(join(prefix, file.path))} does not match its manifest",
-                    "it was changed or damaged after it was committed: remove that folder and make it again",
+                    "it was changed or damaged after its commit: remove the folder and create it again",
                 )
 
         in_parallel(fetch, manifest.files)

@@ -1,4 +1,4 @@
-"""HDFS as a store: webhdfs:// over HTTP (needs nothing installed), hdfs:// through libhdfs (needs Hadoop's client and Java)."""
+"""HDFS as a store: webhdfs:// over HTTP, without further software; hdfs:// through libhdfs, with Hadoop's client and Java."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 WEBHDFS_PORT = 9870
 REQUEST_TIMEOUT_S = (10, 120)
-"""To connect, and to wait for an answer."""
+"""Timeouts for the connection and for the response."""
 
 
 def open_hdfs_store(uri: str) -> HdfsStore:
@@ -33,12 +33,12 @@ def open_hdfs_store(uri: str) -> HdfsStore:
     """
     parts = urlsplit(uri)
     if parts.password:
-        raise BadInput("a password is written into an HDFS URI", "take it out")
+        raise BadInput("an HDFS URI contains a password", "remove the password")
     user = parts.username or os.environ.get("HADOOP_USER_NAME")
     if scheme_of(uri) == "hdfs":
         return LibHdfsStore(uri, parts.path, _libhdfs(parts, user))
     if not parts.hostname:
-        raise BadInput(f"{uri} names no machine", "write webhdfs://NAMENODE:9870/PATH")
+        raise BadInput(f"{uri} has no host name", "write webhdfs://NAMENODE:9870/PATH")
     return WebHdfsStore(uri, parts.path, _webhdfs(parts, user))
 
 
@@ -50,7 +50,7 @@ def _libhdfs(parts: SplitResult, user: str | None) -> Any:
     except OSError as error:
         raise StorageError(
             f"cannot reach {redact(parts.geturl())}: {shortened(error)}",
-            f"use webhdfs://{parts.hostname or 'NAMENODE'}:{WEBHDFS_PORT}{parts.path}, which needs nothing installed; "
+            f"use webhdfs://{parts.hostname or 'NAMENODE'}:{WEBHDFS_PORT}{parts.path}, which needs no further software; "
             "hdfs:// needs Java and Hadoop's libhdfs (set HADOOP_HOME, JAVA_HOME and CLASSPATH)",
         ) from error
 
@@ -66,7 +66,7 @@ def _webhdfs(parts: SplitResult, user: str | None) -> Any:
 
 
 def _limit_waiting(session: Any) -> None:
-    """requests has no time limit by default."""
+    """Set timeouts: the library requests has none by default."""
     send = session.send
 
     def send_with_timeout(request: Any, **options: Any) -> Any:
@@ -76,7 +76,7 @@ def _limit_waiting(session: Any) -> None:
 
 
 class HdfsStore(Store):
-    """Files are written under a temporary name beside their place and renamed: HDFS renames are atomic."""
+    """A store on HDFS. Files are written under a temporary name in the same folder, then renamed: renames in HDFS are atomic."""
 
     def __init__(self, uri: str, root: str, filesystem: Any) -> None:
         super().__init__(uri)
@@ -100,7 +100,7 @@ class HdfsStore(Store):
             raise AlreadyExists(f"{redact(self.url(path))} exists already", "another process was first") from error
 
     def put_stream(self, path: str, chunks: Iterable[bytes], size_bytes: int) -> None:
-        # No second try: what was read from `chunks` is gone.
+        # No retry: consumed `chunks` cannot be read again.
         with self._errors(path, "write"):
             self._write(path, exactly(chunks, size_bytes, self.url(path)), replace=True)
 
@@ -183,7 +183,7 @@ class HdfsStore(Store):
         except (OSError, RuntimeError, ValueError) as error:
             if _is_absent(error):
                 raise NotFound(f"cannot {doing} {url}: it does not exist", "check the path") from error
-            # requests' errors are OSErrors; fsspec raises RuntimeError with what the name node said.
+            # Errors of requests are OSErrors; fsspec raises RuntimeError with the name node's message.
             raise StorageError(
                 f"cannot {doing} {url}: {shortened(error)}",
                 "check that the name node is up and not in safe mode; then try again",
@@ -194,7 +194,7 @@ class WebHdfsStore(HdfsStore):
     """HDFS over its HTTP interface."""
 
     def _rename(self, source: str, target: str, *, replace: bool) -> None:
-        # With an option RENAME is rename2, which says why it fails; without one it answers false for everything.
+        # With an option, RENAME is rename2, which gives the reason of a failure; without, it answers false for every failure.
         option = "OVERWRITE" if replace else "NONE"
         try:
             self._fs._call("RENAME", method="put", path=source, destination=target, renameoptions=option)
@@ -219,7 +219,7 @@ class LibHdfsStore(HdfsStore):
 
 
 def _is_transient(error: Exception) -> bool:
-    """Connections lost, and answers from 500 on that carry no reason of the name node."""
+    """Whether an error is a lost connection, a timeout, or a response of 500 and above without the name node's reason."""
     from requests import ConnectionError as LostConnection
     from requests import HTTPError, Timeout
 
@@ -229,7 +229,7 @@ def _is_transient(error: Exception) -> bool:
 
 
 def _is_absent(error: Exception) -> bool:
-    """A name node answers DELETE of nothing with a bare 404."""
+    """Whether an error is a bare 404, the response of a name node to DELETE of a missing path."""
     from requests import HTTPError
 
     return isinstance(error, HTTPError) and error.response is not None and error.response.status_code == 404

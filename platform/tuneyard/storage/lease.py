@@ -1,9 +1,12 @@
-"""Who may take a commit log over, and when: nobody from the living, anybody from the dead.
+"""A lease on a commit log. A lease of a living holder cannot be taken over; a lease of a dead holder can.
 
-The holder writes a growing number beside the log every few seconds. A challenger reads no clock: it looks at that number again and
-again, with a pause before each look, for longer than the holder would need to change it; if it was itself frozen in between, it has
-missed nothing. On the holder's own machine, and for later attempts of the same run, it need not wait. That a living holder is taken
-for dead (its machine was frozen for a minute) costs work, and never correctness: the log's fence sees to that.
+1. The holder writes a growing number (a beat) beside the log every few seconds.
+2. A challenger reads this number repeatedly, with a pause before each read. It takes the lease over if the number has not changed for
+   `dead_after_s`. It reads no clock, so a challenger that was itself suspended does not declare a living holder dead.
+3. On the holder's own machine, and for later attempts of the same run, the challenger does not wait.
+
+If a living holder is taken for dead (its machine was suspended for a minute), work is lost, but the log stays correct: it fences the old
+holder.
 """
 
 from __future__ import annotations
@@ -27,13 +30,13 @@ from tuneyard.storage.uris import join
 
 BEAT_S = 5.0
 DEAD_AFTER_S = 30.0
-"""So long without a beat, and the holder counts as dead."""
+"""A holder counts as dead after this long without a beat."""
 _LOOK_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a log. `run` is the same for all attempts of one run, and unknown to others; `process` tells a reused pid."""
+    """The holder of a log. `run`: a random id that only attempts of the same run share. `process`: detects a reused pid."""
 
     job: str
     attempt: int
@@ -51,7 +54,10 @@ class Holder:
 
 
 def _process_mark(pid: int) -> str:
-    """Boot, pid namespace and start time of a process: what a later process with its number does not share. Empty where there is none."""
+    """Boot id, pid namespace and start time of a process, which distinguish it from a later process with the same pid.
+
+    Empty where there is no such process.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = Path("/proc/self/ns/pid").readlink().name
@@ -62,9 +68,9 @@ def _process_mark(pid: int) -> str:
 
 
 def is_gone(holder: Mapping[str, Any]) -> bool | None:
-    """True if the process has ended, False if it lives, None if it cannot be told from here.
+    """Whether the holder's process has ended: True if it has, False if it lives, None if this process cannot find out.
 
-    That is so on another machine, in another container, and after a restart of the machine. An equal host name settles nothing:
+    It cannot find out on another machine, in another container, and after a restart of the machine. An equal host name proves nothing:
     clones of a machine share it, and so do containers in the host's network, whose processes do not see each other.
     """
     mark, ours = str(holder.get("process") or ""), _process_mark(os.getpid())
@@ -74,13 +80,13 @@ def is_gone(holder: Mapping[str, Any]) -> bool | None:
 
 
 class Lease:
-    """A fence that is held: beats until it is closed, or until another attempt takes over (`on_lost`, from a thread)."""
+    """A held fence. It beats until it is closed, or until another attempt takes over; then `on_lost` is called, from a thread."""
 
     def __init__(
         self, store: Store, prefix: str, fence: Fence, *, beat_s: float = BEAT_S, on_lost: Callable[[], None] = lambda: None
     ) -> None:
         self.fence = fence
-        self._log = CommitLog(store, prefix)  # of this thread alone
+        self._log = CommitLog(store, prefix)  # used by this thread only
         self._on_lost = on_lost
         self._store = store
         self._path = _beat_path(prefix, fence.token)
@@ -93,7 +99,7 @@ class Lease:
         count = 0
         while True:
             count += 1
-            # A store that is away for a while must not end the job; whoever takes over meanwhile is told from us by the fence.
+            # An unreachable store must not end the job. If another attempt takes over meanwhile, the fence refuses this one.
             with contextlib.suppress(StorageError):
                 self._store.put(self._path, str(count).encode())
                 if self._log.read().token != self.fence.token:
@@ -103,7 +109,7 @@ class Lease:
                 return
 
     def close(self) -> None:
-        """Stop beating and give the log back. Raises StorageError if that could not be written: it will be taken for dead instead."""
+        """Stop beating and release the log. Raises StorageError if the release cannot be written: the holder then counts as dead later."""
         self._done.set()
         self._thread.join()
         self.fence.close()
@@ -125,13 +131,13 @@ def acquire(
     beat_s: float = BEAT_S,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Lease:
-    """Hold the log under `prefix`. `take_over`: whoever decides about attempts has said that the holder is to be replaced.
+    """Acquire the lease of the log under `prefix`. `take_over`: replace a living holder, by decision of the component that starts attempts.
 
-    `on_wait` is told of each holder that is watched. Raises BadInput, with its name, if another one is alive.
+    `on_wait` is called with a message for each holder that is watched. Raises BadInput with the holder's name if it is alive.
     """
     log = CommitLog(store, prefix)
     fence = None
-    while fence is None:  # of several who saw the same holder dead, the first takes over from it, and the others look again
+    while fence is None:  # of several challengers of a dead holder, the first takes over, and the others check again
         state = log.read()
         if not (state.closed or take_over or _is_earlier_attempt(state, holder)):
             _check_dead(store, prefix, state, on_wait, dead_after_s, sleep)
@@ -158,7 +164,7 @@ def _check_dead(
         f"{state.holder.get('job')}, attempt {state.holder.get('attempt')}, process {state.holder.get('pid')} on {state.holder.get('host')}"
     )
     if gone is None:
-        on_wait(f"{who} has not given {store.url(prefix)} back; watching for {dead_after_s:g} s whether it is alive")
+        on_wait(f"{who} has not released {store.url(prefix)}; watching for {dead_after_s:g} s whether it is alive")
         first = _last_beat(store, prefix, state.token)
         for _ in range(math.ceil(dead_after_s / _LOOK_EVERY_S)):
             sleep(_LOOK_EVERY_S)

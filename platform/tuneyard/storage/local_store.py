@@ -27,12 +27,12 @@ from tuneyard.storage.manifest import MANIFEST, Manifest, ManifestFile
 from tuneyard.storage.store import FileInfo, OnProgress, Store
 from tuneyard.storage.uris import clean
 
-# What link() says where the file system has no hard links.
+# Errors of link() on file systems without hard links.
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 class LocalStore(Store):
-    """Writes go to a temporary name, to the disk (fsync), and are renamed into place."""
+    """A store in a local folder. Files are written under a temporary name, synced to disk (fsync), and renamed."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(str(root))
@@ -120,7 +120,7 @@ def _create(target: Path, data: bytes) -> None:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        # Without hard links the name is taken first and filled second: still one winner, but readers may see it half-written.
+        # Without hard links, the file is created first and written second: still one writer wins, but readers may see a partial file.
         with target.open("xb") as file:
             file.write(data)
             file.flush()
@@ -149,7 +149,7 @@ def _copy(local: Path, staged: Path, on_progress: OnProgress | None, extra: Mapp
 
 
 def _seal(local: Path, on_progress: OnProgress | None, extra: Mapping[str, Any]) -> Manifest:
-    """Hash the files where they lie, make them readable as all other files and durable, and write the manifest beside them."""
+    """Hash the files in place, set their modes by the umask, sync them to disk, and write the manifest beside them."""
     files = scan(local)
     as_umask_says(local)
     progress = Progress(on_progress, sum(size for _, size in files))

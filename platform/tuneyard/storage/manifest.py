@@ -1,4 +1,4 @@
-"""The manifest of a folder: which files it has, how large, with which hashes. Written last, it is the commit."""
+"""The manifest of a folder: its files with sizes and hashes. It is written last, and is the commit of the folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuneyard.api import StorageError
 
 MANIFEST = "manifest.json"
 EXECUTABLE = "executable"
-"""Of `extra`: the files that may be executed, for folders of programs."""
+"""Key in `extra`: the executable files, for folders of programs."""
 FORMAT = 1
 
 
@@ -26,7 +26,7 @@ class ManifestFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Files by path. `extra` is the writer's own: a data cursor, a plan, a fencing token."""
+    """Files, and `extra` data of the writer: a data cursor, a plan, a fencing token."""
 
     files: tuple[ManifestFile, ...]
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -36,20 +36,20 @@ class Manifest:
         return sum(file.size_bytes for file in self.files)
 
     def to_json(self) -> bytes:
-        """The same bytes for the same content: the hash of a manifest names the content of its folder."""
+        """The manifest as JSON, with the same bytes for the same content: its hash names the content of the folder."""
         files = [{"path": f.path, "size": f.size_bytes, "sha256": f.sha256} for f in sorted(self.files, key=lambda f: f.path)]
         return json.dumps({"format": FORMAT, "files": files, "extra": dict(self.extra)}, indent=1, sort_keys=True).encode() + b"\n"
 
     @classmethod
     def from_json(cls, data: bytes) -> Manifest:
-        """Raises StorageError for what is not a manifest of a known format."""
+        """Parse a manifest. Raises StorageError for a damaged manifest, or one of an unknown format."""
         try:
             values = json.loads(data)
             known = values["format"] <= FORMAT
             files = tuple(ManifestFile(f["path"], f["size"], f["sha256"]) for f in values["files"])
             extra = values["extra"]
         except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(f"a {MANIFEST} is damaged: {error!r}", "remove that folder; it will be made again") from error
+            raise StorageError(f"a {MANIFEST} is damaged: {error!r}", "remove that folder; it will be created again") from error
         if not known:
             raise StorageError(f"a {MANIFEST} has format {values['format']}", f"use a newer Tuneyard: this one reads up to {FORMAT}")
         return cls(files, extra)

@@ -1,4 +1,4 @@
-"""S3, everything that speaks S3, and Google Cloud Storage, through obstore (Rust's object_store)."""
+"""S3, compatible stores, and Google Cloud Storage, through obstore (Rust's object_store)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PART_BYTES = 16 << 20
 """Larger files are uploaded in parts of at least this size."""
 MOST_PARTS = 9_000
-"""S3 takes 10,000 parts of one object."""
+"""S3 allows 10,000 parts per object."""
 PARTS_AT_ONCE = 4
 REQUEST_TIMEOUT_S = 120
 CONNECT_TIMEOUT_S = 10
@@ -32,7 +32,7 @@ CONNECT_TIMEOUT_S = 10
 def open_object_store(uri: str, environment: Mapping[str, str] | None = None) -> ObjectStore:
     """The store at s3://BUCKET/PREFIX or gs://BUCKET/PREFIX; endpoint, keys and region come from the usual variables.
 
-    Makes no request: a wrong bucket or key shows at the first use.
+    It makes no request: a wrong bucket or key fails at the first use.
     """
     import obstore.store
 
@@ -59,7 +59,7 @@ def open_object_store(uri: str, environment: Mapping[str, str] | None = None) ->
 
 
 class ObjectStore(Store):
-    """Writes of an object store are atomic by nature; a large file is an upload in parts, seen when it is finished."""
+    """A store in a bucket. Its writes are atomic; a large file is uploaded in parts, and visible once the upload is complete."""
 
     def __init__(self, uri: str, bucket: str, inner: obstore.store.ObjectStore) -> None:
         super().__init__(uri)
@@ -141,7 +141,7 @@ class ObjectStore(Store):
 
 @contextmanager
 def object_store_errors(url: str, bucket: str, doing: str) -> Iterator[None]:
-    """Turn obstore's errors into StorageErrors that name `url` and what was being done to it: "read", "list"."""
+    """Raises StorageError in place of obstore's errors. `doing`: the failed operation on `url`, such as "read" or "list"."""
     import obstore.exceptions as refused
 
     url = redact(url)

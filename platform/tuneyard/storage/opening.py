@@ -1,4 +1,4 @@
-"""From a URI to its store."""
+"""Opens the store of a URI."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuneyard.storage.uris import HDFS_SCHEMES, OBJECT_SCHEMES, SCHEMES, local_p
 def open_store(uri: str) -> Store:
     """The store at a local path, file://, s3://, gs://, hdfs://, webhdfs:// or swebhdfs:// (WebHDFS over TLS).
 
-    Nothing needs to exist there yet. Raises BadInput for other schemes and for URIs that cannot work.
+    The folder need not exist yet. Raises BadInput for other schemes and for invalid URIs.
     """
     scheme = scheme_of(uri)
     if scheme == "file":
@@ -25,4 +25,4 @@ def open_store(uri: str) -> Store:
         from tuneyard.storage.hdfs_store import open_hdfs_store
 
         return open_hdfs_store(uri)
-    raise BadInput(f"{scheme}:// is no storage that Tuneyard knows", f"use one of: {', '.join(f'{known}://' for known in SCHEMES)}")
+    raise BadInput(f"{scheme}:// is not a known kind of storage", f"use one of: {', '.join(f'{known}://' for known in SCHEMES)}")

@@ -1,4 +1,4 @@
-"""Trying again after errors that pass, for a bounded time."""
+"""Retries after transient errors, for a bounded time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 RETRY_TOTAL_S = 60.0
-"""How long a store is given to come back before an operation on it fails."""
+"""How long an operation is retried while its store is unreachable."""
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 10.0
 
@@ -23,9 +23,9 @@ def with_retries(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Result:
-    """What `action` returns; transient errors are tried again with exponential backoff and jitter until `total_s` is over.
+    """The result of `action`. Transient errors are retried with exponential backoff and jitter for up to `total_s`.
 
-    Raises what `action` raised last, once time is over or at once where the error is not transient.
+    Raises the last error of `action` after `total_s`, or at once where it is not transient.
     """
     deadline = clock() + total_s
     pause_s = FIRST_PAUSE_S

@@ -1,4 +1,4 @@
-"""URIs of storage: local paths (`file`), object stores (`s3`, `gs`) and HDFS (`hdfs`, `webhdfs`). Pure text, no I/O but `~`."""
+"""URIs of storage: local paths (`file`), object stores (`s3`, `gs`), HDFS (`hdfs`, `webhdfs`). Pure text functions, except for `~`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def scheme_of(uri: str) -> str:
 
 
 def is_local(uri: str) -> bool:
-    """True for a plain path and for file://."""
+    """Whether a URI is a plain path or has the scheme file://."""
     return scheme_of(uri) == "file"
 
 
 def local_path(uri: str) -> Path:
-    """The path that a local URI names; `~` is expanded. Raises BadInput for URIs of another machine."""
+    """The path of a local URI; `~` is expanded. Raises BadInput for URIs of another machine."""
     if not is_local(uri):
         raise BadInput(f"{uri} is not a local path", "give a path or a file:// URI")
     if not _SCHEME.match(uri):
@@ -47,7 +47,7 @@ def join(uri: str, *parts: str) -> str:
 
 
 def absolute(reference: str, base: str | Path) -> str:
-    """`reference` made independent of where it was written: URIs stay, relative paths start at `base` (a folder or a URI)."""
+    """`reference` as an absolute path or URI. A URI stays unchanged; a relative path starts at `base`, a folder or a URI."""
     if _SCHEME.match(reference):
         return reference
     path = Path(reference).expanduser()
@@ -59,13 +59,13 @@ def absolute(reference: str, base: str | Path) -> str:
 
 
 def split_bucket(uri: str) -> tuple[str, str]:
-    """Bucket and key prefix of an object-store URI. Raises BadInput where the bucket is missing or credentials are written in."""
+    """Bucket and key prefix of an object-store URI. Raises BadInput where the bucket is missing or the URI contains credentials."""
     rest = uri.split("://", 1)[1]
     bucket, _, prefix = rest.partition("/")
     if "@" in bucket:
         raise BadInput(
-            f"credentials are written into a {scheme_of(uri)}:// URI",
-            "take them out; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or GOOGLE_APPLICATION_CREDENTIALS, in the environment",
+            f"a {scheme_of(uri)}:// URI contains credentials",
+            "remove them; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or GOOGLE_APPLICATION_CREDENTIALS, in the environment",
         )
     if not bucket:
         raise BadInput(f"{uri} names no bucket", f"write {scheme_of(uri)}://BUCKET/FOLDER")
@@ -73,7 +73,7 @@ def split_bucket(uri: str) -> tuple[str, str]:
 
 
 def clean(path: str) -> str:
-    """A path inside a store: relative, `/` between parts, without `.` parts. Raises BadInput where it would leave the store."""
+    """A path inside a store: relative, `/` between parts, without `.` parts. Raises BadInput where the path leaves the store."""
     parts = [part for part in PurePosixPath(path).parts if part not in ("/", ".")]
     if ".." in parts:
         raise BadInput(f"{path!r} leaves its folder", "give a path without '..'")

@@ -1,14 +1,16 @@
-"""Processes that start with their libraries loaded.
+"""Warm starts: processes that start with their libraries already imported.
 
-`WarmServer` starts a fork server: a process that imports a stack of modules once, waits, and forks on request. `start` asks it
-for a process and falls back to a cold start; `shim_command` is a Python executable for Ray that does the same, so that Ray's own
-workers are forks. A server that is dead, slow, from another environment or older than the installed packages means a cold start, and
-the reason is told. The server ends with its owner, and kills what it forked when its client is gone.
+1. `WarmServer` starts a fork server. This process imports a stack of modules once, waits, and forks on request.
+2. `start` requests a process from the server. `shim_command` does the same for Ray: it gives a Python executable that makes Ray's workers
+   forks.
+3. If the server is dead, slow, from another environment, or older than the installed packages, the process is started cold, and the reason
+   is reported.
+4. The server ends with its owner. It kills a forked process when the client that requested it is gone.
 """
 
+from tuneyard.warm.compatibility import read_at_import
 from tuneyard.warm.folders import temporary_folder
 from tuneyard.warm.process import WHY_COLD, Started, start
-from tuneyard.warm.same import read_at_import
 from tuneyard.warm.servers import WarmServer, possible, shim_command
 from tuneyard.warm.stack import without
 

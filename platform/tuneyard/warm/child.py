@@ -1,6 +1,6 @@
-"""What a forked process does first: it takes over the environment, folder, limits, streams and signals of its client.
+"""The first steps of a forked process: it takes over the environment, folder, limits, streams and signals of its client.
 
-A process that was started cold would have all of these from its parent; after a fork they must be put on by hand.
+A process that is started cold inherits all of these from its parent. After a fork of the server they must be set explicitly.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 
-def put_on(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
-    """Become the process that `request` (see `wire.request_here`) describes. `descriptors`: its stdin, stdout, stderr, and more, which
-    become 3, 4, …"""
+def become(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
+    """Become the process of `request` (see `wire.request_here`). `descriptors`: stdin, stdout, stderr, and others, which become 3, 4, …"""
     os.setsid()
     _signals(request["ignored_signals"])
     _descriptors(descriptors)
@@ -48,7 +47,7 @@ def put_on(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
 def run(request: Mapping[str, Any]) -> NoReturn:
     """Call the request's target, or run its script as `python ARGV` would, and end with its exit code.
 
-    The process ends without taking its modules apart, which after a fork copies most of the server's memory and takes a second.
+    The process ends without Python's finalisation, which after a fork copies most of the server's memory and takes a second.
     """
     argv = list(request["argv"])
     while argv and argv[0] == "-u":
@@ -79,7 +78,7 @@ def run(request: Mapping[str, Any]) -> NoReturn:
 
 
 def _signals(ignored: Sequence[int]) -> None:
-    """`ignored`: as a new program inherits them; shells start what runs in the background with SIGINT ignored."""
+    """Reset signal handlers. `ignored`: signals to ignore, as a new program inherits them: shells ignore SIGINT for background jobs."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         with contextlib.suppress(OSError, ValueError):
@@ -92,7 +91,7 @@ def _signals(ignored: Sequence[int]) -> None:
 
 
 def _descriptors(descriptors: Sequence[int]) -> None:
-    # First out of the way of their own places.
+    # First duplicate all descriptors above their target numbers.
     above = max(descriptors, default=2) + len(descriptors) + 1
     away = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above) for descriptor in descriptors]
     for descriptor in descriptors:
@@ -111,7 +110,7 @@ def _limits(limits: Mapping[str, tuple[int, int]]) -> None:
 
 
 def _streams() -> None:
-    """New stream objects over 0, 1 and 2: what is buffered in the server's own must not come out here."""
+    """Create new stream objects over 0, 1 and 2: text in the server's buffers must not be written here."""
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     sys.stdin = sys.__stdin__ = open(0, closefd=False)  # type: ignore[misc]  # noqa: SIM115
     sys.stdout = sys.__stdout__ = _writer(1, unbuffered, "strict")  # type: ignore[misc]
@@ -126,7 +125,7 @@ def _writer(descriptor: int, at_once: bool, errors: str) -> io.TextIOWrapper:
 
 
 def _random_state() -> None:
-    """What a cold start draws from the system is drawn again; torch's default generator has a fixed seed and stays as it is."""
+    """Reseed the generators that a cold start seeds from the system. torch's default generator has a fixed seed, and stays unchanged."""
     import random
 
     random.seed()
@@ -135,8 +134,10 @@ def _random_state() -> None:
 
 
 def _threads() -> None:
-    """OMP_NUM_THREADS is read when torch is loaded; here it is another process's now. What is no number of threads means all cores, as for
-    OpenMP, and more threads than cores are as many as cores."""
+    """Set torch's number of threads by the client's OMP_NUM_THREADS: torch has read the server's value when it was loaded.
+
+    An invalid value means all cores, as in OpenMP. The number is limited to the number of cores.
+    """
     assert threading.active_count() == 1
     wished, cores = os.environ.get("OMP_NUM_THREADS", "").strip(), len(os.sched_getaffinity(0))
     threads = min(int(wished), cores) if re.fullmatch("0*[1-9][0-9]{0,5}", wished) else cores

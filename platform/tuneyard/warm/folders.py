@@ -1,4 +1,4 @@
-"""Temporary folders that end with their owner: by its own hand, or by that of the next process that makes one."""
+"""Temporary folders that are removed by their owner, or, if the owner was killed, by the next process that creates one."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _OWNER = ".tuneyard-owner"
-"""Locked for as long as the process lives that made the folder."""
+"""A lock file, which the process that created the folder holds until it ends."""
 _REMOVE_TRIES = 10
 
 
 @contextmanager
 def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
-    """A new folder below `parent` (None: where temporary files go), removed at the end.
+    """A new folder below `parent` (None: the system's temporary folder), removed at the end of the block.
 
-    First removes what owners that are dead have left: folders of this user with the same prefix. Raises OSError.
+    First removes folders of dead owners: folders of this user with the same prefix. Raises OSError.
     """
     parent = parent or Path(tempfile.gettempdir())
     _remove_abandoned(parent, prefix)
@@ -30,7 +30,7 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
     try:
         owner = os.open(folder / f"{_OWNER}.new", os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         fcntl.flock(owner, fcntl.LOCK_EX)
-        # Renamed when it is locked: nobody sees it free before.
+        # Renamed after it is locked, so that no process sees it unlocked.
         (folder / f"{_OWNER}.new").rename(folder / _OWNER)
         yield folder
     finally:
@@ -40,7 +40,7 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
 
 
 def _remove(folder: Path) -> None:
-    """Processes that were ended a moment ago may write a last line meanwhile."""
+    """Remove a folder. Processes that are just ending may still write a last line, so removal is retried."""
     for _ in range(_REMOVE_TRIES):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():

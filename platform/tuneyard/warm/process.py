@@ -1,4 +1,4 @@
-"""Starting a process by a fork server, or cold; either way the same handle."""
+"""Starts a process by a fork server, or cold, with the same handle for both."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from typing import Protocol
 from tuneyard.warm import wire
 
 WHY_COLD = "TUNEYARD_WHY_COLD"
-"""A variable of Ray's workers that were started cold where a fork was asked for: why."""
+"""Environment variable of Ray's workers: the reason why a worker was started cold although a fork was requested."""
 _CONNECT_LIMIT_S = 5.0
 _READY_LIMIT_S = 60.0
-"""A server that is still importing after so long is slower than a cold start."""
+"""Time limit for the server's reply. A server that imports for longer is slower than a cold start."""
 _STATUS_LIMIT_S = 20.0
-"""A process has ended, and its server does not say how: it may be importing a module meanwhile."""
+"""Time limit for the exit status of an ended process. The server may be importing a module before it sends the status."""
 
 
 class Started(Protocol):
-    """A running process. Return codes as of `subprocess.Popen`: negative for the signal that ended it."""
+    """A running process. Return codes as in `subprocess.Popen`: negative for the signal that ended it."""
 
     pid: int
 
     def wait(self, timeout: float | None = None) -> int:
-        """Raises subprocess.TimeoutExpired."""
+        """Wait for the return code. Raises subprocess.TimeoutExpired."""
         ...
 
     def send_signal(self, number: int, /) -> None: ...
@@ -42,18 +42,20 @@ class Started(Protocol):
 
 
 class Forked:
-    """A process that a fork server started. The server kills it, and what it started, when this handle's owner dies; if the server
-    dies first, the process runs on, and its exit code is not known any more: it counts as killed."""
+    """A process that a fork server has started. The server kills the process and its children when this handle's owner dies.
+
+    If the server dies first, the process continues, but its exit code is lost: it then counts as killed.
+    """
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
         self.pid = pid
         self._connection: socket.socket | None = connection
         self._code: int | None = None
         self._lock = threading.Lock()
-        """Of the descriptors: one thread waits while another may kill."""
+        """Guards the descriptors: one thread may kill the process while another waits for it."""
         try:
             self._exits: int | None = os.pidfd_open(pid)
-        except ProcessLookupError:  # it has ended already, and the server says how
+        except ProcessLookupError:  # it has ended already; the server sends its status
             self._exits = None
 
     def wait(self, timeout: float | None = None) -> int:
@@ -76,7 +78,7 @@ class Forked:
                     signal.pidfd_send_signal(self._exits, number)
 
     def kill(self) -> None:
-        """It, and what it has started in its session's group."""
+        """Kill the process and its process group."""
         with self._lock:
             if self._exits is not None and not _ready([self._exits], 0.0):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -108,7 +110,7 @@ class Forked:
 
 
 class Cold:
-    """A process that was started without a server, in a session of its own."""
+    """A process that was started without a server, in its own session."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.pid = process.pid
@@ -123,7 +125,7 @@ class Cold:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """It, and what it has started in its session's group."""
+        """Kill the process and its process group."""
         if self._process.poll() is None:
             self._kill_group()
         self._process.kill()
@@ -134,7 +136,7 @@ class Cold:
 
 
 def _ready(sources: Sequence[socket.socket | int], limit_s: float | None) -> list[socket.socket | int]:
-    """Those that can be read, after `limit_s` at the latest. (`select` knows no descriptors above 1023.)"""
+    """Wait up to `limit_s` for readable sources, and return them. (`select` does not support descriptors above 1023.)"""
     poll = select.poll()
     by_number = {source if isinstance(source, int) else source.fileno(): source for source in sources}
     for number in by_number:
@@ -152,9 +154,9 @@ def ask(
     after: str = "",
     limit_s: float = _READY_LIMIT_S,
 ) -> Forked:
-    """A process of the server at `server`; see `start`. Raises OSError that says why there is none.
+    """A process forked by the server at `server`; see `start`. Raises OSError with the reason where there is none.
 
-    `after`: a module of the stack; the process needs none that comes after it, and is forked as soon as this one is loaded.
+    `after`: a module of the stack. The process is forked as soon as this module is loaded; it needs no later module.
     """
     try:
         connection = wire.connect(server, _CONNECT_LIMIT_S)
@@ -182,7 +184,7 @@ def ask(
 
 
 def start_cold(target: str, arguments: Sequence[str] = (), *, descriptors: Sequence[int] = ()) -> Cold:
-    """The process that `start` makes, without a server."""
+    """The same process as from `start`, without a server."""
     module, _, function = target.partition(":")
     command = [sys.executable, "-P", "-c", f"from {module} import {function}; {function}()", *arguments, *map(str, descriptors)]
     return Cold(subprocess.Popen(command, pass_fds=descriptors, start_new_session=True))
@@ -196,12 +198,12 @@ def start(
     descriptors: Callable[[], Sequence[int]] = tuple,
     needs: Sequence[str] = (),
 ) -> tuple[Started, str]:
-    """A process that calls `target` (`module:function`), and why it was started cold, if it was.
+    """A process that calls `target` (`module:function`), and the reason for a cold start (empty for a fork).
 
-    It has this process's environment, folder and standard streams. Its `sys.argv` holds `arguments`, and then the numbers that
-    `descriptors` have there; these are asked for once more before a cold start, so that a fork that was given up never shares them with
-    the process that took its place. `server`: socket of a fork server, or None. `needs`: modules that must not be hidden from its stack.
-    Raises OSError where no process can be started at all.
+    The process has this process's environment, folder and standard streams. Its `sys.argv` holds `arguments`, then the numbers of
+    `descriptors` in the process. `descriptors` is called again before a cold start, so that an abandoned fork does not share descriptors
+    with the process that replaces it. `server`: socket of a fork server, or None. `needs`: modules that must not be hidden from its stack.
+    Raises OSError where no process can be started.
     """
     why = ""
     if server is not None:

@@ -1,10 +1,12 @@
 """The fork server: `python -P -m tuneyard.warm.server --socket PATH --modules a,b [--absent c,d] [--owner FD]`.
 
-In order: it listens, so that early clients wait instead of starting cold; imports the stack; freezes it, so that garbage
-collection in the children copies no page of it; then serves. Between two modules of the stack it serves those that need no more than
-what is loaded by then. One thread, one `select`: requests, the exits of children, clients that go away, and the owner. In a child,
-`load` or `serve` returns what is to be run: everything above it on the stack is gone by then, and the child ends as any Python process
-does.
+1. The server listens, so that early clients wait instead of starting cold.
+2. It imports the stack. Between two modules it serves requests that need only the modules loaded so far.
+3. It freezes the objects of the stack, so that garbage collection in children copies no memory pages.
+4. It serves. One thread with one `select` handles requests, exits of children, disconnected clients, and the end of the owner.
+
+In a child, `load` or `serve` returns the request to run. The server's frames have then returned, and the child ends like any Python
+process.
 """
 
 from __future__ import annotations
@@ -27,21 +29,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuneyard.warm import child, same, wire
+from tuneyard.warm import child, compatibility, wire
 from tuneyard.warm.stack import without
 
 MUST_NOT_BE_LOADED = ("ray", "grpc", "pynvml")
-"""What does not survive a fork."""
+"""Modules that do not survive a fork."""
 _MOST_EVENTS = 100
-"""Looks between two modules of the stack; there is another module to load."""
+"""Maximum number of polls between two modules of the stack, so that loading proceeds."""
 _NO_DESCRIPTORS_PAUSE_S = 0.1
 _ASK_LIMIT_S = 2.0
-"""A client that sends a request slower than this is dropped: no other is served meanwhile."""
+"""A client that takes longer than this to send its request is dropped, because no other client is served meanwhile."""
 
 
 @dataclass
 class _Forked:
-    """A child, and the client that asked for it."""
+    """A child, and the client that requested it."""
 
     pid: int
     exits: int
@@ -51,16 +53,16 @@ class _Forked:
 
 @dataclass(frozen=True)
 class _Waiting:
-    """A request that asks for more than is loaded yet."""
+    """A request that needs modules that are not loaded yet."""
 
     request: dict[str, Any]
     descriptors: list[int]
 
 
 class Server:
-    """`absent`: modules that were hidden from the stack. `environment`: this process's when it started, without what was set for the
-    stack alone. `owner`: descriptor that ends when the owner does, or None. `packages`: as before the stack was loaded. `secret`: names of
-    variables that the stack was kept from."""
+    """The fork server. `absent`: modules that were hidden from the stack. `environment`: the process's environment at its start, without
+    variables for the stack only. `owner`: a descriptor that closes with the owner, or None. `packages`: `compatibility.packages` before the
+    stack was loaded. `secret`: names of variables that the stack did not get."""
 
     def __init__(
         self,
@@ -89,11 +91,11 @@ class Server:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def load(self, modules: Sequence[str]) -> dict[str, Any] | None:
-        """Import the stack. In a child that was forked meanwhile: the request that it is to run.
+        """Import the stack. Returns None; in a child that was forked meanwhile, the request to run.
 
-        Raises RuntimeError where something was loaded or started that a fork would break.
+        Raises RuntimeError where a loaded module or a started thread does not survive a fork.
         """
-        gc.disable()  # a third of the time that the imports take
+        gc.disable()  # it takes a third of the time of imports
         with without(sorted(self._absent)):
             for module in modules:
                 importlib.import_module(module)
@@ -107,7 +109,7 @@ class Server:
         return None
 
     def serve(self) -> dict[str, Any] | None:
-        """In a child: the request that it is to run. In the server: None, once the owner has gone or SIGTERM has come."""
+        """Serve requests. Returns, in a child, the request to run; in the server None, after the end of the owner or SIGTERM."""
         while not self._ended:
             if (request := self._serve_waiting() or self._handle(self._selector.select())) is not None:
                 return request
@@ -126,7 +128,7 @@ class Server:
 
     def _handle(self, events: Sequence[tuple[selectors.SelectorKey, int]]) -> dict[str, Any] | None:
         for key, _ in events:
-            # Of several that are ready, one may have ended another.
+            # Of several ready sources, one handler may have closed another source.
             if self._selector.get_map().get(key.fd) is key and (request := key.data(key.fileobj)) is not None:
                 return dict(request)
         return None
@@ -143,7 +145,7 @@ class Server:
         return not self._loading or request.get("after") in self._loaded
 
     def _told_to_end(self, *_signal: object) -> None:
-        if self._loading:  # an import may take seconds, and would not notice
+        if self._loading:  # an import may take seconds, and does not poll
             for forked in self._forked.values():
                 _kill(forked.pid)
             os._exit(0)
@@ -155,7 +157,7 @@ class Server:
     def _accept(self, _listener: Any) -> None:
         try:
             client, _ = self._listener.accept()
-        except OSError:  # no descriptor is free: some client has to go first
+        except OSError:  # no descriptor is free until some client closes
             time.sleep(_NO_DESCRIPTORS_PAUSE_S)
             return
         with contextlib.suppress(OSError):
@@ -167,7 +169,7 @@ class Server:
             self._selector.register(client, selectors.EVENT_READ, self._asked)
 
     def _asked(self, client: socket.socket) -> dict[str, Any] | None:
-        """The first message is a request; what comes later can only be the end of the stream, which ends the child."""
+        """Handle a readable client. Its first message is a request; after that, only the end of the stream is valid, and ends the child."""
         forked = next((forked for forked in self._forked.values() if forked.client is client), None)
         descriptors: list[int] = []
         try:
@@ -186,7 +188,7 @@ class Server:
             if self._has_loaded_for(request):
                 return self._fork_and_close(client, request, taken)
             self._waiting[client] = _Waiting(request, taken)
-        except Exception as error:  # noqa: BLE001 - a bad request is no reason to stop serving the others
+        except Exception as error:  # noqa: BLE001 - a bad request must not stop the server
             print(f"a request is dropped: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             self._gone(client, forked)
         finally:
@@ -206,15 +208,15 @@ class Server:
 
     def _refusal(self, request: dict[str, Any], descriptors: Sequence[int]) -> str:
         if not isinstance(request.get("after", ""), str):
-            raise TypeError("`after` is no name of a module")
+            raise TypeError("`after` is not the name of a module")
         if len(descriptors) != request["descriptors"]:
-            return "descriptors were lost on the way"
-        if request["python"] != same.python():
+            return "descriptors were lost in transfer"
+        if request["python"] != compatibility.python():
             return f"it runs {sys.executable}"
-        if self._packages != same.packages():
+        if self._packages != compatibility.packages():
             return "packages were installed or changed since it started"
-        if other := same.other_setting(self._environment, request["environment"], self._secret):
-            return f"{other} was another when it started"
+        if other := compatibility.other_setting(self._environment, request["environment"], self._secret):
+            return f"{other} had another value when it started"
         missing = self._absent.intersection(request.get("needs", []))
         return f"it was started without {', '.join(sorted(missing))}" if missing else ""
 
@@ -222,7 +224,7 @@ class Server:
         if _has_left(client):  # the client has given up and started cold
             self._gone(client, None)
             return None
-        # What is sent to the child before its handlers are reset waits until then.
+        # Signals to the child stay pending until its handlers are reset.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             pid = os.fork()
@@ -236,8 +238,8 @@ class Server:
                 gc.freeze()
                 gc.enable()
                 self._forget_all()
-                child.put_on(request, list(descriptors))
-            except BaseException:  # noqa: BLE001 - a child never goes on as a second server
+                child.become(request, list(descriptors))
+            except BaseException:  # noqa: BLE001 - a child must never continue as a second server
                 traceback.print_exc()
                 os._exit(1)
             descriptors.clear()
@@ -251,12 +253,12 @@ class Server:
             os.waitpid(pid, 0)
             raise
         self._forked[pid] = forked
-        with contextlib.suppress(OSError):  # who has gone already is noticed by its end of stream
+        with contextlib.suppress(OSError):  # a client that is gone is noticed by the end of its stream
             wire.send(client, {"pid": pid})
         return None
 
     def _forget_all(self) -> None:
-        """In a child: nothing of the server's is left open."""
+        """In a child: close all descriptors of the server."""
         self._selector.close()
         for each in (self._listener, self._wake, self._woken, *self._clients):
             each.close()
@@ -268,7 +270,7 @@ class Server:
             os.close(self._owner)
 
     def _exited(self, forked: _Forked) -> None:
-        _kill(forked.pid)  # its own children; until it is waited for, no other process gets its number or its group
+        _kill(forked.pid)  # kills its children; until waitpid, its pid and process group are not reused
         _, status = os.waitpid(forked.pid, 0)
         self._selector.unregister(forked.exits)
         os.close(forked.exits)
@@ -289,7 +291,7 @@ class Server:
 
 
 def _kill(pid: int) -> None:
-    """A child and what it has started in its session's group."""
+    """Kill a child and its process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError):
@@ -329,28 +331,28 @@ def _check_forkable() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tuneyard.warm.server", description="Forks processes that have a stack loaded.")
     parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--listener", type=int, help="descriptor that listens there already")
-    parser.add_argument("--modules", required=True, help="what to import, by commas")
-    parser.add_argument("--absent", default="", help="modules that the stack shall not find, by commas")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a variable for the stack alone")
-    parser.add_argument("--secret", default="", help="variables that this server was kept from, by commas")
-    parser.add_argument("--owner", type=int, help="descriptor whose end ends the server")
+    parser.add_argument("--listener", type=int, help="descriptor of a socket that already listens there")
+    parser.add_argument("--modules", required=True, help="modules to import, separated by commas")
+    parser.add_argument("--absent", default="", help="modules to hide from the stack, separated by commas")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a variable for the stack only")
+    parser.add_argument("--secret", default="", help="names of variables that this server did not get, separated by commas")
+    parser.add_argument("--owner", type=int, help="descriptor that ends the server when it is closed")
     options = parser.parse_args()
     environment = dict(os.environ)
     os.environ.update(pair.split("=", 1) for pair in options.set)
     absent = [name for name in options.absent.split(",") if name]
     listener = wire.listen(options.socket) if options.listener is None else socket.socket(fileno=options.listener)
-    packages, own = same.packages(), _inode(options.socket)
+    packages, own = compatibility.packages(), _inode(options.socket)
     try:
         server = Server(listener, absent, environment, options.owner, packages, options.secret.split(","))
         request = server.load(options.modules.split(",")) or server.serve()
     finally:
-        if os.getpid() == _SERVER and _inode(options.socket) == own:  # or another server has taken the place
+        if os.getpid() == _SERVER and _inode(options.socket) == own:  # otherwise another server has replaced it
             options.socket.unlink(missing_ok=True)
     if request is not None:
         child.run(request)
     sys.stderr.flush()
-    os._exit(0)  # without taking the stack apart, which takes half a second
+    os._exit(0)  # without Python's finalisation, which takes half a second
 
 
 def _inode(path: Path) -> int:

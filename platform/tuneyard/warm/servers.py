@@ -1,4 +1,4 @@
-"""Fork servers of a job: each started once, early, and ended with the job."""
+"""Fork servers of a job. Each is started once, early, and ends with the job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _END_LIMIT_S = 5.0
 
 
 def possible() -> bool:
-    """Whether this platform has what a fork server needs (Linux: descriptors of processes, credentials of sockets)."""
+    """Whether this platform supports fork servers (Linux: pidfd, and credentials of sockets)."""
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (AttributeError, OSError):  # not Linux, or a sandbox without them
@@ -26,11 +26,11 @@ def possible() -> bool:
 
 
 class WarmServer:
-    """A fork server that this process owns: it ends when this process does, however that ends.
+    """A fork server that this process owns. It ends with this process, even if this process is killed.
 
-    `modules` and `absent`: see `Server.load`. `environment`: of the server; it must hold no secrets. `settings`: variables for the
-    stack alone. `secret`: names of variables that it was kept from. `log`: where it writes. The constructor returns at once;
-    requests wait until the stack is loaded.
+    `modules`: the stack to import. `absent`: modules to hide from the stack. `environment`: the server's environment, without secrets.
+    `settings`: variables for the stack only. `secret`: names of variables that the server does not get. `log`: file of its output. The
+    constructor returns at once; requests wait until the stack is loaded.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class WarmServer:
         self.socket = self._folder.enter_context(temporary_folder("ty-warm-", Path("/tmp"))) / "server"
         watched, self._held = os.pipe()
         try:
-            # Made here, so that a client that connects early waits.
+            # The listener is created here, so that an early client waits.
             with wire.listen(self.socket) as listener, log.open("ab") as out:
                 self._process = subprocess.Popen(
                     [
@@ -92,9 +92,9 @@ class WarmServer:
         return self._process.pid
 
     def close(self) -> None:
-        """End the server, and what it has forked."""
+        """End the server and its forked processes."""
         os.close(self._held)
-        self._process.terminate()  # while it loads, it does not look at its owner
+        self._process.terminate()  # while it loads, it does not notice the end of its owner
         try:
             self._process.wait(_END_LIMIT_S)
         except subprocess.TimeoutExpired:

@@ -1,7 +1,7 @@
-"""A Python executable for Ray (`py_executable`): starts what it is asked to start by a fork server, or cold where that is not possible.
+"""A Python executable for Ray (`py_executable`) that starts its command by a fork server, or cold where that is not possible.
 
-`python -S -E shim.py SOCKET AFTER ARGV…`; AFTER: a module (see `process.ask`), or `-`. It stays in front of the forked process: hands
-SIGTERM and SIGINT on, and ends as that ends.
+`python -S -E shim.py SOCKET AFTER ARGV…`; AFTER: a module (see `process.ask`), or `-`. The shim represents the forked process: it forwards
+SIGTERM and SIGINT, and ends with the same status.
 """
 
 import os
@@ -14,7 +14,7 @@ _LEAST_LIMIT_S, _COLD_START_S = 40.0, 60.0
 
 
 def _ray_waits_s() -> float:
-    """So long Ray gives a worker to register, in which a cold start must still fit."""
+    """Ray's time limit for the registration of a worker, in seconds. A cold start must still fit into it."""
     try:
         return float(os.environ.get("RAY_worker_register_timeout_seconds", 60.0))  # noqa: SIM112 -- Ray's spelling
     except ValueError:

@@ -1,4 +1,4 @@
-"""Importing a stack: what libraries look for without using it is hidden from them meanwhile."""
+"""Hides optional modules while a stack is imported: libraries look for them, but the stack does not use them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def without(absent: Sequence[str]) -> Iterator[None]:
-    """Within, libraries that ask whether one of the modules `absent` is installed are told that it is not.
+    """Within the block, the modules `absent` seem not to be installed.
 
     `importlib.util.find_spec` returns None for a name that `sys.modules` maps to None, and importing it raises ModuleNotFoundError.
-    Modules that are loaded already stay as they are.
+    Modules that are already loaded stay loaded.
     """
     hidden = [name for name in absent if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
-"""What a fork server and its clients say to each other. Standard library only: the shim runs before anything is installed on `sys.path`.
+"""The protocol between a fork server and its clients. Standard library only: the shim runs without site-packages on `sys.path`.
 
-A message is a length and a JSON object over a Unix stream socket; file descriptors travel with its first byte. A request is answered by
-`{"pid": N}` or `{"refused": why}`; later `{"status": N}` tells how the process ended, as `os.waitpid` says it. When the client closes
-the connection before that, the server kills the process.
+A message is a length and a JSON object over a Unix stream socket; file descriptors are sent with its first byte. The server answers a
+request with `{"pid": N}` or `{"refused": why}`. After the end of the process it sends `{"status": N}`, the status of `os.waitpid`. If the
+client closes the connection before, the server kills the process.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _LENGTH = struct.Struct("!I")
 _MOST_BYTES = 16 << 20
 _MOST_DESCRIPTORS = 8
 _LONGEST_PATH = 100
-"""A Unix socket's address holds 107 characters."""
+"""Longest path to use directly: the address of a Unix socket holds 107 characters."""
 
 
 def send(connection: socket.socket, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
-    """Send one message, and `descriptors` for the other side to own copies of. Raises OSError where the other side is gone."""
+    """Send one message with copies of `descriptors`. Raises OSError where the other side is gone."""
     body = json.dumps(message).encode()
     data = _LENGTH.pack(len(body)) + body
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-    if rest := data[connection.sendmsg([data], rights) :]:  # sending nothing fails too, once the other side has its message and is gone
+    if rest := data[connection.sendmsg([data], rights) :]:  # an empty send would fail too, once the other side has its message and is gone
         connection.sendall(rest)
 
 
 def receive(connection: socket.socket, limit_s: float | None = None) -> tuple[dict[str, Any], list[int]] | None:
-    """The next message with its descriptors, which are the caller's to close; None at the end of the stream.
+    """The next message with its descriptors, which the caller must close; None at the end of the stream.
 
-    `limit_s`: for the whole message; None: no limit. Raises OSError, also for what is no message.
+    `limit_s`: time limit for the whole message; None: no limit. Raises OSError, also for an invalid message.
     """
     descriptors = array.array("i")
     deadline = None if limit_s is None else time.monotonic() + limit_s
@@ -82,10 +82,9 @@ def _exactly(connection: socket.socket, count: int, deadline: float | None) -> b
 
 
 def request_here(argv: Sequence[str], *, target: str = "") -> dict[str, Any]:
-    """A request to start `argv` as it would start from this process: environment, working folder, limits, cores and ignored signals are
-    this one's.
+    """A request to start `argv` with this process's environment, working folder, limits, cores and ignored signals.
 
-    `target`: `module:function` to call instead of the script that `argv` names.
+    `target`: `module:function` to call instead of the script in `argv`.
     """
     import resource
     import signal
@@ -107,7 +106,7 @@ def request_here(argv: Sequence[str], *, target: str = "") -> dict[str, Any]:
 
 
 def _umask() -> int:
-    """Read, not set: other threads of this process make files meanwhile."""
+    """The umask, read from /proc: `os.umask` would change it for files that other threads create meanwhile."""
     status = Path("/proc/self/status").read_text()
     return int(next((line.split()[1] for line in status.splitlines() if line.startswith("Umask:")), "022"), 8)
 
@@ -121,7 +120,7 @@ def _oom_score_adj() -> int:
 
 @contextmanager
 def reachable(path: Path) -> Iterator[str]:
-    """An address for the socket at `path`, however long that path is."""
+    """An address for the socket at `path`, for paths of any length."""
     if len(os.fsencode(path)) <= _LONGEST_PATH:
         yield str(path)
         return
@@ -133,9 +132,9 @@ def reachable(path: Path) -> Iterator[str]:
 
 
 def listen(path: Path) -> socket.socket:
-    """A listening socket that only this user can reach. A file that a dead server left at `path` is replaced.
+    """A listening socket that only this user can reach. A socket file of a dead server at `path` is replaced.
 
-    The name appears when connections are accepted, not before: the socket is bound beside it and renamed.
+    The socket is bound under another name and renamed once it listens, so that `path` always accepts connections.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -69,7 +69,7 @@ def test_a_member_that_is_away_gives_none_and_says_so(served: Served) -> None:
         ("webhdfs://127.0.0.1:1/models/x", "webhdfs://, which the hub does not read"),
         ("file:///etc", "a path of its pods' machines"),
         ("/etc", "a path of its pods' machines"),
-        ("s3://key:secret@bucket/x", "credentials are written into a s3:// URI"),
+        ("s3://key:secret@bucket/x", "a s3:// URI contains credentials"),
     ],
 )
 def test_what_the_hub_does_not_read(served: Served, output: str, why: str) -> None:

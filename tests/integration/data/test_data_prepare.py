@@ -213,7 +213,7 @@ def test_too_many_bad_rows_are_refused_with_the_first_ones(tmp_path: Path, make:
 @pytest.mark.parametrize(
     ("row", "settings", "message"),
     [
-        ({"prompt": "a", "chosen": "b", "rejected": "c"}, {}, "preference data .* goes with objective dpo, not sft"),
+        ({"prompt": "a", "chosen": "b", "rejected": "c"}, {}, "preference data .* needs objective dpo, not sft"),
         (chat("a", "b"), {"objective": "dpo"}, "not of format preference"),
         ({"text": "the cat"}, {"loss_on": "assistant"}, "lossOn: assistant needs chats"),
         (chat("a", "b"), {"format": "text"}, "not of format text; columns found: messages"),

@@ -195,7 +195,7 @@ def test_an_object_that_is_gone_meanwhile_is_named(s3: S3) -> None:
     rows = read_records(locate("s3://tests/data/gone").files)
     next(rows)
     (s3.root / s3.bucket / "data" / "gone" / "a.jsonl").unlink()
-    with pytest.raises(BadInput, match=r"s3://tests/data/gone/a\.jsonl: was there, and is gone"):
+    with pytest.raises(BadInput, match=r"s3://tests/data/gone/a\.jsonl: was deleted while it was being used"):
         list(rows)
 
 

@@ -102,5 +102,5 @@ def test_entries_cannot_be_read_where_the_log_has_a_hole(any_store: Store) -> No
     fence.commit(2, "b", "b")
     any_store.delete("log/00000002.json")
 
-    with pytest.raises(StorageError, match="is missing, and later entries of the log are there"):
+    with pytest.raises(StorageError, match="is missing, but later entries of the log exist"):
         CommitLog(any_store, "log").read()

@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from tuneyard.data.borders import going_on, with_exact_offsets
+from tuneyard.data.borders import continued_tokens, with_exact_offsets
 from tuneyard.data.chat import ChatTemplate
 from tuneyard.data.roles import Chat, Completion
 from tuneyard.data.samples import Placed
@@ -100,7 +100,7 @@ def test_exact_offsets_are_those_of_the_text() -> None:
     assert found["input_ids"] == trimmed(text, add_special_tokens=False)["input_ids"]
     untrimmed = byte_level(trim=False, template=CHAT)
     assert with_exact_offsets(untrimmed) is untrimmed
-    assert list(going_on(exact, [], offsets=True)) == []
+    assert list(continued_tokens(exact, [], offsets=True)) == []
 
 
 def test_an_end_token_in_a_prompt_is_not_learned() -> None:

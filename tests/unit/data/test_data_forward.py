@@ -325,7 +325,7 @@ def test_a_last_piece_that_memory_could_not_hold_is_refused_with_the_command_tha
     splits = splits_of(files, 64 << 10)
     for split in splits[:-1]:
         SplitData(files, split).content()
-    with pytest.raises(BadInput, match="more than 1 MiB would be one piece") as refused:
+    with pytest.raises(BadInput, match="one piece exceeds 1 MiB") as refused:
         SplitData(files, splits[-1]).content()
     assert f"bzcat {name} > {name.removesuffix('.bz2')}" in refused.value.next_step
 

@@ -56,7 +56,7 @@ def test_data_as_they_should_be(tmp_path: Path) -> None:
         ([CHAT], {"columns": {"messages": "mesages"}}, "no column mesages .*columns found: messages\n  next: did you mean messages"),
         ([{"a": 1, "b": 2}], {}, "of no known format; columns found: a, b"),
         ([CHAT], {"objective": "dpo"}, "not of format preference"),
-        ([{"chosen": "a", "rejected": "b"}], {}, "preference data .* goes with objective dpo, not sft"),
+        ([{"chosen": "a", "rejected": "b"}], {}, "preference data .* needs objective dpo, not sft"),
         ([NO_TURN] * 3, {}, r"rows\.jsonl: 3 of 3 rows are bad .*none is usable"),
         ([NO_TURN] * 300, {}, r"rows\.jsonl \(first rows\): 200 of 200 rows are bad .*none is usable"),
         ([CHAT, NO_TURN], {}, "1 of 2 rows are bad .*1.0% are tolerated"),

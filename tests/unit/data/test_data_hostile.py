@@ -143,7 +143,7 @@ def test_a_role_that_the_template_leaves_out_is_a_bad_row(tmp_path: Path, tokeni
     ).report
     assert report.bad == 2
     assert "knows no role 'critic'" in report.bad_examples[0], "though it says the same as the user"
-    assert "leaves what the system says out" in report.bad_examples[1]
+    assert "leaves out content of the system" in report.bad_examples[1]
 
 
 def test_a_role_that_the_template_does_not_name_is_a_bad_row(tmp_path: Path, tokenizer: Any) -> None:
@@ -206,7 +206,7 @@ def test_a_template_without_an_end_of_the_last_answer_is_warned_of(tmp_path: Pat
     assert not prepared(tmp_path, GOOD, tokenizer).report.warnings()
     assert not prepared(tmp_path, GOOD, tokenizer, chatTemplate=opened).report.warnings()
     [said] = prepared(tmp_path, GOOD, tokenizer, chatTemplate=plain).report.warnings()
-    assert said.startswith("the chat template (data.chatTemplate) puts no token behind the last answer of a chat")
+    assert said.startswith("the chat template (data.chatTemplate) puts no token after the last answer of a chat")
 
 
 # --- tokenizers -------------------------------------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def test_a_tokenizer_without_offsets_trains_texts_and_refuses_chats(tmp_path: Pa
     text = json.dumps({"text": "the cat sat"}) + "\n"
     assert slow.decode(prepared(tmp_path, text, slow, objective="clm").train[0]["input_ids"]) == "the cat sat</s>"
     slow.chat_template = TEMPLATE + OPEN
-    with pytest.raises(BadInput, match="cannot say which characters a token stands for"):
+    with pytest.raises(BadInput, match="gives no character offsets of tokens"):
         prepared(tmp_path, GOOD, slow)
 
 

@@ -145,7 +145,7 @@ def test_a_damaged_log_is_told(delta: Path) -> None:
 
 def test_files_inside_of_a_table_are_not_read_past_it(delta: Path) -> None:
     for source in (delta.parent, delta / "*.parquet", delta.parent / "**/*.parquet"):
-        with pytest.raises(BadInput, match="is a table, whose folder also holds rows that were deleted") as refused:
+        with pytest.raises(BadInput, match="is a table, and its folder also holds deleted rows") as refused:
             locate(str(source))
         assert refused.value.next_step == f"point data.source at the table itself: {delta}"
 
@@ -209,7 +209,7 @@ def test_an_iceberg_table_by_its_hint_and_by_one_of_its_metadata_files(iceberg: 
 
 def test_files_inside_of_an_iceberg_table_are_not_read_past_it(iceberg: Any) -> None:
     for source in (folder_of(iceberg).parent, folder_of(iceberg) / "data" / "*.parquet"):
-        with pytest.raises(BadInput, match="is a table, whose folder also holds rows that were deleted"):
+        with pytest.raises(BadInput, match="is a table, and its folder also holds deleted rows"):
             locate(str(source))
 
 

@@ -44,18 +44,20 @@ LONG = "A first line of an answer\nand a second one that is longer than forty ch
 @pytest.mark.parametrize(
     ("template", "messages", "reason"),
     [
-        pytest.param(each("m['content'][:40]"), said("q", LONG), "leaves what the assistant says out", id="cut"),
-        pytest.param(each("m['content'].split('\n')[0]"), said("q", LONG), "leaves what the assistant says out", id="the first line alone"),
+        pytest.param(each("m['content'][:40]"), said("q", LONG), "leaves out content of the assistant", id="cut"),
+        pytest.param(
+            each("m['content'].split('\n')[0]"), said("q", LONG), "leaves out content of the assistant", id="the first line alone"
+        ),
         pytest.param(
             each("m['content']", loop="(messages if messages[0]['role'] != 'system' else messages[1:])"),
             [SYSTEM, *said("please be nice", "ok")],
-            "leaves what the system says out",
+            "leaves out content of the system",
             id="its text stands in the question too",
         ),
         pytest.param(
             each("m['content']", loop="messages[-2:]"),
             said("ok", "ok", "ok?", "ok"),
-            "leaves what the user says out",
+            "leaves out content of the user",
             id="earlier short turns",
         ),
         pytest.param(
@@ -73,7 +75,7 @@ LONG = "A first line of an answer\nand a second one that is longer than forty ch
         pytest.param(
             "{% generation %}{% for m in messages %}{{ m['content'] }}<end>{% endfor %}{% endgeneration %}",
             said("question", "answer"),
-            "marks what the user says as the assistant's",
+            "marks content of the user as the assistant's",
             id="one mark around all",
         ),
         pytest.param(
@@ -142,7 +144,7 @@ def test_of_several_answers_of_tools_none_may_be_missing() -> None:
         "{% else %}{{ m['content'] }}", "{% elif m['role'] != 'tool' or loop.nextitem['role'] != 'tool' %}{{ m['content'] }}"
     )
     results = [{"role": "tool", "name": name, "content": f"result of {name}"} for name in "fg"]
-    with pytest.raises(BadSample, match="leaves what the tool says out"):
+    with pytest.raises(BadSample, match="leaves out content of the tool"):
         rendered(template, [*said("q"), answering("f", "g"), *results, *said("", "done")[1:]])
 
 

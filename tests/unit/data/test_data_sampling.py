@@ -17,9 +17,9 @@ from tests.models import tokenizer_of
 
 from tuneyard.cli import main
 from tuneyard.data import inspect, inspection, sampling
-from tuneyard.data.looking import Bin, binned, most_duplicates
 from tuneyard.data.records import BadRow, Record
-from tuneyard.data.sampling import Sample
+from tuneyard.data.row_statistics import Bin, binned, most_duplicates
+from tuneyard.data.sampling import RowSample
 from tuneyard.data.sources import locate
 
 ROWS = 40_000
@@ -83,7 +83,7 @@ def test_a_sample_tells_the_whole(large: Path) -> None:
 
 
 def test_places_are_all_over_the_files(large: Path) -> None:
-    sample = Sample(locate(str(large)).files)
+    sample = RowSample(locate(str(large)).files)
     rows = [each for each in sample if isinstance(each, Record)]
     by_file = {file.uri: sum(each.place.startswith(file.uri) for each in rows) for file in sample.files}
     assert min(by_file.values()) > 0.02 * len(rows)
@@ -97,7 +97,7 @@ def test_a_bad_row_in_the_middle_is_named_by_its_byte(tmp_path: Path) -> None:
     path.write_text("".join(lines(number, number + 1) + '{"prompt": "no end\n' for number in range(20_000)))
     seen = inspect(str(path))
     assert seen.bad == pytest.approx(seen.samples, rel=0.02)
-    places = [each.place for each in Sample(locate(str(path)).files) if isinstance(each, BadRow) and ":byte " in each.place]
+    places = [each.place for each in RowSample(locate(str(path)).files) if isinstance(each, BadRow) and ":byte " in each.place]
     offsets = [int(place.rpartition(" ")[2]) for place in places]
     content = path.read_bytes()
     assert offsets

@@ -79,4 +79,4 @@ def test_a_shard_of_another_user_that_is_of_no_use_says_what_to_do(
         text = told.read()
     path.parent.chmod(0o755)
     assert text.startswith(f"{path}, a shard of training rows, {said}")
-    assert "have its owner remove it" in text
+    assert "ask its owner to remove it" in text

@@ -60,7 +60,7 @@ def test_rows_labelled_false_are_not_trained_on_and_said_so(tmp_path: Path) -> N
     assert len(prepared.train) == 8
     assert not any(" no" in tokenizer.decode(row["input_ids"]) for row in prepared.train)
     assert "8 rows are labelled false" in prepared.report.warnings()[0]
-    with pytest.raises(BadInput, match="make no pairs"):
+    with pytest.raises(BadInput, match="give no pairs"):
         prepare(task.data, tokenizer, objective="dpo", seed=0, cache_dir=tmp_path / "cache")
     source.write_text("".join(json.dumps(row | {"label": False}) + "\n" for row in rows))
     with pytest.raises(BadInput, match="all 16 rows are labelled"):

@@ -105,8 +105,8 @@ def test_a_missing_file_names_what_is_near(tmp_path: Path) -> None:
     ("files", "message"),
     [
         ({"a.jsonl": ""}, "the file is empty"),
-        ({"a.xyz": "what is this"}, "what type of file is this.*it holds text"),
-        ({"a.bin": b"\0\1\2"}, "what type of file is this.*it holds binary data"),
+        ({"a.xyz": "what is this"}, "its type is unknown.*it holds text"),
+        ({"a.bin": b"\0\1\2"}, "its type is unknown.*it holds binary data"),
         ({"a.parquet": b"PAR1 cut off"}, "not a complete Parquet file"),
         ({"a.arrow": b"ARROW1 cut off"}, "not a complete Arrow file"),
         ({"notes.md": "x", "b.md": "y"}, "holds no data file"),

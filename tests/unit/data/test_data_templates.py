@@ -171,7 +171,7 @@ def test_prompts_of_a_model_that_was_trained_without_thoughts_open_none() -> Non
 
 
 def test_an_answer_that_does_not_go_on_from_its_prompt_is_a_bad_row() -> None:
-    with pytest.raises(BadSample, match=r"does not go on from the prompt .*<think>") as refused:
+    with pytest.raises(BadSample, match=r"does not continue the prompt .*<think>") as refused:
         spans_of(R1, sample("single"))
     assert "reasoning_content" in refused.value.advice
 
@@ -181,7 +181,7 @@ def test_an_answer_that_does_not_go_on_from_its_prompt_is_a_bad_row() -> None:
     [
         (ANSWER | {"reasoning": ["a"]}, "messages[1]: reasoning is list, not text"),
         (ANSWER | {"reasoning": "a", "thinking": "b"}, "messages[1]: reasoning and thinking differ"),
-        (AGAIN | {"reasoning": "a"}, "messages[1]: reasoning in a turn of the user, and the assistant alone reasons"),
+        (AGAIN | {"reasoning": "a"}, "messages[1]: reasoning in a turn of the user; only turns of the assistant may have reasoning"),
     ],
 )
 def test_reasoning_that_is_no_text_is_a_bad_row(turn: Any, reason: str) -> None:
@@ -192,5 +192,5 @@ def test_reasoning_that_is_no_text_is_a_bad_row(turn: Any, reason: str) -> None:
 
 def test_a_system_turn_that_a_template_leaves_out_is_a_bad_row() -> None:
     left_out = next(template for template in ALL if str(template) == "ours-system_left_out")
-    with pytest.raises(BadSample, match="leaves what the system says out"):
+    with pytest.raises(BadSample, match="leaves out content of the system"):
         spans_of(left_out, sample("system"))

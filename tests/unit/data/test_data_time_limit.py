@@ -12,7 +12,7 @@ from tuneyard.data import chat
 from tuneyard.data.chat import ChatTemplate, render
 from tuneyard.data.messages import BadSample
 from tuneyard.data.roles import Chat
-from tuneyard.data.time_limit import TooLong, within
+from tuneyard.data.time_limit import TimeExceeded, within
 
 TURNS = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
 ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}"
@@ -24,7 +24,7 @@ def _loop() -> None:
 
 
 def test_a_loop_is_interrupted_and_the_next_call_is_not() -> None:
-    with pytest.raises(TooLong):
+    with pytest.raises(TimeExceeded):
         within(0.1, _loop)
     assert within(0.1, lambda: 5) == 5
     time.sleep(1)  # an interruption that came late would come now
@@ -47,7 +47,7 @@ def test_other_threads_go_on() -> None:
 
     thread = threading.Thread(target=works)
     thread.start()
-    with pytest.raises(TooLong):
+    with pytest.raises(TimeExceeded):
         within(0.1, _loop)
     thread.join()
     assert found[0] > 0
@@ -58,7 +58,7 @@ def test_a_call_that_ends_at_its_limit_leaves_nothing_behind() -> None:
     for turn in range(12):
         try:
             within(0.0, lambda turn=turn: time.sleep(0.5 + (turn - 6) / 4000))  # type: ignore[misc]
-        except TooLong:
+        except TimeExceeded:
             continue
     for _ in range(1000):
         time.sleep(0)
@@ -68,13 +68,13 @@ def test_a_call_that_ends_at_its_limit_leaves_nothing_behind() -> None:
 def test_a_template_with_an_endless_loop_is_refused(monkeypatch: pytest.MonkeyPatch, need_spans: bool) -> None:
     monkeypatch.setattr(chat, "_RENDERS_WITHIN_S", 0.2)
     template = ChatTemplate(ENDLESS, "data.chatTemplate", False, True)
-    with pytest.raises(BadInput, match=r"the chat template \(data.chatTemplate\) has not come to an end"):
+    with pytest.raises(BadInput, match=r"the chat template \(data.chatTemplate\) did not finish"):
         render(Chat(TURNS), template, {}, need_spans=need_spans)
 
 
 def test_a_template_with_an_endless_loop_is_refused_where_there_are_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat, "_RENDERS_WITHIN_S", 0.2)
-    with pytest.raises(BadInput, match="has not come to an end"):
+    with pytest.raises(BadInput, match="did not finish"):
         render(Chat(TURNS, [{"type": "function"}]), ChatTemplate(ENDLESS, "data.chatTemplate", False, True), {}, need_spans=False)
 
 

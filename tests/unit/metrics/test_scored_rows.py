@@ -94,7 +94,7 @@ def test_of_several_references_the_closest_counts() -> None:
 def test_the_likelihood_of_several_references_is_not_asked_for() -> None:
     (bad,) = scored(row("4", "four"), "perplexity")
 
-    assert bad.error == "the row has 2 references; the likelihood of one is asked for (perplexity)"
+    assert bad.error == "the row has 2 references, but perplexity needs exactly one"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, "text", None])

@@ -352,7 +352,7 @@ def test_fields_of_rankers_are_refused_for_language_models(folder: Path) -> None
     (folder / "language").mkdir()
     (folder / "language" / "config.json").write_text("{}")
     asked = replace(request(folder, ranking={"slices": ["country"]}), model_uri=str(folder / "language"))
-    with pytest.raises(BadInput, match=r"score\.ranking is of rankers"):
+    with pytest.raises(BadInput, match=r"score\.ranking is for rankers"):
         work_of(asked)
 
 

@@ -151,7 +151,7 @@ def test_a_part_that_is_not_ours_is_named(tmp_path: Path) -> None:
 def test_metrics_need_something_to_compare_with(tmp_path: Path) -> None:
     asked = request(tmp_path, data={"source": str(tmp_path / "rows.jsonl")}, metrics=["bleu"])
 
-    with pytest.raises(BadInput, match="nothing to compare with"):
+    with pytest.raises(BadInput, match="no reference to compare with"):
         prepare(asked)
 
 
@@ -232,7 +232,7 @@ def test_answers_that_did_not_end_by_themselves_are_counted_and_warned_of(tmp_pa
     (warning,) = result.warnings(32)
     assert warning.startswith("2 of 3 answers were cut off at maxTokens 32")
     assert replace(result, cut_off=1).warnings(32) == []
-    assert replace(result, cut_off=0, empty=2).warnings(32) == ["2 of 4 outputs are empty; whatever the metrics say, look at some"]
+    assert replace(result, cut_off=0, empty=2).warnings(32) == ["2 of 4 outputs are empty; look at some of them, whatever the metrics are"]
 
 
 def test_parts_that_did_not_count_what_was_cut_off_are_not_mixed(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_nothing_is_committed_after_closing() -> None:
     fence.close()
     fence.close()
 
-    with pytest.raises(Fenced, match="was given back"):
+    with pytest.raises(Fenced, match="was released"):
         fence.commit(10, "x", "aa")
 
 
@@ -272,7 +272,7 @@ def test_a_missing_entry_is_named_and_never_filled() -> None:
     fence.commit(20, "y", "bb")
     store.delete("log/00000002.json")
 
-    with pytest.raises(StorageError, match=r"log/00000002\.json is missing, and later entries"):
+    with pytest.raises(StorageError, match=r"log/00000002\.json is missing, but later entries"):
         CommitLog(store, "log").open({})
     assert "log/00000002.json" not in store.files
 

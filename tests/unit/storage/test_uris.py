@@ -75,6 +75,6 @@ def test_credentials_in_a_uri_are_refused_without_repeating_them() -> None:
 
 
 def test_unknown_schemes_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(BadInput, match="ftp:// is no storage") as raised:
+    with pytest.raises(BadInput, match="ftp:// is not a known kind of storage") as raised:
         open_store("ftp://server/x")
     assert "s3://" in raised.value.next_step

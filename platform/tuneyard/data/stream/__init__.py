@@ -1,4 +1,4 @@
-"""Training rows from data of any size: built shard by shard, ahead of the ranks, in bounded memory, and kept for the next epoch and job."""
+"""Training rows from data of any size. Shards are built ahead of the ranks, in bounded memory, and kept for later epochs and jobs."""
 
 from tuneyard.data.stream.opening import open_stream
 from tuneyard.data.stream.published import Published, published, stream_of

@@ -1,4 +1,4 @@
-"""Who builds which split of a stream, among the processes of one machine."""
+"""Claims of processes of one machine on the splits of a stream that they build."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from typing import Any
 
 
 class Claims:
-    """Who builds which split: one lock per split on one file. The kernel lets go of those of a process that dies."""
+    """One lock per split, all on one file. The kernel releases the locks of a process that dies."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._process, self._file = 0, -1
 
     def take(self, split: int) -> bool:
-        """Claim a split for this process. False: another one has it. Where there are no locks (a folder of another user, some network file
-        systems), every process has every split: work is done twice, and no process waits."""
+        """Claim a split for this process. False: another process has it.
+
+        Where locks do not work (a folder of another user, some network file systems), every claim succeeds: processes repeat work, and none
+        waits.
+        """
         try:
             fcntl.lockf(self._descriptor(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, split + 1)
         except BlockingIOError:
@@ -31,7 +34,7 @@ class Claims:
         return {**self.__dict__, "_process": 0, "_file": -1}
 
     def is_free(self, split: int) -> bool:
-        """Whether no process builds a split at the moment."""
+        """Whether no other process builds a split now."""
         if not self.take(split):
             return False
         self.give_back(split)
@@ -42,7 +45,7 @@ class Claims:
             fcntl.lockf(self._descriptor(), fcntl.LOCK_UN, 1, split + 1)
 
     def _descriptor(self) -> int:
-        if self._process != os.getpid():  # a forked process has locks of its own
+        if self._process != os.getpid():  # locks are not inherited by a forked process
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._process, self._file = os.getpid(), os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         return self._file

@@ -1,5 +1,7 @@
-"""A window whose rows are counted: which split, and which row of it, stands at each of its positions. Computed by blocks of positions,
-the last few of them kept: a block costs what three single positions would."""
+"""A window with counted rows: the split and the row at each of its positions.
+
+Positions are computed in blocks, and the last few blocks are kept. A block costs as much as three single positions.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ class CountedWindow:
 
     @property
     def rows(self) -> list[int]:
-        """Of each split of the window."""
+        """Number of rows of each split of the window."""
         found: list[int] = np.diff(self.starts).tolist()
         return found
 

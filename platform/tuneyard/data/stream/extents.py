@@ -1,8 +1,8 @@
-"""How many bytes of rows the files of a data set hold: what a listing tells, and for compressed files a bounded look at some of them.
+"""The bytes of rows in each file of a data set: from the listing, and for compressed files from a bounded look at some of them.
 
-A file's own word is taken where it has one: the last four bytes of gzip, the frame header of zstd. Both say nothing of what else was
-appended: a word below what the first MiB lets guess is not believed. One above is, as far as its compression can pack: then the start is
-unlike the rest. Files that are surely no larger than a split are not opened at all.
+A compressed file may state its size: in the last four bytes of gzip, in the frame header of zstd. Neither counts data that was appended
+later, so a stated size well below the estimate from the first MiB is not trusted. A larger stated size is trusted up to the limit of the
+compression: the start then differs from the rest. Files that are surely no larger than a split are not opened.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from tuneyard.data.decompression import decompressed
 from tuneyard.data.file_types import DataFile
 
 _USUAL_RATIO = 4.0
-"""Of text and gzip; zstd is a little above."""
+"""Compression ratio of text with gzip; zstd's is a little higher."""
 _NOT_LOOKED_AT = 8
-"""A compressed file times this is no larger than a split: it is not cut."""
+"""A compressed file is not opened, and not cut, where its size times this is no larger than a split."""
 _LOOKS = 16
-"""Files of one type and compression that are opened. The others are taken to be like them."""
+"""Maximum number of opened files per type and compression. The others are assumed to be like them."""
 _HEAD_BYTES, _HEAD_HOLDS_BYTES, _BLOCK = 1 << 20, 64 << 20, 64 << 10
 _SLACK_OF_TOLD, _SLACK_OF_GUESSED = 1.1, 1.5
 _AGREES = 1.5
 _PACKS_AT_MOST = {"gzip": 1040.0, "zstd": 40_000.0}
-"""Bytes of rows for each byte of a file: deflate's limit, 258 bytes in 2 bits, and what zstd makes of a run of one byte."""
+"""Maximum bytes of rows per byte of a file: deflate's limit, 258 bytes in 2 bits, and zstd's ratio for a run of one byte."""
 _GZIP_TURN = 1 << 32
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Bytes of rows in a file, decompressed. `bound`: bytes up to which it is cut; it hardly ever holds more."""
+    """Decompressed bytes of rows in a file. `bound`: the file is cut up to this byte, and very rarely holds more."""
 
     size_bytes: int
     bound: int
@@ -44,7 +44,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Bytes of rows for each byte of the file: `ratio` by estimate, `most` those up to which it is cut."""
+    """Decompressed bytes per byte of a file. `ratio`: the estimate; `most`: the value for `Extent.bound`."""
 
     ratio: float
     most: float
@@ -59,7 +59,7 @@ class _Look:
 
 
 def extents(files: Sequence[DataFile], split_bytes: int) -> list[Extent]:
-    """Of each file. Raises BadInput, StorageError where one that is looked at cannot be read."""
+    """The extent of each file. Raises BadInput and StorageError where a file that is opened cannot be read."""
     found = [Extent(file.size_bytes, file.size_bytes) for file in files]
     groups: dict[tuple[str, str], list[int]] = {}
     for number, file in enumerate(files):
@@ -83,7 +83,7 @@ def _looks(files: Sequence[DataFile]) -> list[_Look]:
 
 
 def _like(looks: Iterable[_Look]) -> _Look:
-    """What is taken for a file that is not looked at: as the one among `looks` that packs best."""
+    """The assumption for files that are not opened: the highest ratio among `looks`."""
     ratios = [look.ratio for look in looks]
     alike = bool(ratios) and max(ratios) <= _SLACK_OF_TOLD * min(ratios)
     return _Look.guessed(max(ratios, default=_USUAL_RATIO), _SLACK_OF_TOLD if alike else _SLACK_OF_GUESSED)
@@ -94,7 +94,7 @@ def _look(file: DataFile) -> _Look:
         head = stream.read(_HEAD_BYTES)
         holds, of = _holds(head, file)
         if not holds:
-            return _Look.guessed(_USUAL_RATIO)  # whoever reads the rows says what is wrong
+            return _Look.guessed(_USUAL_RATIO)  # the reader of rows reports the fault
         ratio = holds / of
         if of == file.size_bytes:
             return _Look.guessed(ratio, _SLACK_OF_TOLD)
@@ -103,20 +103,20 @@ def _look(file: DataFile) -> _Look:
 
 
 def _believed(told: float, ratio: float, compression: str, size: int) -> _Look:
-    """What a file of `size` bytes tells of itself, beside the `ratio` of its start, both as bytes of rows for each of its bytes."""
+    """Combine a file's stated size (`told`) with the `ratio` of its start; both in decompressed bytes per byte. `size`: file size."""
     if not ratio / _AGREES < told < _PACKS_AT_MOST.get(compression, 0):
         return _Look.guessed(ratio)
-    # Above 4 GiB a gzip file of many members says by chance what its start lets guess.
+    # Above 4 GiB, the stated size of a gzip file with many members may match the estimate by chance.
     sure = compression != "gzip" or told * size < _GZIP_TURN
     return _Look(told, max(told * _SLACK_OF_TOLD, ratio * (_SLACK_OF_TOLD if sure else _SLACK_OF_GUESSED)))
 
 
 def _holds(head: bytes, file: DataFile) -> tuple[int, int]:
-    """Bytes that a file's start holds, decompressed, and of how many bytes of it. It may break off anywhere."""
+    """Decompressed bytes of a file's start, and the compressed bytes that hold them. The start may be cut anywhere."""
     found, source = 0, io.BytesIO(head)
     try:
         stream: Any = decompressed(source, file.compression)
-        while block := stream.read1(_BLOCK):  # what lies before a break is given before its error
+        while block := stream.read1(_BLOCK):  # data before a cut are returned before the error
             found += len(block)
             if found >= _HEAD_HOLDS_BYTES:
                 return found, source.tell()
@@ -126,7 +126,7 @@ def _holds(head: bytes, file: DataFile) -> tuple[int, int]:
 
 
 def _told(file: DataFile, head: bytes, ratio: float, stream: io.IOBase | object) -> int:
-    """What the file says that it holds; 0 where it says nothing."""
+    """The decompressed size that a file states; 0 where it states none."""
     if file.compression == "gzip":  # RFC 1952: the size of the last member, modulo 2^32
         stream.seek(file.size_bytes - 4)  # type: ignore[union-attr]
         rest = int.from_bytes(stream.read(4), "little")  # type: ignore[union-attr]

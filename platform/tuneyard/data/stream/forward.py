@@ -1,8 +1,8 @@
-"""Files that can only be read from their front, read piece by piece: what their readers have in common, and compressed lines.
+"""Files that can only be read from their front, read piece by piece: the interface of their readers, and the reader of compressed lines.
 
-A piece holds the rows whose first byte, decompressed, lies in [start, end). A reader stands behind the last row that it gave: a piece that
-lies further on is reached by reading on, which takes a small part of the time that its tokens take; one that lies before by starting again.
-Each process keeps some readers open (`open_readers`), so that it reads each file about once.
+A piece holds the rows whose first decompressed byte lies in [start, end). A reader stands after the last row that it gave. It reaches a
+later piece by reading on, which takes little time compared with tokenising, and an earlier piece by starting again. Each process keeps some
+readers open (`open_readers`), so that it reads each file about once.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tuneyard.data.lines import BYTE_ORDER_MARK, LONGEST_ROW_BYTES, LongLine, br
 from tuneyard.data.records import BadRow, Record, json_record, text_record
 
 OPEN_END = 1 << 62
-"""The end of a file's last piece: it has all that follows."""
+"""The end of a file's last piece, which holds all remaining rows."""
 _BLOCK = 1 << 20
 _LARGEST_PIECE_BYTES = 1 << 30
-"""A piece is in memory as a whole. Those of a file whose size was guessed right hold 64 MiB at most."""
+"""Limit of a piece, which is held in memory as a whole. Where the size of a file was estimated well, its pieces hold at most 64 MiB."""
 REQUEST_BYTES = 2 << 20
-"""To a store: a process may have dozens of files open."""
+"""Size of one request to a store. It is small because a process may have dozens of files open."""
 
 
 class Rows(Protocol):
@@ -37,7 +37,7 @@ class Rows(Protocol):
     def size_bytes(self) -> int: ...
 
     def blocks(self) -> Iterator[bytes] | Iterator[memoryview]:
-        """What the rows depend on, for a hash."""
+        """The bytes that determine the rows, for a hash."""
 
     def records(self) -> Iterator[Record | BadRow]: ...
 
@@ -46,16 +46,15 @@ class Reader(Protocol):
     """One pass over a file."""
 
     covered: int
-    """All rows that begin before this place were given or passed over."""
+    """All rows that begin before this place were given or skipped."""
 
     def take(self, start: int, end: int) -> Rows:
-        """The rows that begin in [start, end), where `start` is no less than `covered`. Raises BadInput where the data break off."""
+        """The rows that begin in [start, end); `start` must be at least `covered`. Raises BadInput where the data are truncated."""
 
 
 @dataclass
 class Lines:
-    """Whole lines with their ends, joined to blocks, and lines that were skipped because they are too long. `line`: the first one's
-    number."""
+    """Whole lines with their ends, joined to blocks, and skipped lines that are too long. `line`: the number of the first line."""
 
     file: DataFile
     begin: int
@@ -63,10 +62,10 @@ class Lines:
     parts: list[bytes | LongLine] = field(default_factory=list)
     size_bytes: int = 0
     held_bytes: int = 0
-    """Without lines that were skipped."""
+    """Bytes in memory, without skipped lines."""
 
     def add(self, part: bytes | LongLine) -> None:
-        """Raises BadInput for more than a piece may hold: the last one of a file that holds far more than its start lets guess."""
+        """Add a part. Raises BadInput where the piece exceeds its limit: a last piece, of a file far larger than its start suggested."""
         self.parts.append(part)
         self.size_bytes += len(part) if isinstance(part, bytes) else part.size_bytes
         self.held_bytes += len(part) if isinstance(part, bytes) else 0
@@ -106,8 +105,8 @@ def _packs_too_well(file: DataFile) -> BadInput:
     read = {"": "cat", "gzip": "zcat", "zstd": "zstdcat", "bz2": "bzcat"}[file.compression]
     plain = name.removesuffix(PurePosixPath(name).suffix) if file.compression else f"plain-{name}"
     return BadInput(
-        f"{file.uri}: its end packs so much better than its start that more than {_LARGEST_PIECE_BYTES >> 20:,} MiB would be one piece",
-        f"decompress it ({read} {shlex.quote(name)} > {shlex.quote(plain)}): what is not compressed is cut anywhere",
+        f"{file.uri}: its end compresses much better than its start, so one piece exceeds {_LARGEST_PIECE_BYTES >> 20:,} MiB",
+        f"decompress it ({read} {shlex.quote(name)} > {shlex.quote(plain)}): uncompressed files are cut anywhere",
     )
 
 
@@ -130,7 +129,7 @@ class LineReader:
         return lines
 
     def _pass_over(self, start: int) -> None:
-        """Go to the first line that begins at `start` or behind it."""
+        """Skip to the first line that begins at or after `start`."""
         while self._place < start - 1 and (block := self._stream.read(min(_BLOCK, start - 1 - self._place))):
             self._place += len(block)
             self._line += block.count(b"\n")

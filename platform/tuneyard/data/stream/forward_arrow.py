@@ -1,4 +1,4 @@
-"""Arrow read piece by piece, also inside of record batches."""
+"""Arrow files read piece by piece; a piece may begin or end inside a record batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Batches:
     def blocks(self) -> Iterator[memoryview]:
         sink = pa.BufferOutputStream()
         for batch, _ in self.parts:
-            with pa.ipc.new_stream(sink, batch.schema) as writer:  # with the dictionaries, and no more of each column than these rows
+            with pa.ipc.new_stream(sink, batch.schema) as writer:  # with dictionaries, and only these rows of each column
                 writer.write_batch(batch)
         yield memoryview(sink.getvalue())
 
@@ -34,8 +34,7 @@ class Batches:
 
 
 class ArrowReader:
-    """Rows of an Arrow file or stream: those of a batch are taken to begin at equal distances. A local file is mapped, so that batches that
-    are passed over are not read."""
+    """Rows of an Arrow file or stream. Rows of a batch count as equally long. A local file is mapped, so skipped batches are not read."""
 
     def __init__(self, file: DataFile) -> None:
         self._file = file
@@ -69,7 +68,7 @@ class ArrowReader:
         return Batches(self._file, max(0, min(end, self._end) - begin), parts)
 
     def _advance(self) -> bool:
-        """Go to the next batch. False: there is none."""
+        """Read the next batch. False: there is none."""
         if self._batch is not None:
             self._before += self._batch.num_rows
         self._begin, self._next = self._end, 0
@@ -82,7 +81,7 @@ class ArrowReader:
         return True
 
     def _row_at(self, place: int) -> int:
-        """The first row of the batch that begins at `place` or behind it."""
+        """The first row of the batch that begins at or after `place`."""
         rows: int = self._batch.num_rows
         size = max(1, self._end - self._begin)
         row = -(-(place - self._begin) * rows // size)

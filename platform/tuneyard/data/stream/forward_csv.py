@@ -1,4 +1,4 @@
-"""CSV read piece by piece: a row belongs to the piece in which its first byte lies, wherever the line breaks in its fields lie."""
+"""CSV files read piece by piece. A row belongs to the piece of its first byte, even where line breaks in its fields lie in the next one."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tuneyard.data.records import BadRow, Record, csv_records
 from tuneyard.data.stream.forward import REQUEST_BYTES, Lines
 
 _BUFFER_BYTES = 1 << 20
-"""Below LONGEST_ROW_BYTES: no row in it is too long."""
+"""Size of the buffer. It is below LONGEST_ROW_BYTES, so no row in it is too long."""
 
 
 @dataclass
 class CsvLines(Lines):
-    """Whole rows of CSV; `header` and `delimiter` of their file."""
+    """Whole rows of CSV. `header` and `delimiter`: from the start of the file."""
 
     header: list[str] = field(default_factory=list)
     delimiter: str = ","
@@ -40,7 +40,7 @@ class CsvLines(Lines):
 
 
 class CsvReader:
-    """Rows of CSV: a row may span lines. Rows as RFC 4180 has them are told apart by an expression, the others as `csv_rows` does."""
+    """Rows of CSV, which may span lines. A regular expression finds the ends of RFC 4180 rows, `csv.reader` the ends of all others."""
 
     def __init__(self, file: DataFile) -> None:
         csv.field_size_limit(LONGEST_ROW_BYTES)
@@ -64,7 +64,7 @@ class CsvReader:
         return rows
 
     def _read(self, end: int, rows: CsvLines | None) -> None:
-        """Go to the first row that begins at `end` or behind it. `rows`: takes those before."""
+        """Advance to the first row that begins at or after `end`. `rows`: collects the rows before it."""
         while self._place < end:
             size = self._whole_rows(self._stream.peek(1), end - self._place)
             if size:
@@ -95,7 +95,7 @@ class CsvReader:
             yield line
 
     def _row(self) -> list[bytes | LongLine]:
-        """The lines of the next row, whatever it holds; none at the end."""
+        """The lines of the next row, good or bad; empty at the end of the file."""
         taken: list[bytes | LongLine] = []
         lines = Decoded(self._taking(taken))
         with suppress(csv.Error):
@@ -109,7 +109,7 @@ class CsvReader:
 
 
 def _row_pattern(delimiter: str) -> re.Pattern[bytes]:
-    """A row whose fields are quoted as a whole or hold no quotation mark (RFC 4180): `csv.reader` takes the same lines for it."""
+    """Matches an RFC 4180 row: each field is fully quoted or has no quotation mark. `csv.reader` finds the same end of the row."""
     between = re.escape(delimiter.encode())
     field = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^"\r\n' + between + rb"]*+)"
     return re.compile(field + rb"(?:" + between + field + rb")*+\r?\n")

@@ -1,4 +1,4 @@
-"""Rows for evaluation while a data set is streamed."""
+"""Rows for evaluation of a streamed data set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuneyard.data.token_batch import TokenBatch
 
 
 class HeldOutRows:
-    """Rows for evaluation: held out of the first splits of the first epoch, built when they are first read."""
+    """Rows held out of the first splits of the first epoch. They are built when they are first read."""
 
     def __init__(self, stream: Stream[Shard], splits: int, *, packed: bool = False) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""The readers that this process keeps open on files that can only be read from their front: one for each file, the last used stay."""
+"""The readers that this process keeps open on files without random access: one per file, least recently used closed first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuneyard.data.stream.forward_arrow import ArrowReader
 from tuneyard.data.stream.forward_csv import CsvReader
 
 _MOST = 32
-"""Enough for two parts of a mixture at a time. One holds 1 to 10 MiB: what was read ahead, and the window of its compression."""
+"""Maximum number of open readers: enough for two parts of a mixture. One holds 1 to 10 MiB: read-ahead, and the compression window."""
 
 _Key = tuple[str, str, int, str]
 
@@ -26,18 +26,18 @@ class _Open:
 
 
 class OpenReaders:
-    """A piece behind the place of its file's reader is reached by reading on; one before it by a new reader."""
+    """Reads pieces of files. A piece after the reader's place is reached by reading on, an earlier piece by a new reader."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Start without readers: a forked process shares the places of its parent's files."""
+        """Drop all readers. A forked process must: it shares file positions with its parent."""
         self._lock = Lock()
         self._open: OrderedDict[_Key, _Open] = OrderedDict()
 
     def take(self, file: DataFile, start: int, end: int) -> Rows:
-        """The rows of a file that begin in [start, end). Raises BadInput (broken off, changed), StorageError."""
+        """The rows of a file that begin in [start, end). Raises BadInput (truncated, changed), StorageError."""
         key = _key(file)
         with self._lock:
             place = self._open.setdefault(key, _Open())
@@ -45,7 +45,7 @@ class OpenReaders:
             while len(self._open) > _MOST:
                 self._open.popitem(last=False)
         with place.lock, reading(file.uri):
-            reader, place.reader = place.reader, None  # after an error it stands nowhere
+            reader, place.reader = place.reader, None  # after an error its place is undefined
             if reader is None or start < reader.covered:
                 reader = reader_of(file)
             rows = reader.take(start, end)
@@ -54,14 +54,14 @@ class OpenReaders:
         return rows
 
     def way(self, file: DataFile, start: int) -> int:
-        """Bytes that must be passed over to get to `start`."""
+        """Bytes that must be skipped to reach `start`."""
         place = self._open.get(_key(file))
         covered = place.reader.covered if place is not None and place.reader is not None else 0
         return start - covered if covered <= start else start
 
 
 def reader_of(file: DataFile) -> Reader:
-    """A reader at the front of a file. Raises BadInput where it is not what it should be."""
+    """A new reader at the front of a file. Raises BadInput where the file does not have its type."""
     if file.kind == "arrow":
         return ArrowReader(file)
     return CsvReader(file) if file.kind == "csv" else LineReader(file)

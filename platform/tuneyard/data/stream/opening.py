@@ -1,4 +1,4 @@
-"""From a JobSpec's data to a stream of rows: listing, format, an estimate of its length from a sample, and the workers that build ahead."""
+"""Opens a JobSpec's data as a stream of rows: finds the format, estimates the length from a sample, starts workers that build ahead."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tuneyard.data.stream.workers import DataWorkers
 _HELD_OUT_SPLITS = 8
 _MOST_WORKERS = 8
 LEFT_TO_SERVICE_S = 3.0
-"""So long a rank leaves a split to its service before it builds the shard itself."""
-_LEFT = "see what data.maxLength and data.lossOn leave"
-_LOOK = "`tuneyard data inspect` shows what the data hold"
+"""A rank waits this long for its service to build a shard before it builds the shard itself."""
+_LEFT = "check data.maxLength and data.lossOn"
+_LOOK = "`tuneyard data inspect` shows the content of the data"
 
 
 @dataclass(frozen=True)
 class OpenStream:
-    """`validation` None: nothing is held out."""
+    """An opened stream. `validation` None: no rows are held out."""
 
     rows: StreamedRows
     validation: HeldOutRows | None
@@ -56,10 +56,11 @@ def open_stream(
     cache_dir: str | Path | None,
     service: Path | None,
 ) -> OpenStream:
-    """Nothing but the first rows and a sample of 4 MiB is read. `key`: what rows depend on beside the files. `service`: the folder where
-    this machine's service looks for streams; None: there is none, and workers are started here.
+    """Open the stream. Only the first rows and a sample of 4 MiB are read.
 
-    Raises BadInput (data that cannot be used as asked), StorageError (not reachable, no room for shards).
+    `key`: all inputs of rows besides the files. `service`: the folder in which the service of this machine finds streams; None: there is no
+    service, and this process starts workers.
+    Raises BadInput (unusable data), StorageError (source not reachable, no room for shards).
     """
     roles, _ = training_samples(located, Tally(located.uri), source=spec, spec=spec, objective=objective)
     encoder = encoder_of(spec, tokenizer, roles, objective)
@@ -95,7 +96,7 @@ def _unusable(uri: str, sample: ShardFacts) -> BadInput:
 
 
 def announced(stream: Stream[Any], workers: int, service: Path | None) -> Announce:
-    """Have shards built ahead: by the service of this machine, or by workers. One rank of a machine does so for all."""
+    """Arrange that shards are built ahead: by the service of this machine, or by workers. Only local rank 0 does so, for all ranks."""
     if os.environ.get("LOCAL_RANK", "0") != "0":
         return lambda _place, _waited: None
     if service is not None:
@@ -108,7 +109,7 @@ def announced(stream: Stream[Any], workers: int, service: Path | None) -> Announ
 
 
 def worker_count(asked: int | Literal["auto"]) -> int:
-    """Processes that build shards: as asked, else the cores that the ranks of this machine leave, 8 at most."""
+    """Number of processes that build shards: as asked, else the cores that the ranks of this machine do not need, at most 8."""
     if asked != "auto":
         return asked
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,7 +1,7 @@
-"""A stream that a rank reads, written down in a folder of its machine: a service there can have its shards built elsewhere.
+"""A stream published by a rank in a folder of its machine, so that a service there can have its shards built elsewhere.
 
-Two files: the stream itself, pickled, and a page of memory that the rank and the service share: the window that is read, and how long the
-rank has waited for shards. What the service brings appears in the stream's folder of shards, where the rank looks anyhow.
+Two files: the pickled stream, and a memory page that the rank and the service share. The page holds the window that the rank reads and the
+seconds it has waited for shards. The service puts shards into the stream's folder, where the rank looks for them anyway.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ class Reads:
         _PAGE.pack_into(self._page, 0, place.epoch, place.window, waited_s)
 
     def look(self) -> tuple[Place, float]:
-        """The window that is read, and the seconds waited so far."""
+        """The window that the rank reads, and the seconds it has waited so far."""
         epoch, window, waited_s = _PAGE.unpack_from(self._page, 0)
         return Place(epoch, window), waited_s
 
 
 @dataclass(frozen=True)
 class Published:
-    """A stream in a folder, as the service finds it. `blob` is what `stream_of` takes, on any machine."""
+    """A published stream. `blob`: the pickled stream, which `stream_of` reads on any machine."""
 
     key: str
     blob: bytes
     stream: Stream[Any]
     reads: Reads
     number: int
-    """Of the file that it was read from."""
+    """Inode of the file of the stream."""
 
 
 def publish(folder: Path, stream: Stream[Any]) -> Reads:
-    """Write a stream down for the service of this machine."""
+    """Write a stream to `folder` for the service of this machine, and return its shared page."""
     folder.mkdir(parents=True, exist_ok=True)
     key = stream.recipe.stream_key
     page = folder / f"{key}{_READS}"
-    if not page.exists():  # of a rank that starts again the page stays: to cut it would kill the service that has it mapped
+    if not page.exists():  # a restarted rank keeps the page: truncating it would kill the service, which has it mapped
         new = folder / f".{key}{_READS}"
         new.write_bytes(_PAGE.pack(0, 0, 0.0))
         new.rename(page)
@@ -67,7 +67,7 @@ def publish(folder: Path, stream: Stream[Any]) -> Reads:
 
 
 def published(folder: Path, known: dict[str, Published]) -> dict[str, Published]:
-    """All streams in a folder, by key; `known` ones are not read again, unless they were published anew."""
+    """All streams in a folder, by key. A `known` stream is read again only if it was published again."""
     found = {}
     for path in sorted(folder.glob(f"*{_STREAM}")):
         if path.name.startswith("."):
@@ -82,7 +82,7 @@ def published(folder: Path, known: dict[str, Published]) -> dict[str, Published]
 
 
 def stream_of(blob: bytes) -> Stream[Any]:
-    """The stream of another process of this job."""
+    """Unpickle the stream of another process of this job."""
     stream = pickle.loads(blob)
     assert isinstance(stream, Stream)
     return stream

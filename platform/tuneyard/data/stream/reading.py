@@ -1,4 +1,4 @@
-"""The records of one split, with their places. A row of a file that is cut by lines is named by its first byte: `chats.jsonl:byte 4096`."""
+"""The records of one split, with their places. In a file that is cut by lines, the place of a row is its byte: `chats.jsonl:byte 4096`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ _AT_ONCE = 16
 
 
 class SplitData:
-    """What a split holds: the bytes of its lines, read at once; of files that are read from their front, read once and when they are
-    needed, so that pieces which are used in their order are read in it; other files are read when `records` is called."""
+    """The content of a split. Pieces of files that are cut by lines are read in the constructor.
+
+    Pieces of files without random access are read once, when they are needed: pieces used in order are read in order. Other files are read
+    by `records`.
+    """
 
     def __init__(self, files: Sequence[DataFile], split: Split) -> None:
         """Raises BadInput for a file that has changed since it was listed, StorageError where it cannot be read."""
@@ -39,7 +42,7 @@ class SplitData:
 
     @property
     def read_bytes(self) -> int:
-        """Decompressed, of small compressed files by estimate."""
+        """Decompressed bytes; estimated for small compressed files."""
         return sum(self._size(piece) for piece in self._pieces)
 
     def _size(self, piece: Piece) -> int:
@@ -56,7 +59,7 @@ class SplitData:
         return self._rows[piece]
 
     def content(self) -> str:
-        """A hash of the content and of how it is read; of files that are not cut by lines, of their identity and the part."""
+        """A hash of the content and of its type. For a file that is read by `records` only: of its identity and the piece."""
         digest = xxhash.xxh3_128()
         for piece in self._pieces:
             file = self._files[piece.file]
@@ -75,7 +78,7 @@ class SplitData:
         return digest.hexdigest()
 
     def records(self, line: int | None = None) -> Iterator[Record | BadRow]:
-        """`line`: the number of the first line; without it, rows of a split that begins inside a file are named by their byte.
+        """The rows of the split. `line`: the number of its first line; None: the place of a row is its byte.
 
         Raises as `read_records`.
         """
@@ -92,27 +95,27 @@ class SplitData:
                 yield from read_records([file])
 
     def last_line(self, line: int) -> int:
-        """The number of the line that follows the last piece, whose file had reached `line` where the split begins."""
+        """The number of the line after the split. `line`: the number of its first line."""
         last = self._pieces[-1]
         data = self._lines[last][1] if last in self._lines else b""
-        cut = bool(data) and not data.endswith(b"\n")  # a line that is longer than any row may be
+        cut = bool(data) and not data.endswith(b"\n")  # the end of a line that exceeds the limit of rows
         return (1 if last.start == 0 else line) + data.count(b"\n") + cut
 
 
 def way_to(files: Sequence[DataFile], split: Split) -> int:
-    """Bytes that this process must pass over before it can read a split."""
+    """Bytes that this process must skip before it can read a split."""
     first = split.pieces[0]
     return READERS.way(files[first.file], first.start) if first.end > 0 and is_read_forward(files[first.file]) else 0
 
 
 @lru_cache(maxsize=1024)
 def _identity(file: DataFile) -> str:
-    """Hashed once for all splits of a file, which are each compared with the listing."""
+    """The identity of a file, hashed once for all its splits. Each split compares the file with the listing anyway."""
     return file.identity()
 
 
 def _side_by_side(read: Callable[[Piece], tuple[int, bytes]], pieces: Sequence[Piece]) -> list[tuple[int, bytes]]:
-    """Many small pieces of a distant store take as long as a few."""
+    """Read pieces concurrently, so that many small pieces of a remote store take as long as a few."""
     if len(pieces) == 1:
         return [read(pieces[0])]
     with ThreadPoolExecutor(_AT_ONCE) as threads:
@@ -120,9 +123,9 @@ def _side_by_side(read: Callable[[Piece], tuple[int, bytes]], pieces: Sequence[P
 
 
 def _lines_of(file: DataFile, piece: Piece) -> tuple[int, bytes]:
-    """Place and bytes of the lines that begin in [start, end). A line that is longer than any row may be is cut.
+    """Place and bytes of the lines that begin in [start, end). A line that exceeds the limit of rows is cut.
 
-    One request where the last line ends within _TAIL bytes behind the piece.
+    It takes one request where the last line ends within _TAIL bytes after the piece.
     """
     with reading(file.uri), file.open_raw() as stream:
         begin = max(0, piece.start - 1)
@@ -162,7 +165,7 @@ def _rest_of_line(read: Callable[[int], bytes]) -> bytes:
 
 
 def _records(file: DataFile, begin: int, data: bytes, first: int | None) -> Iterator[Record | BadRow]:
-    """Rows of lines. `first`: the number of the first of them; None: a row is named by its first byte."""
+    """Rows of lines. `first`: the number of the first line; None: the place of a row is its byte."""
     place = begin
     if begin == 0:
         refuse_utf_16(file, data[:4096])
@@ -177,7 +180,7 @@ def _records(file: DataFile, begin: int, data: bytes, first: int | None) -> Iter
 
 
 def _split_lines(data: bytes) -> Iterator[bytes]:
-    """Lines with their ends. Only \\n ends one: JSON may hold any other."""
+    """Lines with their ends. Only \\n ends a line: JSON may contain other line separators."""
     start = 0
     while start < len(data):
         end = data.find(b"\n", start) + 1 or len(data)

@@ -1,4 +1,4 @@
-"""How rows are made of a split: the same rows wherever, whenever and by whomever it is done."""
+"""Builds the rows of a split. The result is the same on every machine, at any time and in any process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ITEM = TypeVar("_ITEM")
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that rows depend on. `about`: the settings behind `encoder`, as JSON can hold them."""
+    """All inputs of rows. `about`: the settings of `encoder`, serialisable as JSON."""
 
     files: tuple[DataFile, ...]
     canonical: Canonical
@@ -46,19 +46,19 @@ class Recipe:
 
     @cached_property
     def key(self) -> str:
-        """A hash of all but the files."""
+        """A hash of all inputs except the files."""
         libraries = {name: version(name) for name in ("tokenizers", "transformers", "trl")}
         text = json.dumps([self.about, libraries, self.held_out, self.seed if self.held_out else 0], sort_keys=True, default=str)
         return sha256(text.encode()).hexdigest()
 
     @cached_property
     def stream_key(self) -> str:
-        """A name for settings and files: two parts of a mixture often have the same settings."""
+        """A hash of settings and files: two parts of a mixture often share their settings."""
         files = [f"{file.reader} {file.uri} {file.mark} {file.size_bytes}" for file in self.files]
         return sha256("\n".join([self.key, *files]).encode()).hexdigest()[:32]
 
     def mark(self, split: Split) -> str:
-        """A name for the rows of a split that can be told without reading it: by what the file system or store says of its files."""
+        """A hash that names the rows of a split without reading it, from metadata of its files."""
         parts = [self.key]
         for piece in split.pieces:
             file = self.files[piece.file]
@@ -82,11 +82,11 @@ class Recipe:
                 return named
 
     def open(self, path: Path) -> Shard:
-        """Raises OSError where there is no shard, ValueError where it is damaged."""
+        """Open a shard. Raises OSError for a missing shard, ValueError for a damaged one."""
         return Shard(path)
 
     def begin_worker(self) -> None:
-        """In a fork that does nothing but build shards: one thread."""
+        """Prepare a forked process that only builds shards: it uses one thread."""
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
     def _build(self, data: SplitData, path: Path, clock: _Clock, content: str) -> None:
@@ -146,7 +146,7 @@ class _Clock:
             self.seconds[kind] = self.seconds.get(kind, 0.0) + time.perf_counter() - began
 
     def each(self, kind: str, items: Iterator[_ITEM]) -> Iterator[_ITEM]:
-        """The items, with the time that getting them takes."""
+        """The items; the clock counts the time to get each."""
         while True:
             began = time.perf_counter()
             item = next(items, None)
@@ -157,7 +157,7 @@ class _Clock:
 
 
 def _link(there: Path, name: Path) -> bool:
-    """Give a shard another name. False: another process has removed it, to make room."""
+    """Link a shard to another name. False: another process has removed the shard to make room."""
     beside = unfinished_name(name)
     with writing_shards(name.parent):
         try:

@@ -1,7 +1,7 @@
-"""The rows of a streamed data set by position, for one process: finds the window, has its shards built, and reads the row.
+"""The rows of a streamed data set by position, for one process: find the window, get its shards, read the row.
 
-A shard that is not there is waited for while another process builds it (a lock that dies with its holder says so), and built here else. So
-data workers make it faster, and nothing depends on them.
+The process waits for a missing shard while another process builds it (its lock dies with it), and otherwise builds the shard itself. Data
+workers therefore make reads faster, but no read depends on them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from tuneyard.data.token_batch import RowParts, TokenBatch
 _POLL_S = 0.005
 _TRIES = 8
 _PATIENCE_S = 60.0
-"""After this long in the hands of another process, a shard is built a second time: it may hang."""
+"""After this long in another process, which may hang, a shard is built a second time."""
 _OPEN_SHARDS = 2 * WINDOW
 _KEPT_WINDOWS = 8192
-"""Windows that are remembered: rows may be asked for again, and those of tiny data sets have a window each."""
+"""Windows kept in memory: rows may be read again, and a tiny data set may have one window per row."""
 _SUMS = (
     *("rows", "held_out", "tokens", "loss_tokens", "samples", "bad", "left_out", "truncated", "dropped", "muted"),
     "source_bytes",
@@ -41,30 +41,30 @@ _SUMS = (
 
 ShardT = TypeVar("ShardT")
 Announce = Callable[[Place, float], None]
-"""Hears of the window that is read, and of the seconds waited for shards so far."""
+"""Called with the window that is read, and the seconds waited for shards so far."""
 
 
 @dataclass(frozen=True)
 class Stream(Generic[ShardT]):
-    """What all processes that read or build a data set know of it."""
+    """The shared description of a streamed data set for all processes that read or build it."""
 
     uri: str
     splits: tuple[Split, ...]
     recipe: ShardMaker[ShardT]
     windows: Windows
     folder: Path
-    """Where shards are kept."""
+    """The folder of shards."""
     claims: Claims
     max_bad_fraction: float
     leave_s: float = 0.0
-    """So long a split that nobody has claimed is left to data workers before it is built here."""
+    """An unclaimed split is left to data workers for this long before this process builds it."""
 
     def path_of(self, split: Split) -> Path:
-        """Where the shard of a split is kept, once it is there."""
+        """The path of the shard of a split, whether or not it exists."""
         return self.folder / f"{self.recipe.mark(split)}.shard"
 
     def build(self, split: Split) -> Path:
-        """The shard of a split, built here or elsewhere meanwhile. Raises BadInput, StorageError."""
+        """The path of the shard of a split, once this or another process has built it. Raises BadInput, StorageError."""
         path = self.path_of(split)
         began = time.monotonic()
         while not path.exists():
@@ -80,7 +80,7 @@ class Stream(Generic[ShardT]):
         return path
 
     def shard(self, split: Split) -> ShardT:
-        """The shard of a split, open. One that is damaged, or was removed to make room, is built again. Raises as `build`."""
+        """The open shard of a split. A damaged shard, or one removed to make room, is built again. Raises as `build`."""
         for _ in range(_TRIES):
             path = self.build(split)
             try:
@@ -98,23 +98,23 @@ class Stream(Generic[ShardT]):
             with contextlib.suppress(OSError):
                 os.utime(path)
             return shard
-        cause = f"shards of training rows in {self.folder} are damaged or gone each time that they were written"
-        raise StorageError(cause, "check the disk, and what else writes there, or set TUNEYARD_CACHE to another one")
+        cause = f"shards of training rows in {self.folder} are damaged or missing after each write"
+        raise StorageError(cause, "check the disk and other programs that write there, or set TUNEYARD_CACHE to another disk")
 
 
 def _unusable(path: Path, what: str, error: OSError) -> StorageError:
     cause = f"{path}, a shard of training rows, cannot {what}: {error.strerror or error}"
-    return StorageError(cause, "have its owner remove it or open the folder to you, or set TUNEYARD_CACHE to a folder of your own")
+    return StorageError(cause, "ask its owner to remove it or to give you access, or set TUNEYARD_CACHE to your own folder")
 
 
 @dataclass
 class StreamTally:
-    """Sums over the shards that were read so far, each split counted once."""
+    """Sums over all shards read so far. Each split counts once."""
 
     facts: ShardFacts = field(default_factory=ShardFacts)
     splits: set[int] = field(default_factory=set)
     waited_s: float = 0.0
-    """Seconds in which this process waited for shards, or built them itself."""
+    """Seconds that this process spent waiting for shards, or building them."""
 
     def add(self, split: int, facts: ShardFacts) -> None:
         if split in self.splits:
@@ -132,9 +132,9 @@ class StreamTally:
 
 
 class StreamedRows:
-    """Rows by position. Positions count on over epochs; what is asked for lies near what was asked for last.
+    """Rows by position. Positions count on over epochs, and each read should be near the last one.
 
-    `place` puts it at a cursor; without that it starts at the first row of all.
+    `place` moves to a cursor; without it, the first position is 0.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class StreamedRows:
         content: str = "",
         announce: Announce = lambda _place, _waited: None,
     ) -> None:
-        """`epoch_rows`: an estimate. `content`: a hash of a sample of the data. `announce`: see there."""
+        """`epoch_rows`: an estimate. `content`: a hash of a sample of the data. `announce`: see `Announce`."""
         self.stream = stream
         self._packed = packed
         self._epoch_rows = epoch_rows
@@ -169,27 +169,26 @@ class StreamedRows:
 
     @property
     def epoch_rows(self) -> int:
-        """Rows of an epoch, by estimate."""
+        """Estimated rows of an epoch."""
         return self._epoch_rows
 
     @property
     def column_names(self) -> list[str]:
-        """As of a data set that is prepared whole."""
+        """The columns, as for a data set that is prepared whole."""
         return ["input_ids", "labels", *(["position_ids"] if self._packed else []), "length"]
 
     def __getitem__(self, position: int) -> Mapping[str, Any]:
-        """Raises BadInput for data that cannot be used, StorageError where they cannot be read or kept."""
+        """The row at a position. Raises BadInput for unusable data, StorageError where they cannot be read or stored."""
         return self.__getitems__([position])[0]
 
     def __getitems__(self, positions: Sequence[int]) -> TokenBatch:
-        """The rows at these positions, in their order. Raises as for one."""
+        """The rows at these positions, in this order. Raises as `__getitem__`."""
         return TokenBatch.of_parts([self._parts(position) for position in positions])
 
     def cursor(self, position: int) -> dict[str, Any]:
-        """Where a window begins from which `position` is found, and the rows of its splits: what `place` takes, in another process or on
-        another machine.
+        """The start of a window from which `position` is found, and the rows of its splits; for `place`, on any machine.
 
-        That of the row before: at the end of a run the window of `position` itself may not be there, and is not needed.
+        It is the window of the row before `position`: at the end of a run, the window of `position` may not be built, and is not needed.
         """
         window = self._window(max(position - 1, self._starts[0]))
         place = window.place
@@ -197,8 +196,11 @@ class StreamedRows:
         return {"data": self._identity(), **about, "read": self._before[place]}
 
     def place(self, cursor: Mapping[str, Any]) -> None:
-        """Start at a cursor: no shard is read or built before its rows are. Of files that are read from their front, all shards of the
-        window are, in their order: one pass over the file. Raises BadInput where the cursor was made on other data."""
+        """Start at a cursor. A shard is read or built only when its rows are read.
+
+        Exception: with files without random access, all shards of the window are read in order, in one pass over each file. Raises BadInput
+        where the cursor belongs to other data.
+        """
         if cursor.get("data") != self._identity():
             raise self._changed()
         place = Place(int(cursor["epoch"]), int(cursor["window"]))
@@ -210,12 +212,12 @@ class StreamedRows:
 
     def _changed(self) -> BadInput:
         return BadInput(
-            f"{self.stream.uri} has changed since the checkpoint was written: its rows would be others",
-            "put the data back as they were, or start anew without the checkpoint",
+            f"{self.stream.uri} has changed since the checkpoint was written: it now gives other rows",
+            "restore the data, or start again without the checkpoint",
         )
 
     def _identity(self) -> list[Any]:
-        """What the order of rows depends on and a copy of the data keeps."""
+        """The inputs of the order of rows that are equal for a copy of the data."""
         sizes = [piece.size_bytes for split in self.stream.splits for piece in split.pieces]
         return [len(self.stream.splits), sum(sizes), self.stream.recipe.key, self._content]
 
@@ -249,14 +251,14 @@ class StreamedRows:
             index += 1
 
     def _forget(self, windows: int) -> None:
-        """The first windows, which lie far behind."""
+        """Forget the first `windows` windows, which lie far back."""
         for place in self._places[:windows]:
             for known in (self._windows, self._before, self._split_numbers, self._counted_elsewhere):
                 known.pop(place, None)
         del self._starts[:windows], self._places[:windows]
 
     def _following(self, place: Place) -> Place:
-        if place in self._counted_elsewhere:  # whoever reads a window whole knows how many of its rows are bad
+        if place in self._counted_elsewhere:  # reading the whole window counts its bad rows
             for split in self._splits_of(place):
                 self._shard(split)
         following = self.stream.windows.after(place)
@@ -282,7 +284,7 @@ class StreamedRows:
         return self._windows[place]
 
     def _rows_of(self, place: Place) -> Sequence[int]:
-        """Rows of each split of a window, by its shards."""
+        """Rows of each split of a window, from its shards."""
         self._before[place] = self._read_so_far()
         rows = [self._shard(split).facts.rows for split in self._splits_of(place)]
         self._check(whole=False)
@@ -313,13 +315,15 @@ class StreamedRows:
         return shard
 
     def _read_so_far(self) -> Sequence[int]:
-        """Samples, bad rows and those left out, with what was read before the cursor: a part that is worse than the whole is no reason to
-        stop where an attempt happens to begin."""
+        """Samples, bad rows and left-out rows, including rows read before the cursor.
+
+        A resumed attempt must not stop because it begins in a part with more bad rows than the whole.
+        """
         facts = self.tally.facts
         return [before + here for before, here in zip(self._read_before, (facts.samples, facts.bad, facts.left_out), strict=True)]
 
     def _check(self, *, whole: bool) -> None:
-        """Raises BadInput where too many rows are bad, or none can be used."""
+        """Raises BadInput where too many rows are bad, or no row can be used."""
         facts = self.tally.facts
         good, bad, left_out = self._read_so_far()
         tally = Tally(self.stream.uri, self.stream.max_bad_fraction, good=good, left_out=left_out)
@@ -328,4 +332,4 @@ class StreamedRows:
             tally.check()
         if whole and not facts.rows:
             why = f": {facts.dropped} were dropped, such as {facts.dropped_examples[0]}" if facts.dropped else ""
-            raise BadInput(f"{self.stream.uri}: no sample is left to train on{why}", "see what data.maxLength and data.lossOn leave")
+            raise BadInput(f"{self.stream.uri}: no sample is left to train on{why}", "check data.maxLength and data.lossOn")

@@ -1,7 +1,6 @@
-"""Files of shards, whatever they hold: written once, whole or not at all, sealed by a hash of themselves, and removed to make room.
+"""Files of shards with any content: written once and atomically, sealed by a hash of their content, and removed to make room.
 
-A file that was cut off or damaged is never taken for a shard. An open shard is mapped into memory and stays readable when its file is
-removed.
+The seal detects truncated and damaged files. An open shard is memory-mapped, and stays readable after its file is removed.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ _MARK = b"tuneyard-shard-1"
 _HASH_BYTES = 16
 _LEFTOVER_S = 3600.0
 _KEPT_FREE_BYTES = 1 << 30
-"""The disk's free space below which the oldest shards are removed before one is written."""
+"""With less free disk space than this, the oldest shards are removed before a write."""
 
 
 def open_sealed(path: Path) -> Any:
-    """What a shard holds, as a `pyarrow.Buffer`. Raises OSError where there is no file, ValueError where it is damaged."""
+    """The content of a shard as a `pyarrow.Buffer`. Raises OSError for a missing file, ValueError for a damaged one."""
     with path.open("rb") as file:
         file.seek(0, os.SEEK_END)
         tail = file.tell() - len(_MARK) - _HASH_BYTES
     if tail < 0:
         raise ValueError(f"{path} is damaged")
-    with pa.memory_map(str(path)) as mapped:  # the map lives as long as what is read from it, and holds no descriptor
+    with pa.memory_map(str(path)) as mapped:  # the map lives as long as the buffer, and holds no descriptor
         content = mapped.read_buffer()
     whole = memoryview(content).cast("B")
     if whole[-len(_MARK) :] != _MARK or _hash(whole[:tail]) != whole[tail : tail + _HASH_BYTES]:
@@ -43,9 +42,9 @@ def open_sealed(path: Path) -> Any:
 
 
 def write_sealed(path: Path, size_bytes: int, write: Callable[[Path], None]) -> None:
-    """Have `write` make the content of a shard, which appears at `path` complete or not at all. `size_bytes`: about what it takes.
+    """Write a shard with `write`, seal it, and rename it to `path`. `size_bytes`: its approximate size.
 
-    Raises StorageError where the disk is full though all older shards beside it are gone.
+    Raises StorageError where the disk is full even after all older shards in the folder were removed.
     """
     beside = unfinished_name(path)
     try:
@@ -67,7 +66,7 @@ def write_sealed(path: Path, size_bytes: int, write: Callable[[Path], None]) -> 
 
 
 def unfinished_name(path: Path) -> Path:
-    """A name beside a shard's that no other process or thread takes, while it is written."""
+    """A unique name beside a shard's path, for the time of the write."""
     return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
 
 
@@ -82,7 +81,7 @@ def writing_shards(folder: Path) -> Iterator[None]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what processes that were killed had begun to write an hour ago or before."""
+    """Remove unfinished files of killed processes that are more than an hour old."""
     for path in folder.glob(".*.shard.*"):
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > _LEFTOVER_S:
@@ -90,7 +89,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def keep_newest(folder: Path, prefix: str, size_bytes: int) -> None:
-    """Remove the shards with this prefix that were not opened for the longest time, until the others take no more than `size_bytes`."""
+    """Remove the least recently opened shards with this prefix until the rest take at most `size_bytes`."""
     found: list[tuple[float, int, Path]] = []
     for path in folder.glob(f"{prefix}*.shard"):
         with contextlib.suppress(FileNotFoundError):  # another process makes room too
@@ -100,13 +99,13 @@ def keep_newest(folder: Path, prefix: str, size_bytes: int) -> None:
     for _, size, path in sorted(found):
         if total <= size_bytes:
             return
-        with contextlib.suppress(OSError):  # that of another user stays
+        with contextlib.suppress(OSError):  # a shard of another user stays
             path.unlink(missing_ok=True)
         total -= size
 
 
 def make_room(folder: Path, needed: int) -> None:
-    """Remove old shards until the disk has room for `needed` bytes, as far as that helps."""
+    """Remove old shards until the disk has room for `needed` bytes, or no shard can be removed."""
     while _free(folder) < needed + _KEPT_FREE_BYTES and _remove_oldest(folder):
         pass
 
@@ -129,12 +128,11 @@ def _free(folder: Path) -> int:
 
 
 def _remove_oldest(folder: Path) -> bool:
-    """Remove the shards that were not opened for the longest time: a tenth of all. False: there is none left, or none that may be
-    removed."""
+    """Remove the least recently opened tenth of all shards. False: there is no shard that may be removed."""
     by_age = sorted(_ages(folder).items(), key=lambda pair: pair[1])
     removed = 0
     for name, _ in by_age:
-        with contextlib.suppress(OSError):  # that of another user stays
+        with contextlib.suppress(OSError):  # a shard of another user stays
             (folder / name).unlink(missing_ok=True)
             removed += 1
         if removed == max(1, len(by_age) // 10):

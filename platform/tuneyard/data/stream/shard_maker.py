@@ -1,4 +1,4 @@
-"""What makes shards of splits: token rows of texts (`recipe`), flat rows of tables (`tuneyard.ranking`)."""
+"""The interface that builds shards from splits: token rows of texts (`recipe`), flat rows of tables (`tuneyard.ranking`)."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ ShardT_co = TypeVar("ShardT_co", covariant=True)
 
 
 class ShardMaker(Protocol[ShardT_co]):
-    """Makes equal shards of a split wherever, whenever and by whomever it is asked. A value that can be pickled."""
+    """Builds the same shard of a split on every machine and in every process. It can be pickled."""
 
     @property
     def files(self) -> tuple[DataFile, ...]: ...
 
     @property
     def key(self) -> str:
-        """A hash of all that rows depend on but the files."""
+        """A hash of all inputs of rows except the files."""
 
     @property
     def stream_key(self) -> str:
-        """A name for settings and files."""
+        """A hash of settings and files."""
 
     def mark(self, split: Split) -> str:
-        """A name for the shard of a split that can be told without reading it."""
+        """A hash that names the shard of a split without reading the split."""
 
     def build(self, split: Split, folder: Path) -> Path:
         """The shard of a split in `folder`, found or built. Raises BadInput, StorageError."""
 
     def open(self, path: Path) -> ShardT_co:
-        """Raises OSError where there is no shard, ValueError where it is damaged."""
+        """Open a shard. Raises OSError for a missing shard, ValueError for a damaged one."""
 
     def begin_worker(self) -> None:
-        """In a fork that does nothing but build shards: one thread."""
+        """Prepare a forked process that only builds shards: it uses one thread."""

@@ -1,7 +1,7 @@
-"""A shard: the packed rows of one split as one file. Written once, named by its content, mapped into memory.
+"""A shard: the packed rows of one split in one file, written once, named by its content, memory-mapped.
 
-An Arrow stream, sealed by `shard_files`. Rows are kept lean, about a third of what `datasets` would take: tokens in 16 bits where the
-vocabulary allows it, one bit for what carries loss, lengths of samples.
+The file is an Arrow stream, sealed by `shard_files`. A row takes about a third of its size in `datasets`: tokens have 16 bits where the
+vocabulary allows it, loss has one bit per token, and samples are stored as lengths.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _BATCH_TOKENS = 1 << 20
 
 @dataclass
 class ShardFacts:
-    """What building a shard came to. Seconds are of one process."""
+    """Counts and times of building a shard. Seconds count one process."""
 
     rows: int = 0
     held_out: int = 0
-    """Rows behind the others, that are for evaluation."""
+    """Rows for evaluation, stored after the training rows."""
     tokens: int = 0
     loss_tokens: int = 0
     samples: int = 0
@@ -45,17 +45,17 @@ class ShardFacts:
     tools: bool = False
     source_bytes: int = 0
     content: str = ""
-    """A hash of what was read, and of all that rows depend on."""
+    """A hash of the source content, and of all other inputs of rows."""
     bad_examples: list[str] = field(default_factory=list)
     dropped_examples: list[str] = field(default_factory=list)
     advice: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
-    """By kind of work: storage, decoding, tokenising, packing."""
+    """Seconds by kind of work: storage, decoding, tokenising, packing."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Token sequences end to end: sample i has `lengths[i]` of them. `counted`: what carries loss."""
+    """Concatenated token sequences; sample i has `lengths[i]` tokens. `counted`: True for tokens with loss."""
 
     ids: Ints
     counted: npt.NDArray[np.bool_]
@@ -63,15 +63,15 @@ class Samples:
 
 
 class _Columns(NamedTuple):
-    """A record batch as numpy sees it: views of what is mapped, made once for all its rows."""
+    """A record batch as numpy views into the mapped file, made once for all its rows."""
 
     ids: npt.NDArray[Any]
     starts: npt.NDArray[np.int32]
-    """Of each row, and where the last one ends."""
+    """The start of each row in `ids`, then the end of the last row."""
     counted: npt.NDArray[np.uint8]
-    """Eight tokens a byte."""
+    """Bits of loss, eight tokens per byte."""
     lengths: npt.NDArray[np.int32]
-    """Of samples; `sample_starts`: which belong to a row."""
+    """Lengths of samples. `sample_starts`: the first sample of each row, then the number of all samples."""
     sample_starts: npt.NDArray[np.int32]
     packed: bool
 
@@ -94,7 +94,7 @@ class Shard:
     """An open shard. `row(i)` for 0 <= i < facts.rows + facts.held_out."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError where there is none, ValueError where it is damaged."""
+        """Raises OSError for a missing shard, ValueError for a damaged one."""
         reader = pa.ipc.open_stream(open_sealed(path))
         self._schema = reader.schema
         self._batches = list(reader)
@@ -103,7 +103,7 @@ class Shard:
         self.packed = reader.schema.metadata[b"packed"] == b"1"
 
     def row(self, number: int) -> RowParts:
-        """A row as it lies in the file."""
+        """A row, as views into the file."""
         index = bisect_right(self._starts, number) - 1
         return self._columns[index].row(number - self._starts[index])
 
@@ -113,7 +113,7 @@ class Shard:
 
     @cached_property
     def tokens(self) -> npt.NDArray[np.int64]:
-        """Tokens of each row."""
+        """Number of tokens of each row."""
         return np.concatenate([np.diff(_offsets(batch.column(0))) for batch in self._batches] or [np.zeros(0, np.int64)])
 
 
@@ -127,9 +127,9 @@ def is_whole(path: Path) -> bool:
 
 
 def write_shard(path: Path, samples: Samples, rows: Sequence[Sequence[int]], facts: ShardFacts, *, packed: bool, small: bool) -> None:
-    """Write rows (each a list of samples) to `path`, which appears complete or not at all. `small`: all tokens are below 65,536.
+    """Write rows (each a list of sample numbers) to `path` atomically. `small`: all tokens are below 65,536.
 
-    Raises StorageError where the disk is full though all older shards beside it are gone.
+    Raises StorageError where the disk is full even after all older shards in the folder were removed.
     """
     size_bytes = 4 * len(samples.ids) + (16 << 20)
     write_sealed(path, size_bytes, partial(_write, samples=samples, rows=rows, facts=facts, packed=packed, small=small))
@@ -160,7 +160,7 @@ def _batch(rows: Sequence[Sequence[int]], samples: Samples, starts: npt.NDArray[
     items = np.fromiter((item for row in rows for item in row), dtype=np.int64)
     counts = np.fromiter((len(row) for row in rows), dtype=np.int64)
     lengths = samples.lengths[items]
-    # The place of each token in `samples`: the start of its sample, and on from there.
+    # The place of each token in `samples`: the start of its sample plus the token's offset in it.
     ends = np.cumsum(lengths)
     places = np.repeat(starts[items] - (ends - lengths), lengths) + np.arange(int(ends[-1]))
     borders = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])

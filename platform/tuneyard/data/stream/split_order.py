@@ -1,8 +1,8 @@
-"""The order of splits where some lie in files that can only be read from their front. Pure.
+"""The order of splits where some lie in files without random access. Pure.
 
-Such files are dealt to a few lanes; in a lane one file follows the other, each from its front. The splits of each lane, and all others in
-the order that `strata` has, are spread evenly over the epoch, each at random in its share of it. So every process reads each file about
-once, with a few of them open, and the files of all lanes are mixed. Which file comes when is drawn anew in every epoch.
+Such files are dealt to a few lanes. In a lane, files follow one another, each read from its front. The splits of each lane, and all other
+splits in the order of `strata`, are spread evenly over the epoch, each at a random place in its share. Every process therefore reads each
+file about once, with a few files open, and the files of all lanes are mixed. The order of files is drawn again in every epoch.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from tuneyard.data.order import mixed_seed
 from tuneyard.data.stream.strata import StratifiedOrder
 
 LANES = 16
-"""Files that are read at the same time: as many are open in each process that makes rows."""
+"""Files that are read concurrently. Each process that builds rows has this many open."""
 _PERMUTED_BYTES = 1 << 30
-"""Up to this size, splits of such files are permuted like all others: the bytes are passed over within seconds."""
+"""Up to this size, splits of such files are permuted like all others: their bytes are skipped within seconds."""
 
 Splits = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """Runs of splits that are read one after the other: (first split, splits) of each file. `ascending`: they are taken in that order."""
+    """Runs of splits, one run per file: (first split, number of splits). `ascending`: the splits of a run are used in order."""
 
     runs: tuple[tuple[int, int], ...]
     ascending: bool
 
     @classmethod
     def of(cls, runs: Sequence[tuple[int, int]], size_bytes: int) -> Sequences | None:
-        """`size_bytes`: of all runs. None where there are none."""
+        """The runs, which have `size_bytes` together. None for no runs."""
         return cls(tuple(runs), size_bytes > _PERMUTED_BYTES) if runs else None
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> Sequences:
-        """From what `dataclasses.asdict` makes, also by way of JSON."""
+        """From the result of `dataclasses.asdict`, also after a round trip through JSON."""
         return cls(tuple((first, count) for first, count in given["runs"]), given["ascending"])
 
 
 @dataclass(frozen=True)
 class AscendingOrder:
-    """The order in which `count` splits are taken: those of each run ascend. `strata`: of the others, as of `StratifiedOrder`."""
+    """The order of `count` splits. The splits of each run ascend. `strata`: for the others, the `most` of `StratifiedOrder`."""
 
     count: int
     sequences: Sequences
@@ -54,7 +54,7 @@ class AscendingOrder:
     strata: int
 
     def between(self, epoch: int, first: int, end: int) -> list[int]:
-        """The splits at positions [first, end) of an epoch, which `count` bounds."""
+        """The splits at positions [first, end) of an epoch; `end` is at most `count`."""
         others = self._others
         order = StratifiedOrder(len(others), self.seed, self.strata)
         return [split if split >= 0 else int(others[order.sample(epoch, ~split)]) for split in self._taken(epoch)[first:end].tolist()]
@@ -68,7 +68,7 @@ class AscendingOrder:
         return np.flatnonzero(free)
 
     def _taken(self, epoch: int) -> Splits:
-        """(count,): at each position of an epoch a split of a run, or ~i for the i-th of the others."""
+        """(count,): for each position of an epoch, a split of a run, or ~i for the i-th of the other splits."""
         if epoch not in self._epochs:
             base = mixed_seed(mixed_seed(self.seed, epoch), self.count)
             lanes = [*_lanes(self.sequences.runs, base), ~np.arange(len(self._others))]
@@ -105,7 +105,7 @@ def _permutation(count: int, seed: int) -> Splits:
 
 
 def _hashes(count: int, seed: int) -> npt.NDArray[np.uint64]:
-    """splitmix64 of seed + 0..count-1: no library's version changes it."""
+    """splitmix64 of seed + 0..count-1; independent of library versions."""
     value = np.arange(count, dtype=np.uint64) + np.uint64(seed)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
         value = (value ^ (value >> np.uint64(shift))) * np.uint64(factor)

@@ -1,8 +1,8 @@
-"""A data set cut into splits, from its listing alone: the unit in which rows are built, shuffled and handed out.
+"""Cuts a data set into splits, from its listing alone. A split is the unit in which rows are built, shuffled and assigned.
 
-Lines of an uncompressed file are cut anywhere, Parquet by row groups. Compressed lines, CSV and Arrow are cut by places in what they hold,
-and read from their front (`forward`); how much a compressed file holds is estimated, so its last pieces may be empty. JSON arrays are taken
-whole. Small files share a split.
+Lines of an uncompressed file are cut anywhere, Parquet by row groups. Compressed lines, CSV and Arrow are cut by places in their
+decompressed content, and read from their front (`forward`). The size of a compressed file is estimated, so its last pieces may be empty.
+JSON arrays stay whole. Small files share a split.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ LEAST_SPLIT_BYTES = 512 << 10
 _MOST_SPLIT_BYTES = 64 << 20
 _MOST_SPLITS = 20_000
 _ROWS_OF_A_SHARD = 64
-"""At least so many full rows: packing a shard by itself then leaves about half a row of 64 unused."""
+"""Minimum number of full rows of a shard. Packing each shard by itself then wastes about half a row of 64."""
 _BYTES_PER_TOKEN = 4
 _SAMPLE_BLOCKS, _SAMPLE_BLOCK_BYTES = 64, 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a file. Of Parquet: row groups [start, end). Of others: rows whose first byte, decompressed, is in [start, end); all rows
-    where `end` is 0. `size_bytes`: of what a file holds decompressed, by estimate."""
+    """A part of a file. Of Parquet: row groups [start, end). Of others: rows whose first decompressed byte is in [start, end).
+
+    `end` 0: all rows. `size_bytes`: estimated decompressed bytes.
+    """
 
     file: int
     start: int
@@ -48,7 +50,7 @@ class Split:
 
 
 def split_bytes(total_bytes: int, max_length: int) -> int:
-    """Source bytes of a split: 512 KiB, more for long rows and for more than 10 GB, 64 MiB at most."""
+    """Source bytes of a split: 512 KiB, more for long rows and for more than 10 GB, at most 64 MiB."""
     wished = max(LEAST_SPLIT_BYTES, total_bytes // _MOST_SPLITS, _ROWS_OF_A_SHARD * max_length * _BYTES_PER_TOKEN)
     return min(_MOST_SPLIT_BYTES, wished)
 
@@ -77,7 +79,7 @@ def splits_of(files: Sequence[DataFile], size: int) -> list[Split]:
 
 
 def sequences_of(files: Sequence[DataFile], splits: Sequence[Split]) -> Sequences | None:
-    """Which splits are pieces of one file that is read from its front. None: no file is."""
+    """The runs of splits that are pieces of one file without random access. None: there is no such file."""
     runs: list[tuple[int, int]] = []
     size = 0
     for split in splits:
@@ -92,8 +94,10 @@ def sequences_of(files: Sequence[DataFile], splits: Sequence[Split]) -> Sequence
 
 
 def sample_of(files: Sequence[DataFile], splits: Sequence[Split]) -> Split:
-    """A split of small pieces from everywhere, that stands for the whole: 4 MiB of lines, else four splits, of files that are read from
-    their front the first ones."""
+    """A split that stands for the whole: 4 MiB of lines in small, evenly spread pieces, else four splits.
+
+    Of a file without random access, the first splits are used.
+    """
     total = sum(file.size_bytes for file in files)
     if not all(is_cut_by_lines(file) for file in files) or total <= _SAMPLE_BLOCKS * _SAMPLE_BLOCK_BYTES:
         return Split(-1, tuple(piece for split in _middle_splits(files, splits) for piece in split.pieces))
@@ -111,13 +115,15 @@ def sample_of(files: Sequence[DataFile], splits: Sequence[Split]) -> Split:
 
 
 def is_cut_by_lines(file: DataFile) -> bool:
-    """Whether a file can be read from any byte on."""
+    """Whether lines of a file can be read from any byte on."""
     return file.kind in ("jsonl", "text") and not file.compression
 
 
 def is_read_forward(file: DataFile) -> bool:
-    """Whether a file can only be read from its front, and row by row. Local Arrow files could be read from anywhere; they are not, so
-    that the order of rows is the same as for a copy in a bucket."""
+    """Whether a file is read row by row from its front.
+
+    Local Arrow files have random access, but are read so too: the order of rows is then the same as for a copy in a bucket.
+    """
     return file.kind in ("csv", "arrow") or (file.kind in ("jsonl", "text") and bool(file.compression))
 
 

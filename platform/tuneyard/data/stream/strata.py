@@ -1,8 +1,8 @@
-"""A permutation of splits in which neighbours come from everywhere: files are often sorted by date, source or class. Pure.
+"""A permutation of splits that spreads neighbours over the whole data set, because files are often sorted by date, source or class. Pure.
 
-Splits are cut into strata, contiguous and of equal size; their number is a power of two. Each round takes one split of every stratum, at
-random. The strata of a round come in bit-reversed order (van der Corput 1935), so each aligned run of 2^k splits has one from every 2^k-th
-of the data.
+Splits are cut into contiguous strata of equal size; the number of strata is a power of two. Each round takes one random split from every
+stratum. The strata of a round are in bit-reversed order (van der Corput 1935): each aligned run of 2^k splits has one from every 2^k-th
+part of the data.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tuneyard.data.order import Order, mixed_seed
 
 @dataclass(frozen=True)
 class StratifiedOrder:
-    """The order in which `count` splits are taken. `most`: strata at most, a power of two."""
+    """The order of `count` splits. `most`: maximum number of strata, a power of two."""
 
     count: int
     seed: int
@@ -27,12 +27,12 @@ class StratifiedOrder:
 
     @cached_property
     def _last_round(self) -> list[int]:
-        """Strata with one split more than the others, as places of a round."""
+        """The places in a round of strata that have one split more than the others."""
         size = self.count // self._strata
         return [place for place in range(self._strata) if self._bounds(self._reversed(place))[1] > size]
 
     def sample(self, epoch: int, position: int) -> int:
-        """The split at `position` (0..count-1) of `epoch`. Raises IndexError outside of that."""
+        """The split at `position` (0..count-1) of `epoch`. Raises IndexError for other positions."""
         if not 0 <= position < self.count:
             raise IndexError(f"position {position} of {self.count}")
         turn, place = divmod(position, self._strata)
@@ -40,12 +40,12 @@ class StratifiedOrder:
             stratum = self._reversed(self._last_round[place])
         else:
             turned = mixed_seed(self.seed, epoch << 32 | turn) % self._strata
-            stratum = self._reversed(place) ^ turned  # still one of every 2^k-th
+            stratum = self._reversed(place) ^ turned  # runs of 2^k still have one from every 2^k-th part
         start, size = self._bounds(stratum)
         return start + Order(size, mixed_seed(self.seed, stratum)).sample(epoch, turn)
 
     def _bounds(self, stratum: int) -> tuple[int, int]:
-        """Where a stratum begins, and how many splits it has."""
+        """The first split of a stratum, and the number of its splits."""
         start, end = (self.count * number // self._strata for number in (stratum, stratum + 1))
         return start, end - start
 

@@ -1,8 +1,8 @@
 """The order of training rows: splits permuted, windows of splits in that order, rows permuted within a window. Pure.
 
-A position is found from where its window starts, which is known once the windows before it were built, or from a cursor. So a checkpoint
-holds a cursor, and resuming builds one window. The first windows of the first epoch are small, so that the first step waits for a few
-shards. A small data set is one window: its order is one permutation of all rows.
+A position is found from the start of its window. The start is known from a cursor, or once all windows before it were built. A checkpoint
+holds a cursor, so resuming builds one window. The first windows of the first epoch are small, so that the first step waits for few shards.
+A small data set is one window: its order is one permutation of all rows.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tuneyard.data.stream.strata import StratifiedOrder
 WINDOW = 256
 """Splits of a window of texts."""
 _FIRST_BYTES = 8 << 20
-"""Source bytes of the first window: some seconds of tokenising. Its splits come from everywhere, so its rows are mixed."""
+"""Source bytes of the first window: some seconds of tokenising. Its splits are spread over the data set, so its rows are mixed."""
 _FIRST_SPLITS = 16
 _SMALL = 4
-"""A data set of at most four first windows is one window."""
+"""A data set of at most this many first windows is one window."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A window: the epoch, and its number within it."""
+    """The place of a window: its epoch, and its number in the epoch."""
 
     epoch: int
     window: int
@@ -37,9 +37,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of each epoch over `splits` splits. `shuffle` False: splits and rows as they come, a window for each split.
+    """The windows of each epoch over `splits` splits. `shuffle` False: splits and rows in their own order, one window per split.
 
-    `first`: splits of the first window of the first epoch, a power of two; the windows after it grow to `most`, another one.
+    `first`: splits of the first window of the first epoch, a power of two. Later windows grow to `most`, also a power of two.
     """
 
     splits: int
@@ -47,18 +47,18 @@ class Windows:
     shuffle: bool = True
     first: int = 1
     sequences: Sequences | None = None
-    """Splits of files that are read from their front."""
+    """Splits of files without random access."""
     most: int = field(default_factory=lambda: WINDOW)
 
     @classmethod
     def over(cls, sizes: Sequence[int], seed: int, *, shuffle: bool, sequences: Sequences | None = None) -> Self:
-        """Over splits with these source bytes."""
+        """The windows over splits with these source bytes."""
         wished = min(_FIRST_SPLITS, _FIRST_BYTES * len(sizes) // max(1, sum(sizes)))
         return cls(len(sizes), seed, shuffle, 1 << max(0, wished.bit_length() - 1), sequences)
 
     @cached_property
     def _counts(self) -> tuple[int, int]:
-        """Windows of the first epoch, and of each later one."""
+        """Number of windows of the first epoch, and of each later epoch."""
         if not self.shuffle:
             return self.splits, self.splits
         first, later = 0, -(-self.splits // self.most)
@@ -67,7 +67,7 @@ class Windows:
         return first, later
 
     def count(self, epoch: int) -> int:
-        """Windows of an epoch."""
+        """Number of windows of an epoch."""
         return self._counts[min(epoch, 1)]
 
     def splits_at(self, place: Place) -> list[int]:
@@ -93,12 +93,14 @@ class Windows:
         return AscendingOrder(self.splits, given, self.seed, self.most) if given is not None and given.ascending else None
 
     def after(self, place: Place) -> Place:
-        """The window that follows, in this epoch or the next."""
+        """The next window, in this epoch or the next one."""
         return Place(place.epoch, place.window + 1) if place.window + 1 < self.count(place.epoch) else Place(place.epoch + 1, 0)
 
     def rows_at(self, place: Place, starts: Positions, positions: Positions) -> tuple[Positions, Positions]:
-        """What stands at `positions` of a window whose split i has its rows starts[i] … starts[i + 1] - 1: which of its splits, and which
-        row of that."""
+        """For each position of a window, the number of its split in the window, and the row in the split.
+
+        `starts`: split i of the window has rows starts[i] … starts[i + 1] - 1.
+        """
         if self.shuffle:
             seed = mixed_seed(self.seed, place.window + 1) if place.window else self.seed
             positions = Order(int(starts[-1]), seed).samples(place.epoch, positions)
@@ -106,7 +108,7 @@ class Windows:
         return splits, positions - starts[splits]
 
     def _first(self, place: Place) -> int:
-        """Where a window begins among an epoch's splits: in the first epoch at 0, first, 2 first, 4 first, … `most`, and on by that."""
+        """The first split of a window, in the order of its epoch: in the first epoch 0, first, 2 first, 4 first, … `most`, 2 most, …"""
         if not self.shuffle:
             return place.window
         if place.epoch > 0:

@@ -1,7 +1,7 @@
-"""Data workers on the machine of the ranks: processes that build shards ahead of where a rank reads.
+"""Data workers: processes on the machine of the ranks that build shards ahead of the rank's reads.
 
-They share one number with the rank, the window that it reads. Each looks for the first split from there on that nobody has built or
-claimed. A worker that dies is replaced when the rank next asks; one that hangs loses its split to the rank after a minute.
+Workers share the place of the window that the rank reads. Each takes the first split from there on that is neither built nor claimed. A
+dead worker is replaced with the next call of `reads`. A split of a worker that hangs is built by the rank after a minute.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from tuneyard.data.stream.windows import Place
 _IDLE_S = 0.02
 _AFTER_FAILURE_S = 1.0
 _NICE = 5
-"""Below the ranks: they are what everybody waits for."""
+"""Niceness: workers run below the ranks, because training waits for the ranks."""
 _PLACE = struct.Struct("<QQ")
 _PR_SET_PDEATHSIG = 1
 
 
 class DataWorkers:
-    """`count` processes, from `start` on. They end with this process, however it ends."""
+    """`count` worker processes, started by `start`. They end with this process, even if it is killed."""
 
     def __init__(self, stream: Stream[Any], count: int, *, ahead: int = 2) -> None:
-        """`ahead`: windows that are built before they are read, that of the rank included."""
+        """`ahead`: windows to build, counted from the rank's window, which is included."""
         self._stream = stream
         self._count = count
         self._ahead = ahead
@@ -52,7 +52,7 @@ class DataWorkers:
         self._pids.extend(self._fork() for _ in range(self._count - len(self._pids)))
 
     def reads(self, place: Place, _waited_s: float = 0.0) -> None:
-        """The rank reads this window now. Replaces workers that have died."""
+        """Tell workers that the rank reads this window now, and replace dead workers."""
         _PLACE.pack_into(self._shared, 0, place.epoch, place.window)
         if os.getpid() != self._owner:  # a process of torch's loader
             return
@@ -82,7 +82,7 @@ class DataWorkers:
         try:
             _end_with_parent(self._owner)
             self._work()
-        except BaseException:  # noqa: BLE001 - a worker's end is no failure: the rank builds what is missing, and says what is wrong
+        except BaseException:  # noqa: BLE001 - a worker may fail: the rank builds the missing shards, and reports the fault
             traceback.print_exc()
         finally:
             os._exit(0)
@@ -100,7 +100,7 @@ class DataWorkers:
             try:
                 self._build(split)
             except TuneyardError:
-                done.add(split)  # the rank meets the same error, and tells it
+                done.add(split)  # the rank meets the same error, and reports it
                 time.sleep(_AFTER_FAILURE_S)
             else:
                 done.add(split)
@@ -114,29 +114,29 @@ class DataWorkers:
                 self._stream.claims.give_back(number)
 
     def _wanted(self, place: Place, done: set[int]) -> Iterator[int]:
-        """Splits of the next windows that are not there, and that nobody builds."""
+        """Splits of the next windows that are neither built nor claimed."""
         wanted = wanted_splits(self._stream, place, done, ahead=self._ahead, near=True)
         return (number for number in wanted if self._stream.claims.is_free(number))
 
 
 class Done:
-    """Splits that need nothing more in the epoch that is read. In the next one the disk may have been too small for their shards."""
+    """Splits that need no more work in the current epoch. In the next epoch, their shards may have been removed to make room."""
 
     def __init__(self) -> None:
         self._epoch = 0
         self._splits: set[int] = set()
 
     def at(self, place: Place) -> set[int]:
-        """Those of the epoch of the window that is read: splits may be added."""
+        """The mutable set of done splits in the epoch of `place`."""
         if place.epoch != self._epoch:
             self._epoch, self._splits = place.epoch, set()
         return self._splits
 
 
 def wanted_splits(stream: Stream[Any], place: Place, done: set[int], *, ahead: int, near: bool = False) -> Iterator[int]:
-    """Splits without a shard of `ahead` windows from `place` on, in the order in which they are read. Those that have one join `done`.
+    """Splits without a shard in `ahead` windows from `place` on, in the order of reading. Splits with a shard are added to `done`.
 
-    `near`: within a window, which is read when all of it is there, first those that the open readers of this process stand before.
+    `near`: within a window, splits that the open readers of this process reach soonest come first. A window is read once it is complete.
     """
     for _ in range(ahead):
         missing = (number for number in stream.windows.splits_at(place) if _is_missing(stream, number, done))

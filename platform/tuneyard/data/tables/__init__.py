@@ -1,10 +1,10 @@
-"""Wide tables: Parquet with thousands of features, read by projection, as flat buffers, in an order that few bytes are read for.
+"""Wide tables: Parquet with thousands of features, read by projection into flat buffers.
 
-A reader takes the column chunks of the projected features from each row group, in few requests, and gives Arrow batches of N rows with a
+A reader fetches the column chunks of the projected features of each row group in few requests, and yields Arrow batches of N rows with a
 cursor. Entries of map columns become columns. Transformations are declared as data and run per batch. A writer turns feature logs into
-tables, and a rewrite orders columns by what an access log says is read together.
+tables. A rewrite orders columns by an access log, so that columns that are read together lie together.
 
-Loaded lazily: importing the room costs nothing, its parts load pyarrow when they are used, and torch only for tensors.
+The room loads lazily: its modules import pyarrow on first use, and torch only for tensors.
 """
 
 from importlib import import_module

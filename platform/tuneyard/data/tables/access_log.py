@@ -1,7 +1,7 @@
-"""The access log: JSON lines, one per read, with the features that the read took and the bytes that came for them.
+"""The access log of a table: JSON lines, one per read, with the features of the read and the bytes fetched for them.
 
-It is what `tuneyard data columns` and `tuneyard data reorder` order a table by. Lines are appended by one write each, so that several
-processes of a machine may share a file; logs of several machines are concatenated.
+`tuneyard data columns` and `tuneyard data reorder` order a table by this log. Each line is appended by a single write, so that several
+processes of a machine may share a file. Logs of several machines are concatenated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Access:
     requests: int
 
     def append_to(self, path: Path) -> None:
-        """Add a line to the log. Raises BadInput where it cannot be written."""
+        """Append a line to the log. Raises BadInput where the log cannot be written."""
         line = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "table": self.table,
@@ -49,7 +49,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Projections:
-    """What a log says about a table: distinct projections with the rows that were read with each. A projection is a frozen set."""
+    """The distinct projections in a log, each with the number of rows read. A projection is a frozen set of features."""
 
     rows: Mapping[frozenset[str], int]
     skipped_lines: int = 0
@@ -67,15 +67,15 @@ class Projections:
 
     @cached_property
     def digest(self) -> str:
-        """Equal for logs that say the same, in whatever order of lines."""
+        """A hash of the projections and rows, independent of the order of lines."""
         lines = sorted(json.dumps([sorted(projection), rows]) for projection, rows in self.rows.items())
         return xxhash.xxh3_64_hexdigest("\n".join(lines).encode())
 
 
 def read_log(paths: Iterable[Path]) -> Projections:
-    """Sum up logs. A line that is cut off (its writer was killed), or is no such line at all, is skipped and counted.
+    """Sum up logs. Truncated lines (of a killed writer) and foreign lines are skipped and counted.
 
-    Raises BadInput: no such file, or not one line that can be used.
+    Raises BadInput: a missing file, or no usable line.
     """
     rows: dict[frozenset[str], int] = {}
     skipped = 0

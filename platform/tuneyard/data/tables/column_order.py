@@ -1,11 +1,11 @@
-"""The order of columns in which the projections of an access log read few bytes.
+"""An order of columns in which the projections of an access log read few bytes.
 
-A coalesced request reads the holes between wanted columns. Columns that are read often, or read together, belong side by side; columns
-that no read takes belong behind all others. Three orders are candidates, and the cheapest under the log is taken:
+A coalesced request also reads the holes between wanted columns. Columns that are read often, or read together, therefore belong side by
+side, and columns that are never read belong at the end. Of three candidate orders, the cheapest under the log wins:
 
-- the order as it is;
+- the current order;
 - popularity: by rows read, most first (Zhao et al. 2022, section 7.2);
-- co-access: a chain from the most popular column, each time to the column whose reads resemble those of the last one most.
+- co-access: a chain from the most popular column, each step to the column with the most similar reads.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import numpy.typing as npt
 from tuneyard.data.tables.ranges import Coalescing
 
 _LONGEST_CHAIN = 3000
-"""With more columns that are read, the chain, whose cost grows with their square, is left out."""
+"""With more columns in the log, the chain is not tried: its cost grows with the square of their number."""
 
 
 @dataclass(frozen=True)
 class ColumnReads:
-    """Columns of a table with their mean bytes in a row group, and the projections that were read: sets of columns with their rows."""
+    """The columns of a table with their mean bytes per row group (`sizes`), and the projections in the log with their rows."""
 
     columns: tuple[str, ...]
     sizes: npt.NDArray[np.float64]
@@ -35,7 +35,7 @@ class ColumnReads:
 
     @classmethod
     def of(cls, sizes: Mapping[str, float], projections: Mapping[frozenset[str], int]) -> ColumnReads:
-        """Names in projections that are not in `sizes` are left out."""
+        """The reads of `projections`. Names that are not in `sizes` are ignored."""
         place = {name: index for index, name in enumerate(sizes)}
         wanted = np.zeros((len(projections), len(place)), bool)
         for number, projection in enumerate(projections):
@@ -44,12 +44,12 @@ class ColumnReads:
         return cls(tuple(sizes), np.fromiter(sizes.values(), np.float64, len(sizes)), wanted, rows)
 
     def popularity(self) -> npt.NDArray[np.float64]:
-        """Share of the rows that were read with each column."""
+        """Share of the log's rows that were read with each column."""
         share: npt.NDArray[np.float64] = self.rows @ self.wanted / max(self.rows.sum(), 1.0)
         return share
 
     def cost(self, order: npt.NDArray[np.int64], rule: Coalescing) -> float:
-        """Bytes that the reads take with the columns in this order, in units of one row group. Requests may have any length."""
+        """Bytes read with the columns in this order, summed over the log's rows, for one row group. Requests may have any length."""
         sizes, wanted = self.sizes[order], self.wanted[:, order]
         ends = np.cumsum(sizes)
         starts = ends - sizes
@@ -62,7 +62,7 @@ class ColumnReads:
 
 
 def best_order(reads: ColumnReads, rule: Coalescing) -> tuple[str, ...]:
-    """The cheapest of the candidates."""
+    """The cheapest of the candidate orders."""
     as_is = np.arange(len(reads.columns), dtype=np.int64)
     popularity = reads.popularity()
     by_popularity = np.argsort(-popularity, kind="stable")
@@ -75,7 +75,7 @@ def best_order(reads: ColumnReads, rule: Coalescing) -> tuple[str, ...]:
 
 
 def _chain(reads: ColumnReads, read: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """`read` (most popular first) as a chain of the nearest by weighted Jaccard similarity of their reads."""
+    """`read` (most popular first) as a chain; each next column has the highest weighted Jaccard similarity of reads to the last one."""
     weighted = (reads.wanted[:, read] * np.sqrt(reads.rows)[:, None]).astype(np.float32)
     together = weighted.T @ weighted
     alone = np.diag(together)

@@ -1,7 +1,7 @@
-"""What another order of columns would save: bytes and requests of the reads in an access log, as the table is and as it would be.
+"""Savings by another order of columns: bytes and requests of the reads in an access log, with the current order and with the better one.
 
-Both are computed from the chunk sizes in the footers by the reader's own read plan; no column is read. Only for entries of map columns,
-whose bytes no footer tells, one row group is read: their share of the map's values is taken as their share of its bytes.
+Both are computed from the chunk sizes in the footers, by the reader's own read plan, without reading columns. Footers do not state the
+bytes of a map's entries: one row group is read for them, and an entry's share of the map's values counts as its share of the bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SAMPLED_GROUPS = 4
 
 @dataclass(frozen=True)
 class Reads:
-    """All reads of a log: bytes that come, bytes that are wanted, requests."""
+    """All reads of a log: bytes read, bytes wanted, requests."""
 
     read_bytes: int
     wanted_bytes: int
@@ -37,7 +37,7 @@ class Reads:
 
 @dataclass(frozen=True)
 class Savings:
-    """`columns`: the better order, with `entries` of maps as columns of their own. `popularity`: share of the rows read with a feature."""
+    """The better order. `columns`: its columns, with `entries` of maps as columns. `popularity`: share of the rows read with a feature."""
 
     before: Reads
     after: Reads
@@ -45,24 +45,24 @@ class Savings:
     entries: tuple[str, ...]
     popularity: Mapping[str, float]
     unknown: tuple[str, ...]
-    """Features that the log names and the table does not have."""
+    """Features in the log that the table does not have."""
 
     @property
     def ratio(self) -> float:
-        """Bytes read after, as a share of before."""
+        """Bytes read with the better order, as a share of the bytes read with the current order."""
         return self.after.read_bytes / self.before.read_bytes if self.before.read_bytes else 1.0
 
 
 def savings(table: Table, log: Projections, *, rule: Coalescing = REMOTE, flatten: float | None = None) -> Savings:
-    """Find the better order for a log, and count what it reads.
+    """Find the better order for a log, and count its reads.
 
-    `flatten`: map entries that at least this share of the rows was read with become columns. Reads are counted on up to 4 row groups of
-    each of up to 8 files, scaled to the rows of the log. Raises BadInput where the table has none of the log's features.
+    `flatten`: map entries with at least this popularity (share of rows read) become columns. Reads are counted on up to 4 row groups of up
+    to 8 files, and scaled to the rows of the log. Raises BadInput where the table has none of the log's features.
     """
     popularity = _popularity(log)
     known = {name for name in popularity if _column_of(name, table.schema) is not None}
     if not known:
-        raise BadInput(f"{table.uri}: has none of the features that the log names", "give the log of this table's readers")
+        raise BadInput(f"{table.uri}: has none of the features in the log", "give the log of this table's readers")
     entries = _chosen_entries(known, popularity, table.schema, flatten)
     groups = [sizes for file in _spread(table.files, _SAMPLED_FILES) for sizes in _group_sizes(file)]
     split = [_split(sizes, _entry_shares(table, entries)) for sizes in groups]
@@ -92,7 +92,7 @@ def _popularity(log: Projections) -> dict[str, float]:
 
 
 def _column_of(name: str, schema: pa.Schema) -> str | None:
-    """The column in which a feature lies."""
+    """The column that holds a feature; None where there is none."""
     if schema.get_field_index(name) >= 0:
         return name
     place = entry_of(name)
@@ -113,7 +113,7 @@ def _chosen_entries(
 
 
 def _in_columns(log: Projections, schema: pa.Schema, own: frozenset[str]) -> dict[frozenset[str], int]:
-    """The projections as sets of columns; entries in `own` count as columns."""
+    """The projections as sets of columns. `own`: map entries that count as columns."""
     found: dict[frozenset[str], int] = {}
     for projection, rows in log.rows.items():
         columns = frozenset(column for name in projection if (column := name if name in own else _column_of(name, schema)) is not None)
@@ -184,12 +184,12 @@ def _entry_shares(table: Table, entries: Mapping[str, Sequence[str]]) -> dict[st
 
 
 def _values(array: pa.Array) -> int:
-    """Values to be stored: one per number; one per list and one per item of it."""
+    """Number of stored values: one per number; for lists, one per list and one per item."""
     return len(array) + (int(pc.sum(pc.list_value_length(array)).as_py() or 0) if pa.types.is_list(array.type) else 0)
 
 
 def _split(sizes: Mapping[str, int], shares: Mapping[str, Mapping[str, float]]) -> dict[str, int]:
-    """Sizes with the entries of maps as columns of their own, and the maps without them."""
+    """Sizes with entries of maps as separate columns, and maps without these entries."""
     found = dict(sizes)
     for column, parts in shares.items():
         whole = sizes.get(column, 0)

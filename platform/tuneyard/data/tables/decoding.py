@@ -1,4 +1,4 @@
-"""One Parquet file: the read plan fetches column chunks of a row group, Arrow decodes them, and they become features of a projection."""
+"""One open Parquet file: fetch the column chunks of a row group by the read plan, decode them with Arrow, and select features."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Segments = Sequence[tuple[Range, pa.Buffer]]
 
 
 class OpenFile:
-    """A file of a table, open for reading row groups. Not safe for several threads, but for `fetch`."""
+    """A file of a table, open for reading row groups. Only `fetch` is safe for several threads."""
 
     def __init__(self, file: TableFile, traffic: Traffic, rule: Coalescing, *, use_threads: bool = False) -> None:
         self._file = file
@@ -37,7 +37,7 @@ class OpenFile:
         return leaves(self._file.schema)
 
     def file_columns(self, features: Iterable[str]) -> tuple[str, ...]:
-        """The columns of this file in which these features lie."""
+        """The columns of this file that hold these features."""
         return layout(features, self._file.schema).file_columns
 
     def matching_groups(self, where: RowFilter) -> set[int]:
@@ -46,7 +46,7 @@ class OpenFile:
             return where.matching_groups(self._source, self._file.schema, len(self._file.group_rows))
 
     def fetch(self, group: int, columns: Sequence[str]) -> Segments:
-        """Read the column chunks of these columns, neighbours in one request."""
+        """Read the column chunks of these columns; neighbouring chunks in one request."""
         metadata = self._parquet.metadata.row_group(group)
         ranges = [chunk_range(metadata.column(leaf)) for column in columns for leaf in self._leaves[column]]
         self._traffic.wanted_bytes += sum(one.size for one in ranges)
@@ -65,7 +65,7 @@ class OpenFile:
             self._source.serve(())
 
     def features(self, columns: dict[str, pa.Array], fields: pa.Schema, rows: int) -> pa.RecordBatch:
-        """`fields` from decoded columns; null where this file does not have the feature."""
+        """A batch with `fields` from decoded columns; a feature that this file lacks is null."""
         places = layout(fields.names, self._file.schema)
         arrays = {name: columns[name] for name in places.columns}
         for column, keys in places.entries.items():

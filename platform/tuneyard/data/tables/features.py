@@ -1,7 +1,7 @@
-"""Names of features, and where a feature lies in a file: in a column of its own, or under a key of a map column.
+"""Names of features, and the place of a feature in a file: a separate column, or a key of a map column.
 
-`age` is a column. `float_features[12]` is the entry 12 of the map column `float_features`, or a column of exactly that name: a rewrite
-that gives a popular entry its own column keeps the name, so that the same projection reads both tables.
+`age` is a column. `float_features[12]` is the entry 12 of the map column `float_features`, or a column with exactly that name. A rewrite
+that moves a popular entry to its own column keeps the name, so that the same projection reads both tables.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import pyarrow as pa
 from tuneyard.api import BadInput
 
 _ENTRY = re.compile(r"^(?P<column>.+)\[(?P<key>0|-?[1-9][0-9]*)\]$", re.S)
-"""A key has one spelling: `m[01]` is no entry, or one column would have two names."""
+"""A key has one spelling: `m[01]` is no entry, because one entry must not have two names."""
 _NAMES_SHOWN = 8
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the features of a projection lie in one file. `entries`: map column -> keys; `missing`: in no column of this file."""
+    """The places of a projection's features in one file. `entries`: map column -> keys; `missing`: features that the file lacks."""
 
     columns: tuple[str, ...]
     entries: dict[str, tuple[int, ...]]
@@ -46,12 +46,12 @@ def entry_of(name: str) -> tuple[str, int] | None:
 
 
 def holds_entries(kind: pa.DataType) -> bool:
-    """Whether a column of this type is a map with whole-number keys, whose entries are features of their own."""
+    """Whether a column of this type is a map with whole-number keys. Its entries are features."""
     return bool(pa.types.is_map(kind) and pa.types.is_integer(kind.key_type))
 
 
 def layout(features: Iterable[str], schema: pa.Schema) -> Layout:
-    """Find each feature in a file with this schema. An own column comes before the entry of a map."""
+    """Find each feature in a file with this schema. A separate column takes precedence over an entry of a map."""
     columns, entries, missing = [], dict[str, list[int]](), []
     for name in features:
         place = entry_of(name)

@@ -1,7 +1,7 @@
 """Row filters: `("country", "=", 3)`, lists of them (all must hold), lists of lists (any group must hold), as in `pyarrow.parquet`.
 
-A filter works in two places. Statistics in the footer leave out row groups that cannot match: nothing of them is read. In the others the
-filter's own columns are read first, and the rest of the row group only if a row matches.
+A filter works in two steps. Row groups that cannot match by the footer's statistics are not read. Of other row groups, the filter's columns
+are read first, and the remaining columns only if a row matches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tuneyard.data.tables.ranges import RangeSource
 Predicate = tuple[str, str, Any]
 _OPERATORS = ("=", "==", "!=", "<", "<=", ">", ">=", "in", "not in")
 _ROW = "\0row"
-"""No feature has this name."""
+"""A name that no feature has."""
 Where = Sequence[Predicate] | Sequence[Sequence[Predicate]]
 
 
@@ -43,14 +43,14 @@ class RowFilter:
         return pq.filters_to_expression([list(group) for group in self.groups])
 
     def mask(self, rows: pa.RecordBatch) -> pa.Array:
-        """True for rows that match, false for the others. `rows` holds the filter's features."""
+        """True for rows that match, else false. `rows` must have the filter's features."""
         numbered = pa.Table.from_batches([rows]).append_column(_ROW, pa.array(np.arange(rows.num_rows)))
         mask = np.zeros(rows.num_rows, bool)
         mask[numbered.filter(self.expression).column(_ROW).to_numpy()] = True
         return pa.array(mask)
 
     def matching_groups(self, source: RangeSource, schema: pa.Schema, groups: int) -> set[int]:
-        """Row groups of a file that may hold matching rows, by their statistics. `schema`: the file's."""
+        """Row groups of a file that may hold matching rows, by their statistics. `schema`: the schema of the file."""
         usable = [[one for one in group if _statistics_decide(one, schema)] for group in self.groups]
         if not all(usable):  # a group without a predicate that statistics can decide may match anywhere
             return set(range(groups))
@@ -60,7 +60,7 @@ class RowFilter:
 
 
 def row_filter(where: Where, schema: pa.Schema, uri: str) -> RowFilter:
-    """Check a filter against a table before anything is read. Raises BadInput: unknown feature, operator, or types that do not compare."""
+    """Check a filter against a table before any read. Raises BadInput: unknown feature, unknown operator, or types that do not compare."""
     groups = _groups(where, uri)
     fields = output_schema(RowFilter(groups).features, schema, uri)
     found = RowFilter(tuple(tuple(_typed(one, fields.field(one[0]).type, uri) for one in group) for group in groups))
@@ -75,8 +75,11 @@ def row_filter(where: Where, schema: pa.Schema, uri: str) -> RowFilter:
 
 
 def _statistics_decide(predicate: Predicate, schema: pa.Schema) -> bool:
-    """Whether the smallest and largest value of a row group say where `predicate` cannot hold. Parquet leaves NaN out of both: a group
-    {5, NaN} looks like {5}, so they say nothing where NaN itself would match. `in` tells 0.0 from -0.0, and they do not."""
+    """Whether the minimum and maximum of a row group can rule `predicate` out.
+
+    Parquet leaves NaN out of both: a group {5, NaN} looks like {5}. They are therefore useless where NaN itself matches. `in` distinguishes
+    0.0 from -0.0, which minimum and maximum do not.
+    """
     feature, operator, value = predicate
     index = schema.get_field_index(feature)
     if index < 0:
@@ -89,13 +92,15 @@ def _statistics_decide(predicate: Predicate, schema: pa.Schema) -> bool:
 
 
 def _plain(values: Iterable[Any]) -> list[Any]:
-    """Values as Python has them: a list may hold scalars of pyarrow or numpy."""
+    """Values as Python objects: a list may hold scalars of pyarrow or numpy."""
     return [one.as_py() if isinstance(one, pa.Scalar) else one.item() if isinstance(one, np.generic) else one for one in values]
 
 
 def _typed(predicate: Predicate, kind: pa.DataType, uri: str) -> Predicate:
-    """The predicate with values of its column's type, where pyarrow would take 64 signed bits for it: of `uint64`, half the values lie
-    above. Raises BadInput for a value that no such column can hold."""
+    """The predicate with `uint64` values where the column has this type: pyarrow's own choice, int64, cannot hold the upper half.
+
+    Raises BadInput for a value that the column cannot hold.
+    """
     feature, operator, value = predicate
     if not pa.types.is_uint64(kind):
         return predicate
@@ -110,7 +115,7 @@ def _typed(predicate: Predicate, kind: pa.DataType, uri: str) -> Predicate:
 
 
 def _whole(value: Any) -> Any:
-    """3.0 as 3. Raises ValueError for 2.5: pyarrow would make it 2."""
+    """3.0 as 3. Raises ValueError for 2.5, which pyarrow would truncate to 2."""
     if not isinstance(value, float):
         return value
     if not value.is_integer():

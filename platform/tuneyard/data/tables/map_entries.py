@@ -1,7 +1,7 @@
-"""Entries of a map column as columns of their own: one buffer per feature with offsets and presence, not one dictionary per row.
+"""Entries of a map column as separate columns: one buffer per feature with offsets and presence, not one dictionary per row.
 
-DPP's raw tables keep features as `map<feature id, value>` (Zhao et al. 2022, section 3). Rows of such maps are taken apart once per row
-group, for the projected keys alone, without a loop over rows: entries are sorted by key, and each key's values lie side by side then.
+DPP's raw tables keep features as `map<feature id, value>` (Zhao et al. 2022, section 3). Maps are split once per row group, for the
+projected keys only, without a loop over rows: entries are sorted by key, so that the values of each key lie side by side.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _TABLE_OF_KEYS = 1 << 20
-"""Up to this spread of keys, a key is found by one look-up in a table; above, by binary search."""
+"""Up to this range of keys, a key is found by a look-up in a table; above, by binary search."""
 
 
 def map_entries(maps: pa.MapArray, keys: Sequence[int]) -> list[pa.Array]:
-    """One array per key, as long as `maps`: the value in each row, null where the row has no such key.
+    """One array per key, as long as `maps`: the value in each row; null where the row lacks the key.
 
-    Where a row has a key twice, the later entry counts, as in a Python dictionary, also if its value is null. A null value reads like a
-    missing key. A key that the type of the map's keys cannot hold is in no row.
+    Where a row has a key twice, the later entry counts, as in a Python dictionary, even if its value is null. A null value reads like a
+    missing key. A key outside the range of the map's key type is in no row.
     """
     rows, slots, places = _selected(maps, keys)
     if pa.types.is_list(maps.type.item_type):
@@ -32,7 +32,7 @@ def map_entries(maps: pa.MapArray, keys: Sequence[int]) -> list[pa.Array]:
 
 
 def _selected(maps: pa.MapArray, keys: Sequence[int]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The wanted entries, by key and row: their rows, positions of their keys in `keys`, and places in `maps.items`."""
+    """The wanted entries, sorted by key and row: rows, positions of keys in `keys`, and places in `maps.items`."""
     offsets = maps.offsets.to_numpy()
     first, last = int(offsets[0]), int(offsets[-1])
     slots = key_slots(maps.keys.slice(first, last - first), keys)
@@ -49,7 +49,7 @@ def _selected(maps: pa.MapArray, keys: Sequence[int]) -> tuple[npt.NDArray[np.in
     if again.any():
         kept = np.append(~again, True)
         rows, slots, places = rows[kept], slots[kept], places[kept]
-    if maps.items.null_count:  # last: a null that comes later hides the value before it
+    if maps.items.null_count:  # nulls are dropped last: a later null hides the value before it
         valid = maps.items.is_valid().to_numpy(zero_copy_only=False)[places]
         rows, slots, places = rows[valid], slots[valid], places[valid]
     return rows, slots, places
@@ -73,10 +73,10 @@ def _rows(counts: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
 
 
 def _slot_of(entry_keys: npt.NDArray[np.int64], keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Position of each entry's key in `keys`, of which there is one at least, or -1."""
+    """Position of each entry's key in `keys`, or -1. `keys` is not empty."""
     low, high = int(keys.min()), int(keys.max())
     if high - low < _TABLE_OF_KEYS and low > -(2**63) and high < 2**63 - 1:
-        table = np.full(high - low + 3, -1, np.int64)  # the first and the last stand for all keys outside
+        table = np.full(high - low + 3, -1, np.int64)  # the first and the last slot stand for all keys outside
         table[keys - low + 1] = np.arange(len(keys))
         return table[np.clip(entry_keys, low - 1, high + 1) - low + 1]
     order = np.argsort(keys)
@@ -106,7 +106,7 @@ def _numbers(
 def _lists(
     maps: pa.MapArray, rows: npt.NDArray[np.int64], slots: npt.NDArray[np.int64], places: npt.NDArray[np.int64], keys: int
 ) -> list[pa.Array]:
-    """Values of all keys are gathered by one `take`; each key gets a slice of them."""
+    """Lists of each key. One `take` gathers the values of all keys; each key gets a slice."""
     gathered = maps.items.take(pa.array(places))
     lengths = np.zeros((keys, len(maps)), np.int32)
     lengths[slots, rows] = np.diff(gathered.offsets.to_numpy())

@@ -1,7 +1,7 @@
-"""Read plans: byte ranges of column chunks, neighbours merged into one request, and a source that serves a plan to Arrow and counts it.
+"""Read plans: byte ranges of column chunks, merged into requests, and a source that serves fetched ranges to Arrow and counts traffic.
 
-A wide table has thousands of small column chunks per row group. One request per chunk is slow on every store, so ranges closer than
-`hole_bytes` become one request; the bytes between them are read and dropped. Zhao et al. 2022 (section 5.2) merge up to 1.25 MiB.
+A wide table has thousands of small column chunks per row group. One request per chunk is slow on every store. Ranges with a gap of at most
+`hole_bytes` therefore become one request; the bytes between them are read and dropped. Zhao et al. 2022 (section 5.2) merge up to 1.25 MiB.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PARALLEL_REQUESTS = 8
 
 @dataclass(frozen=True)
 class Coalescing:
-    """When neighbouring ranges become one request: the gap is at most `hole_bytes`, the request at most `request_bytes`."""
+    """Neighbouring ranges become one request where the gap is at most `hole_bytes` and the request at most `request_bytes`."""
 
     hole_bytes: int
     request_bytes: int = 32 << 20
@@ -31,12 +31,12 @@ class Coalescing:
 
 LOCAL = Coalescing(hole_bytes=64 << 10)
 REMOTE = Coalescing(hole_bytes=1 << 20)
-"""A hole of 1 MiB costs about as long as a request of 10 ms at 100 MB/s."""
+"""At 100 MB/s, reading a hole of 1 MiB takes about as long as the latency of a request, 10 ms."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Bytes `start` up to, not including, `stop`."""
+    """Bytes [start, stop)."""
 
     start: int
     stop: int
@@ -48,7 +48,7 @@ class Range:
 
 @dataclass
 class Traffic:
-    """What a reader has asked of storage: requests and bytes for column chunks, the bytes of the wanted chunks alone, and footers apart."""
+    """The storage traffic of a reader: requests and bytes for column chunks, bytes of the wanted chunks alone; footers count separately."""
 
     requests: int = 0
     read_bytes: int = 0
@@ -58,7 +58,7 @@ class Traffic:
     _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     def count(self, requests: int, read_bytes: int, *, footer: bool = False) -> None:
-        """Add requests that were answered; from any thread."""
+        """Add completed requests. Safe for any thread."""
         with self._lock:
             if footer:
                 self.footer_requests += requests
@@ -69,7 +69,7 @@ class Traffic:
 
 
 def coalesced(ranges: Iterable[Range], rule: Coalescing) -> list[Range]:
-    """The requests for `ranges`, in order of their place. A range is never cut."""
+    """The requests for `ranges`, ordered by offset. A range is never cut."""
     requests: list[Range] = []
     for one in sorted(ranges, key=lambda one: one.start):
         last = requests[-1] if requests else None
@@ -103,10 +103,9 @@ def _leaf_count(kind: pa.DataType) -> int:
 
 
 class RangeSource:
-    """A file that Arrow reads through `pa.PythonFile`. Fetched ranges are served from memory without a copy; other reads, which are those
-    of the footer, become requests.
+    """A file that Arrow reads through `pa.PythonFile`. Fetched ranges are served from memory without a copy.
 
-    Used by one thread at a time, but `fetched` may run in another.
+    Other reads, which are reads of the footer, become requests. Only one thread at a time may use it; `fetched` may run in another one.
     """
 
     def __init__(self, file: DataFile, traffic: Traffic) -> None:
@@ -118,7 +117,7 @@ class RangeSource:
         self._descriptor: int | None = None
 
     def fetched(self, requests: Sequence[Range], *, footer: bool = False) -> list[tuple[Range, pa.Buffer]]:
-        """The bytes of each request: one read on a local file, one ranged GET on a remote store, several of them at a time."""
+        """The bytes of each request: one read of a local file, or one ranged GET of a remote store, several at a time."""
         with reading(self.file.uri):
             if self.file.is_local or len(requests) < 2:
                 found = [(one, self._fetch(one)) for one in requests]
@@ -129,12 +128,12 @@ class RangeSource:
         return found
 
     def serve(self, segments: Sequence[tuple[Range, pa.Buffer]]) -> None:
-        """Answer reads from these segments until others come."""
+        """Serve reads from these segments until the next call."""
         self._segments = segments
 
     def _fetch(self, wanted: Range) -> pa.Buffer:
         if isinstance(self.file.found.fs, Bucket):
-            stream = self.file.open_raw()  # its reads are one request each, refuse another version, and are patient
+            stream = self.file.open_raw()  # each read is one request, refuses another version, and retries
             stream.seek(wanted.start)
             return pa.py_buffer(stream.read(wanted.size))
         if not self.file.is_local:
@@ -142,13 +141,13 @@ class RangeSource:
         if self._descriptor is None:
             self.file.check_unchanged()
             self._descriptor = os.open(self.file.path, os.O_RDONLY)
-        block = pa.allocate_buffer(wanted.size)  # Arrow's pool gives the same pages again; numpy's would be new ones each time
+        block = pa.allocate_buffer(wanted.size)  # Arrow's pool reuses pages; numpy would allocate new ones each time
         view, done = memoryview(block), 0
         while done < wanted.size and (count := os.preadv(self._descriptor, [view[done:]], wanted.start + done)):
             done += count
         return block.slice(0, done)
 
-    # --- what pa.PythonFile calls ---
+    # --- called by pa.PythonFile ---
 
     def read_buffer(self, size: int) -> pa.Buffer:
         wanted = Range(self._position, min(self._position + size, self.file.size_bytes))
@@ -184,10 +183,10 @@ class RangeSource:
         return False
 
     def flush(self) -> None:
-        """Nothing is written."""
+        """Does nothing: the file is read-only."""
 
     def close(self) -> None:
-        """Give the file descriptor back."""
+        """Close the file descriptor."""
         self.closed = True
         self._segments = ()
         if self._descriptor is not None:

@@ -1,9 +1,9 @@
-"""The reader of wide tables: projection, filter, one order, batches of N rows, and a cursor.
+"""The reader of wide tables: projection, filter, fixed order, batches of N rows, and a cursor.
 
     locate -> footers -> per row group: plan -> fetch -> decode -> filter -> slices of N rows
 
-Rows come in the order of files, row groups and rows. Rank r of n reads the row groups r, r + n, r + 2n, … of that order. The cursor names
-file, row group and row: a reader that starts there opens that file and reads nothing before that row group.
+Rows are read in the order of files, row groups and rows. Rank r of n reads the row groups r, r + n, r + 2n, … of that order. The cursor
+names file, row group and row. A reader that starts at a cursor opens its file, and reads nothing before its row group.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tuneyard.data.tables.unseen_entries import UnseenEntries
 
 @dataclass(frozen=True)
 class Cursor:
-    """The next row. `row` counts the rows of the row group that pass the filter; `table` is the identity of the table it belongs to."""
+    """The place of the next row. `row`: counted over rows of the row group that pass the filter. `table`: the identity of the table."""
 
     file: int = 0
     row_group: int = 0
@@ -43,22 +43,22 @@ class Cursor:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Cursor:
-        """Raises BadInput for what `to_dict` did not make."""
+        """The inverse of `to_dict`. Raises BadInput for other values."""
         try:
             cursor = cls(**values)
         except TypeError as error:
-            raise BadInput(f"not a cursor: {error}", "give what cursor.to_dict() made") from error
+            raise BadInput(f"not a cursor: {error}", "give the result of cursor.to_dict()") from error
         if not all(type(number) is int and number >= 0 for number in (cursor.file, cursor.row_group, cursor.row)):
-            raise BadInput(f"not a cursor: {values}", "give what cursor.to_dict() made")
+            raise BadInput(f"not a cursor: {values}", "give the result of cursor.to_dict()")
         return cursor
 
 
 class TableReader:
-    """Iterate over it for record batches. `cursor` is the place after the last batch, `traffic` what storage was asked for.
+    """An iterable over record batches. `cursor`: the place after the last batch. `traffic`: requests and bytes so far.
 
-    `features`: names of columns, or entries of map columns (`float_features[12]`); None: all columns. `batch_rows` None: a batch per row
-    group. `row_groups`: (file, row group) of those to read, in reading order; None: all. Raises BadInput at once for features, filters and
-    cursors that do not fit the table. Warns of an entry that no row has, where it reads all row groups.
+    `features`: names of columns, or entries of map columns (`float_features[12]`); None: all columns. `batch_rows` None: one batch per row
+    group. `row_groups`: the (file, row group) pairs to read, in order; None: all. The constructor raises BadInput for features, filters and
+    cursors that do not fit the table. With all row groups, the reader warns of an entry that no row has.
     """
 
     def __init__(
@@ -103,18 +103,18 @@ class TableReader:
 
     @property
     def cursor(self) -> Cursor:
-        """Where a reader with the same table, filter and rank goes on."""
+        """The place from which a reader with the same table, filter and rank continues."""
         if self._place.unit >= len(self._units):
             return Cursor(len(self.table.files), 0, 0, self.table.identity)
         file, group = self._units[self._place.unit]
         return Cursor(file, group, self._place.row, self.table.identity)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Batches from the cursor on. A second iteration begins where the first was left."""
+        """Batches from the cursor on. A second iteration continues where the first stopped."""
         return map(joined, self.cuts())
 
     def cuts(self) -> Iterator[list[Cut]]:
-        """The same batches as the slices of decoded row groups that they are made from."""
+        """The same batches, each as its slices of decoded row groups."""
         try:
             for cuts, after in self._batches():
                 self._place = after
@@ -142,7 +142,7 @@ class TableReader:
         self._unseen.end()
 
     def _rows_of(self, number: int, units: Sequence[tuple[int, int]]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows of some row groups of one file. `units`: (number, row group)."""
+        """The rows of some row groups of one file. `units`: (number of the unit, row group)."""
         file = self.table.files[number]
         rule = self._coalescing or (LOCAL if file.file.is_local else REMOTE)
         source = OpenFile(file, self.traffic, rule, use_threads=self._use_threads)
@@ -191,16 +191,16 @@ class TableReader:
     def _place_of(self, cursor: Cursor) -> Place:
         table = self.table
         if cursor.table and cursor.table != table.identity:
-            raise BadInput(f"{table.uri}: the cursor was taken on other files", "the table has changed since: begin at its start")
+            raise BadInput(f"{table.uri}: the cursor belongs to other files", "the table has changed since then: start at its beginning")
         unit = bisect_left(self._units, (cursor.file, cursor.row_group))
         if cursor.row == 0:
             return Place(unit, 0)
         if unit == len(self._units) or self._units[unit] != (cursor.file, cursor.row_group):
             raise BadInput(
-                f"{table.uri}: {cursor} lies in no row group of this rank", "resume with the rank and number of ranks it was taken with"
+                f"{table.uri}: {cursor} lies in no row group of this rank", "resume with the rank and number of ranks of the cursor"
             )
         if cursor.row > table.files[cursor.file].group_rows[cursor.row_group]:
-            raise BadInput(f"{table.uri}: {cursor} lies behind the end of its row group", "resume with the table it was taken on")
+            raise BadInput(f"{table.uri}: {cursor} lies after the end of its row group", "resume with the table of the cursor")
         return Place(unit, cursor.row)
 
     def _log(self) -> None:

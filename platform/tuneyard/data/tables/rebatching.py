@@ -1,7 +1,7 @@
-"""Client rebatching: batches as large as row groups become batches of N rows.
+"""Client rebatching: row groups become batches of N rows.
 
-A batch inside a row group is a slice and copies nothing. Only a batch over the border of two row groups is put together from its pieces.
-(Zhao et al. 2022, section 5.2: large batches in storage and workers, the trainer's batch size in the client.)
+A batch inside a row group is a slice and copies nothing. Only a batch across two row groups is concatenated from its pieces. (Zhao et al.
+2022, section 5.2: large batches in storage and workers, the trainer's batch size in the client.)
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class Piece:
-    """Decoded rows of one row group. `first`: the row of the group at which they begin."""
+    """Decoded rows of one row group, which is `unit` in the reader's list. `first`: the number in the group of the first row."""
 
     unit: int
     first: int
@@ -23,7 +23,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Place:
-    """The next row to be read: in row group `unit` of the reader's list, at row `row` of it."""
+    """The next row to read. `unit`: its row group in the reader's list; `row`: its number in the row group."""
 
     unit: int
     row: int
@@ -39,13 +39,15 @@ class Cut:
 
     @property
     def rows(self) -> pa.RecordBatch:
-        """Without a copy."""
+        """The rows as a slice, without a copy."""
         return self.piece.rows.slice(self.start, self.count)
 
 
 def cut(pieces: Iterable[Piece], rows: int, *, drop_last: bool = False) -> Iterator[tuple[list[Cut], Place]]:
-    """Batches of `rows` rows in the order of `pieces`, as what they are put together from, each with the place after it; the last may be
-    shorter, or is dropped."""
+    """Batches of `rows` rows, in the order of `pieces`. Each is a list of cuts, with the place after it.
+
+    The last batch may be shorter; with `drop_last` it is then dropped.
+    """
     held: list[Cut] = []
     missing = rows
     after = Place(0, 0)

@@ -1,7 +1,7 @@
-"""The note that a rewrite leaves in its output folder: the plan that it follows, and whether all files are there.
+"""The state file of a rewrite in its output folder: the plan, and whether all files are complete.
 
-The folder is a table from the moment the note says so. A killed rewrite leaves an unfinished note: readers refuse the folder, and the
-same command goes on with the files that are missing.
+The folder is a table once the state says `finished`. A killed rewrite leaves an unfinished state: readers refuse the folder, and the same
+command continues with the missing files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STORES = ("file", "s3", "gs", "hdfs", "webhdfs", "swebhdfs")
 
 @dataclass(frozen=True)
 class RewriteSettings:
-    """The settings that a plan follows from. `log`: digest of the access log; `log_summary`: its size, for people."""
+    """The inputs of a plan. `log`: digest of the access log; `log_summary`: its size, for people."""
 
     flatten: float | None
     hole_bytes: int
@@ -28,7 +28,7 @@ class RewriteSettings:
     log_summary: str
 
     def differences(self, now: RewriteSettings) -> list[str]:
-        """Each setting but the log that differs, in words."""
+        """Each setting that differs, in words; the log is not compared."""
         pairs = (
             ("--flatten", _flatten_text(self.flatten), _flatten_text(now.flatten)),
             ("gap", f"{self.hole_bytes / 1024:g} KiB", f"{now.hole_bytes / 1024:g} KiB"),
@@ -39,7 +39,7 @@ class RewriteSettings:
 
 @dataclass(frozen=True)
 class RewriteState:
-    """`identity`: of the source table. `columns`: the new order. `entries`: map entries that get columns of their own."""
+    """`identity`: the identity of the source table. `columns`: the new order. `entries`: map entries that become separate columns."""
 
     source: str
     identity: str
@@ -47,15 +47,15 @@ class RewriteState:
     entries: tuple[str, ...] = ()
     finished: bool = False
     settings: RewriteSettings | None = None
-    """None: the note is of a version that kept none."""
+    """None: an older version wrote the state without settings."""
     last_log: str = ""
-    """Digest of the log that the last start was given: a log may grow between a kill and the next start."""
+    """Digest of the log of the last start: a log may grow between a kill and the next start."""
 
     def refuse_others(self, uri: str, now: RewriteSettings) -> None:
-        """Raises BadInput for settings whose table would be another one.
+        """Raises BadInput for settings that would give another table.
 
-        An unfinished rewrite keeps its plan while the log grows, so its log is not compared. A finished one is not written anew: what the
-        caller asks for must be what is there.
+        An unfinished rewrite keeps its plan while the log grows, so its log is not compared. A finished rewrite is not repeated: the
+        caller's settings must match it.
         """
         differences = self._differences(now)
         if differences:
@@ -64,7 +64,7 @@ class RewriteState:
 
     def _differences(self, now: RewriteSettings) -> list[str]:
         if self.settings is None:
-            return ["its note does not tell which"] if self.finished else []
+            return ["its state does not name them"] if self.finished else []
         found = self.settings.differences(now)
         if self.finished and now.log not in (self.settings.log, self.last_log):
             found.append(f"a log of {self.settings.log_summary}, now another of {now.log_summary}")
@@ -72,7 +72,7 @@ class RewriteState:
 
 
 def read_state(store: Store) -> RewriteState | None:
-    """The note in a folder; None where there is none. Raises BadInput for one that cannot be read."""
+    """The state in a folder; None where there is none. Raises BadInput for a state that cannot be read."""
     try:
         content: dict[str, Any] = json.loads(store.get(STATE_FILE))
         columns, entries = tuple(content.pop("columns")), tuple(content.pop("entries"))
@@ -81,12 +81,12 @@ def read_state(store: Store) -> RewriteState | None:
     except NotFound:
         return None
     except (ValueError, KeyError, TypeError) as error:
-        cause = f"{store.url(STATE_FILE)}: not a note of a rewrite: {error!r}"
+        cause = f"{store.url(STATE_FILE)}: not the state of a rewrite: {error!r}"
         raise BadInput(cause, "remove the folder, and rewrite the table again") from error
 
 
 def write_state(store: Store, state: RewriteState) -> None:
-    """Replace the note: whole or not at all."""
+    """Replace the state atomically."""
     store.put(STATE_FILE, json.dumps(asdict(state), sort_keys=True).encode() + b"\n")
 
 
@@ -95,7 +95,7 @@ def _flatten_text(share: float | None) -> str:
 
 
 def refuse_unfinished(uri: str) -> None:
-    """Raises BadInput for a folder whose rewrite was not finished. Globs and single files are not looked at."""
+    """Raises BadInput for a folder with an unfinished rewrite. Globs and single files are not checked."""
     if scheme_of(uri) not in _STORES or any(mark in uri for mark in "*?[") or uri.endswith(".parquet"):
         return
     store = open_store(uri)

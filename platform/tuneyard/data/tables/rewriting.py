@@ -1,7 +1,7 @@
-"""Rewrite a table with its columns in another order, and popular entries of map columns as columns of their own.
+"""Rewrites a table with its columns in another order, and popular entries of map columns as separate columns.
 
-File by file and row group by row group: rows, files and row groups stay as they are. Each file appears whole or not at all. A note in the
-output folder holds the plan, so that a killed rewrite goes on with the same order, whatever has been logged since.
+The rewrite goes file by file and row group by row group. Rows, files and row groups stay the same. Each file is written atomically. A state
+file in the output folder holds the plan, so that a killed rewrite continues with the same order, even if the log has grown.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tuneyard.data.tables.table import Table, TableFile, open_parquet
 from tuneyard.storage import Store, absolute, open_store
 
 OnFile = Callable[[int, int], None]
-"""Called with files done and files in all."""
+"""Called with the number of finished files and the number of all files."""
 
 
 @dataclass(frozen=True)
 class Rewritten:
-    """`files` were written now; `kept` stood there from an earlier start."""
+    """The result of a rewrite. `files`: files written now; `kept`: files of an earlier start."""
 
     uri: str
     files: int
@@ -44,10 +44,10 @@ class Rewritten:
 def reorder(
     table: Table, log: Projections, out: str, *, rule: Coalescing = REMOTE, flatten: float | None = None, on_file: OnFile | None = None
 ) -> Rewritten:
-    """Write the table anew at `out`. May be killed at any instant and called again; a finished rewrite is left as it is.
+    """Rewrite the table to `out`. It may be killed at any time and called again; a finished rewrite is left unchanged.
 
-    `flatten`: as in `savings`. Raises BadInput where `out` holds anything but an earlier start of the same rewrite, or lies in the table.
-    The same: of the same files, with the same `flatten` and `rule`, and for a finished rewrite with the log of its first or last start.
+    `flatten`: as in `savings`. Raises BadInput where `out` holds anything but an earlier start of the same rewrite, or lies in the table. A
+    rewrite is the same with the same files, `flatten` and `rule`, and, if it is finished, with the log of its first or last start.
     """
     here, there = (f"{absolute(uri, Path.cwd()).rstrip('/')}/" for uri in (table.uri, out))
     if there.startswith(here):
@@ -84,7 +84,7 @@ def _begun(store: Store, table: Table, log: Projections, rule: Coalescing, setti
 
 
 def _relative_names(files: Sequence[TableFile]) -> list[str]:
-    """Names below the folder that all files share."""
+    """Names relative to the folder that all files share."""
     parts = [file.uri.split("/") for file in files]
     shared = 0
     while all(len(one) > shared + 1 and one[shared] == parts[0][shared] for one in parts):
@@ -136,7 +136,7 @@ def _new_schema(schema: pa.Schema, entries: Sequence[tuple[str, int]], order: Se
 
 
 def _taken_out(columns: dict[str, Any], entries: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    """Columns with the entries beside the maps, and the maps without them."""
+    """Columns with the entries as separate columns, and the maps without these entries."""
     by_column: dict[str, list[int]] = {}
     for column, key in entries:
         if column in columns and entry_name(column, key) not in columns:

@@ -1,7 +1,7 @@
 """Rows of a feature log as Arrow columns: `{"age": 31, "ids": [4, 9], "float_features": {"12": 0.5}}`.
 
-Whole numbers become int64, others double; an object whose keys are whole numbers becomes a map, any other a struct. What a row does not
-have is null. Types follow from the values of the batch: a schema that is given decides instead.
+Whole numbers become int64, others double. An object becomes a map if its keys are whole numbers, else a struct. A missing value is null.
+Types follow from the values of the batch, unless a schema is given.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WHOLE = re.compile(r"-?\d{1,18}")
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]], places: Sequence[str], schema: pa.Schema | None) -> pa.Table:
-    """A table of these rows. `places`: what people call each row. Raises BadInput for a value of another type, with column and row."""
+    """A table of these rows. `places`: names of rows for people. Raises BadInput, with column and row, for a value of another type."""
     values: dict[str, list[Any]] = {}
     for number, row in enumerate(rows):
         for name, value in row.items():
@@ -59,19 +59,19 @@ def _key(key: Any, kind: pa.DataType | None) -> Any:
 
 
 def is_untyped(kind: pa.DataType) -> bool:
-    """Nothing but nulls, empty lists and empty maps was seen: another batch will tell the type."""
+    """Whether a type comes from nulls, empty lists and empty maps alone. Another batch will give the real type."""
     if pa.types.is_list(kind):
         return is_untyped(kind.value_type)
     return bool(pa.types.is_null(kind)) or (pa.types.is_map(kind) and is_untyped(kind.item_type))
 
 
 def typed(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """An array of nulls, empty lists and empty maps alone as one of the type `kind`."""
+    """An array of nulls, empty lists and empty maps alone, converted to the type `kind`."""
     return pa.nulls(len(array), kind) if pa.types.is_null(array.type) or pa.types.is_null(kind) else pa.array(array.to_pylist(), kind)
 
 
 def _misfit(name: str, values: Sequence[Any], places: Sequence[str], kind: pa.DataType | None, error: Exception) -> BadInput:
-    """Name the first row whose value alone does not fit what came before."""
+    """The error for the first row whose value does not fit the values before it, found by bisection."""
     low, high = 0, len(values)
     while high - low > 1:
         middle = (low + high) // 2

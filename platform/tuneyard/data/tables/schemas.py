@@ -1,7 +1,7 @@
-"""One schema for the files of a table: features come and go between files, but a feature keeps its type.
+"""One schema for the files of a table. Files may have different features, but a feature has the same type in all files.
 
-Types that hold the same values in another layout (dictionary-encoded text, lists with 64-bit offsets, another name of the list's field)
-count as equal: batches get the layout of the first file. A column of nulls alone takes the type that another file gives it.
+Types with the same values in another layout (dictionary-encoded text, lists with 64-bit offsets, another name of the list's field) count as
+equal: batches get the layout of the first file. A column of nulls alone gets its type from another file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def same_values(one: pa.DataType, other: pa.DataType) -> bool:
 
 
 def united(schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
-    """The columns of all files, in the order in which they come up. `schemas`: (name of the file, its schema).
+    """The columns of all files, in the order of their first occurrence. `schemas`: (name of the file, its schema).
 
     Raises BadInput for a column whose type differs between two files, and for a file with two columns of one name.
     """
@@ -61,7 +61,7 @@ def united(schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
             elif not pa.types.is_null(field.type) and not same_values(known.type, field.type):
                 raise BadInput(
                     f"column {field.name!r} is {known.type} in {homes[field.name]} and {field.type} in {uri}",
-                    "write the files anew with one type, or read them as two tables",
+                    "write the files again with one type, or read them as two tables",
                 )
     return pa.schema(list(fields.values()))
 

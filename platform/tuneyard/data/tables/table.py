@@ -1,7 +1,7 @@
 """A table: Parquet files at a URI, their footers read once, and one schema for all of them.
 
-Of each footer the table keeps the schema and the rows per row group. The offsets and statistics of thousands of column chunks are kept
-for the first files alone, up to 16 MiB of footers, and read again with the other files: those of thousands of files would fill the memory.
+The table keeps the schema and the rows per row group of each footer. Offsets and statistics of column chunks are kept for the first files
+only, up to 16 MiB of footers, because thousands of footers would fill the memory. For other files they are read again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FOOTERS_KEPT_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class TableFile:
-    """A Parquet file of a table. `group_rows`: rows per row group; `footer`: `pyarrow.parquet.FileMetaData`, where it is kept."""
+    """A Parquet file of a table. `group_rows`: rows per row group; `footer`: its `pyarrow.parquet.FileMetaData`, if kept in memory."""
 
     file: DataFile
     schema: pa.Schema = field(repr=False)
@@ -74,7 +74,7 @@ class Table:
 
     @cached_property
     def identity(self) -> str:
-        """Changes when files are added, removed or written anew with other rows: a cursor is refused on another table."""
+        """A hash that changes when files are added, removed or rewritten with other rows. A cursor is valid for one identity only."""
         parts = (f"{file.uri.rpartition('/')[2]} {file.file.size_bytes} {file.file.found.etag} {file.group_rows}" for file in self.files)
         return xxhash.xxh3_64_hexdigest("\n".join(parts).encode())
 
@@ -82,8 +82,7 @@ class Table:
 def open_table(uri: str) -> Table:
     """Find the Parquet files at `uri` and read their footers.
 
-    Raises BadInput: nothing there, another type of file, a truncated file, a column whose type differs between files, a rewrite that was
-    not finished.
+    Raises BadInput: no file, another type of file, a truncated file, a column whose type differs between files, an unfinished rewrite.
     """
     refuse_unfinished(uri)
     located = locate(uri)
@@ -98,7 +97,7 @@ def open_table(uri: str) -> Table:
 
 
 def table_of(uri: str, files: Sequence[DataFile]) -> Table:
-    """The table that these Parquet files are, in this order. Raises BadInput as `open_table` does."""
+    """The table of these Parquet files, in this order. Raises BadInput as `open_table` does."""
     with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
         opened = tuple(_within_limit(pool.map(_table_file, files)))
     schema = united((file.uri, file.schema) for file in opened)
@@ -106,7 +105,7 @@ def table_of(uri: str, files: Sequence[DataFile]) -> Table:
 
 
 def _within_limit(files: Iterable[TableFile]) -> Iterator[TableFile]:
-    """The files, with footers up to the limit."""
+    """The files; footers beyond _FOOTERS_KEPT_BYTES are dropped."""
     kept = 0
     for file in files:
         kept += file.footer.serialized_size
@@ -132,19 +131,19 @@ def open_parquet(source: RangeSource, footer: Any = None) -> Any:
 
 @contextmanager
 def readable(file: DataFile, part: str) -> Iterator[None]:
-    """Turn Arrow's errors about a damaged file into BadInput that names the file and the part."""
+    """Raises BadInput with the file and the part in place of Arrow's errors about a damaged file."""
     try:
         yield
     except (pa.ArrowException, EOFError) as error:
         raise _damaged(file, part, error) from error
     except OSError as error:
-        if error.errno:  # the operating system's or the network's: not about the content
+        if error.errno:  # an error of the operating system or the network, not of the content
             raise
         raise _damaged(file, part, error) from error
 
 
 class Damaged(BadInput):
-    """A file, or a part of one, whose content cannot be read."""
+    """The content of a file, or of a part of it, cannot be read."""
 
 
 def _damaged(file: DataFile, part: str, error: BaseException) -> Damaged:

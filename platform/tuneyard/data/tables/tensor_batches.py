@@ -1,7 +1,7 @@
-"""Batches of a reader as tensors: a row group becomes tensors once, and a batch is a view of them.
+"""Batches of a reader as tensors. A row group becomes tensors once, and a batch is a view of them.
 
-Turning Arrow into tensors costs some calls for each feature, whatever the number of rows: with hundreds of features and batches of some
-hundred rows these calls take several times as long as decoding Parquet.
+Conversion from Arrow to tensors takes some calls per feature, independent of the number of rows. With hundreds of features and batches of
+some hundred rows, these calls take several times as long as decoding Parquet.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Pair = tuple[Any, Any]
-"""(values, offsets), both tensors, of a list feature: row i is `values[offsets[i]:offsets[i + 1]]`. (values, presence) of a dense one;
-presence is None where the row group lacks no value."""
+"""Two tensors. List feature: (values, offsets); row i is `values[offsets[i]:offsets[i + 1]]`. Dense feature: (values, presence); presence
+is None where the row group lacks no value."""
 
 
 class TensorBatches:
-    """Iterate over it for the batches of `reader` as {feature: pair of tensors}, for `EmbeddingBag(include_last_offset=True)` and dense
-    layers.
+    """The batches of `reader` as {feature: pair of tensors}, for `EmbeddingBag(include_last_offset=True)` and dense layers.
 
-    The tensors share memory with their row group: they are for reading. `reader.cursor` is the place after the last batch. Raises BadInput
-    as `flat` does.
+    The tensors share memory with their row group, and must not be written to. `reader.cursor` is the place after the last batch. Raises
+    BadInput as `flat` does.
     """
 
     def __init__(self, reader: TableReader) -> None:
@@ -46,7 +45,7 @@ class TensorBatches:
 
 
 def _tensors(rows: pa.RecordBatch) -> list[tuple[str, bool, Pair]]:
-    """Of each feature its name, whether it is lists, and its tensors."""
+    """For each feature: its name, whether it is a list feature, and its tensors."""
     features = ((name, flat(rows, name)) for name in rows.schema.names)
     return [(name, feature.offsets is not None, feature.tensors()) for name, feature in features]
 

@@ -1,7 +1,7 @@
-"""Entries of map columns that no row has: a mistyped key, most likely.
+"""A warning about map entries that no row has, most likely because of a mistyped key.
 
-Footers tell columns and not the keys of maps, so a projection of `float_features[9999]` cannot be refused before it is read. The reader
-says so once per entry: after 100,000 rows, or at the end of its row groups.
+Footers list columns, but not the keys of maps. A projection of `float_features[9999]` therefore cannot be refused before reading. The
+reader warns once per entry: after 100,000 rows, or at the end of its row groups.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _TOLD_AFTER_ROWS = 100_000
 
 
 class UnseenEntries:
-    """Watches the rows of one reader. `names`: of its projection and filter; `schema`: the table's."""
+    """Watches the rows of one reader. `names`: the features of its projection and filter. `schema`: the schema of the table."""
 
     def __init__(self, uri: str, names: Iterable[str], schema: pa.Schema) -> None:
         self._uri = uri
         self._rows = {name: 0 for name in names if schema.get_field_index(name) < 0 and entry_of(name)}
 
     def look(self, rows: pa.RecordBatch) -> None:
-        """Count rows of a row group. An entry that one of them has is forgotten."""
+        """Count the rows of a row group. An entry is dropped once a row has it."""
         for name in [name for name in rows.schema.names if name in self._rows]:
             if rows.column(name).null_count < rows.num_rows:
                 del self._rows[name]
@@ -34,7 +34,7 @@ class UnseenEntries:
                 self._tell(name)
 
     def end(self) -> None:
-        """The last row group was read."""
+        """Warn of all remaining entries, after the last row group."""
         for name in [name for name, rows in self._rows.items() if rows]:
             self._tell(name)
 

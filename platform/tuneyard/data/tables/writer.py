@@ -1,9 +1,9 @@
-"""Write wide tables: feature logs (rows as dictionaries, files of rows, Arrow batches) become Parquet files of a chosen size.
+"""Writes wide tables: feature logs (rows as dictionaries, files of rows, Arrow batches) become Parquet files of a chosen size.
 
     rows -> Arrow -> row group of N rows -> file of M bytes -> committed under its name
 
-A file appears when it is whole; a killed writer leaves the files before it. Features may come and go: a new one starts a new file, an
-absent one is null. A feature whose type changes is refused by name.
+Files are committed atomically; a killed writer leaves all files before the current one. Features may come and go: a new feature starts a
+new file, a missing one is null. A feature whose type changes is refused by name.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Rows = Iterable[Mapping[str, Any]] | Any
 
 
 class TableWriter:
-    """Use it as a context: leaving it writes what is held; leaving it by an error writes nothing more.
+    """A context manager. Its exit writes and commits buffered rows; an exit by an exception writes nothing more.
 
-    `schema`: types of features that the rows do not tell (float32, int32, maps). `append`: add files to a table that is there. Raises
-    BadInput where the folder holds files already and `append` is not given.
+    `schema`: types of features that rows do not show (float32, int32, maps). `append`: add files to an existing table. Raises BadInput
+    where the folder already holds files and `append` is False.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class TableWriter:
             raise BadInput(f"row groups of {row_group_rows} rows, files of {file_bytes} bytes", "both are at least 1")
         self.uri = uri
         self.files: list[str] = []
-        """Names of the files that were committed."""
+        """Names of committed files."""
         self.rows = 0
-        """Rows in these files."""
+        """Rows in committed files."""
         self._store = open_store(uri)
         self._row_group_rows = row_group_rows
         self._file_bytes = file_bytes
@@ -82,9 +82,9 @@ class TableWriter:
         return max(numbers, default=-1) + 1
 
     def write(self, rows: Rows, *, places: Iterable[str] | None = None) -> None:
-        """Add rows. Raises BadInput for a value or a column whose type differs from what was written before.
+        """Add rows. Raises BadInput for a value or a column whose type differs from that of earlier rows.
 
-        `places`: what people call each row (`log.jsonl:17`); "row N" where it is not given.
+        `places`: the name of each row for people (`log.jsonl:17`); default: "row N".
         """
         if isinstance(rows, pa.RecordBatch):
             rows = pa.Table.from_batches([rows])
@@ -123,7 +123,7 @@ class TableWriter:
             ) from error
 
     def _learn(self, name: str, kind: pa.DataType) -> pa.DataType | None:
-        """The type known for a column; a first one is remembered."""
+        """The known type of a column; the first type becomes the known one. None where there is none yet."""
         known = self._known.get(name)
         if known is None and not is_untyped(kind):
             self._known[name] = kind
@@ -145,7 +145,7 @@ class TableWriter:
         return _OpenPart(Path(self._folder.name) / f"part-{self._number:05d}.parquet", schema, self._compression)
 
     def _settled(self, rows: pa.Table) -> pa.Table:
-        """Columns that had no type yet, with the one that was learned since; null where none was."""
+        """Rows whose untyped columns get the type learned since; null type where there is none."""
         for index, field in enumerate(rows.schema):
             if is_untyped(field.type):
                 kind = self._known.get(field.name, pa.null())
@@ -168,7 +168,7 @@ class TableWriter:
         self._open = None
 
     def close(self) -> None:
-        """Write and commit what is held. Without a row: a file of the given schema; raises BadInput where there is neither."""
+        """Write and commit buffered rows. Without any row, write an empty file of the given schema; raises BadInput without a schema."""
         try:
             if self._held_rows:
                 self._write_group(self._held_rows)
@@ -180,7 +180,7 @@ class TableWriter:
 
     def _empty_schema(self) -> pa.Schema:
         if self._given is None:
-            raise BadInput(f"{self.uri}: the source has no rows", "give rows, or schema=pa.schema([(name, type)]) for a table without any")
+            raise BadInput(f"{self.uri}: the source has no rows", "give rows, or schema=pa.schema([(name, type)]) for a table without rows")
         return self._given
 
     def __repr__(self) -> str:
@@ -197,7 +197,7 @@ class TableWriter:
 
 
 class _OpenPart:
-    """A file that is being written, on this machine's disk."""
+    """A file that is being written on the local disk."""
 
     def __init__(self, path: Path, schema: pa.Schema, compression: str) -> None:
         self.path = path
@@ -210,7 +210,7 @@ class _OpenPart:
         return self.path.stat().st_size
 
     def write(self, group: pa.Table) -> None:
-        """One row group; columns that `group` lacks are null."""
+        """Write one row group. Columns that `group` lacks are null."""
         present = set(group.column_names)
         columns = [
             group.column(field.name).cast(field.type) if field.name in present else pa.nulls(group.num_rows, field.type)
@@ -227,7 +227,7 @@ class _OpenPart:
 def write_table(uri: str, source: str | Iterable[Any], **options: Any) -> TableWriter:
     """Write a table from a file of rows (JSON lines, CSV, Arrow), or from an iterable of rows or Arrow batches.
 
-    `options`: those of `TableWriter`. Gives the closed writer, which tells files and rows. Raises BadInput for a row that cannot be used.
+    `options`: the options of `TableWriter`. Returns the closed writer with its `files` and `rows`. Raises BadInput for an unusable row.
     """
     located = _located_rows(source) if isinstance(source, str) else _numbered(source)
     with TableWriter(uri, **options) as writer:
@@ -251,7 +251,7 @@ def _numbered(source: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _grouped(items: Iterable[tuple[str, Any]]) -> Iterator[tuple[list[str], Any]]:
-    """Rows by the thousand, Arrow batches as they are, in their order."""
+    """Rows in groups of up to _ROWS_AT_ONCE, and Arrow batches unchanged, in order."""
     places: list[str] = []
     held: list[Any] = []
     for place, item in items:
@@ -268,7 +268,7 @@ def _grouped(items: Iterable[tuple[str, Any]]) -> Iterator[tuple[list[str], Any]
 
 
 def _is_wider(found: pa.DataType, known: pa.DataType) -> bool:
-    """Whether whole numbers were found where fractions are known, at any depth: they fit without loss of meaning."""
+    """Whether `found` has whole numbers where `known` has fractions, at any depth. They fit without loss of meaning."""
     if pa.types.is_integer(found) and pa.types.is_floating(known):
         return True
     found, known = plain(found), plain(known)

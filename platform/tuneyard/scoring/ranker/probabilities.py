@@ -1,4 +1,4 @@
-"""Rows of a table -> logits of a ranker, in batches that fit into memory; rows that it cannot take have an error of their own."""
+"""Logits of a ranker for rows of a table, in batches that fit into memory. A row that the ranker cannot take has its own error."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tuneyard.ranking import Ranker, tensors_of
 from tuneyard.ranking.columns import is_list
 
 _BATCH_BYTES = 64 << 20
-"""Of the columns of a batch: a batch of long lists has fewer rows."""
+"""Maximum bytes of the columns of a batch: a batch of long lists has fewer rows."""
 
 
 class Scorer:
-    """A ranker on its device. For one thread."""
+    """A ranker on its device, for use by one thread."""
 
     def __init__(self, ranker: Ranker, batch_rows: int, device: torch.device) -> None:
         self.config = ranker.config
         self._ranker, self._batch_rows, self._device = ranker.to(device).eval(), batch_rows, device
 
     def logits(self, columns: pa.RecordBatch) -> tuple[npt.NDArray[np.float32], list[str | None]]:
-        """`columns`: transformed. Logits [rows, tasks], NaN where there is an error, and the error of each row."""
+        """Logits [rows, tasks], NaN for rows with an error; and the error of each row. `columns`: transformed columns."""
         features = columns.select(list(self.config.features))
         found = np.full((features.num_rows, len(self.config.tasks)), np.nan, dtype=np.float32)
         errors = row_errors(features, [feature.name for feature in self.config.sparse])
@@ -47,7 +47,7 @@ class Scorer:
 
 
 def row_errors(columns: pa.RecordBatch, sparse: Sequence[str]) -> list[str | None]:
-    """Why rows cannot be scored: a list that holds a null."""
+    """The error of each row that cannot be scored, because a list holds a null."""
     errors: list[str | None] = [None] * columns.num_rows
     for name in sparse:
         column = columns.column(name)
@@ -63,7 +63,7 @@ def row_errors(columns: pa.RecordBatch, sparse: Sequence[str]) -> list[str | Non
 
 
 def _batches(columns: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
-    """Slices of at most so many rows, and of 64 MiB unless a row is larger."""
+    """Slices of at most `rows` rows, and at most 64 MiB unless a single row is larger."""
     for start in range(0, columns.num_rows, rows):
         yield from _halved(columns.slice(start, rows))
 

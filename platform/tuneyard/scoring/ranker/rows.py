@@ -1,4 +1,4 @@
-"""Any range of a table's rows, by number. The row group that was read last is kept: parts that follow each other decode it once."""
+"""Reads any range of a table's rows by number. The last row group is kept in memory, so that consecutive parts decode it once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuneyard.data.tables.table import Damaged
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows that follow each other. `columns` is None, and `error` says why, where they cannot be read."""
+    """Consecutive rows. Where they cannot be read, `columns` is None and `error` is the reason."""
 
     first: int
     count: int
@@ -23,7 +23,7 @@ class Piece:
 
 
 class RowsByNumber:
-    """For one thread at a time. `columns`: features as a `TableReader` takes them."""
+    """Rows of a table by number. Only one thread at a time may use it. `columns`: features, as for `TableReader`."""
 
     def __init__(self, table: Table, columns: Sequence[str]) -> None:
         self._table, self._columns = table, list(columns)
@@ -36,16 +36,18 @@ class RowsByNumber:
         self._held: tuple[int, pa.RecordBatch | str] | None = None
         self._reader: Iterator[pa.RecordBatch] = iter(())
         self._next = -1
-        """The row group that the reader gives next."""
+        """The next row group of the reader."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the columns that are read."""
+        """The schema of the columns that are read."""
         return TableReader(self._table, self._columns).schema
 
     def read(self, start: int, stop: int) -> list[Piece]:
-        """Rows `start` up to, not including, `stop`, in order. What of them is damaged has an error. Raises BadInput where a file has
-        changed, StorageError where the source is not reachable."""
+        """Rows [start, stop) in order; damaged row groups become pieces with an error.
+
+        Raises BadInput where a file has changed, StorageError where the source is not reachable.
+        """
         pieces = []
         for number in range(bisect_right(self._starts, start) - 1, len(self._groups)):
             first, end = self._starts[number], self._starts[number + 1]
@@ -58,12 +60,12 @@ class RowsByNumber:
         return pieces
 
     def sample(self, rows: int) -> list[tuple[int, int]]:
-        """Ranges of whole row groups, evenly spaced, that have about so many rows: at least one row group."""
+        """Ranges of whole row groups, evenly spaced, with about `rows` rows in total; at least one row group."""
         every = max(1, -(-self._starts[-1] // max(1, rows)))
         return [(self._starts[number], self._starts[number + 1]) for number in range(0, len(self._groups), every)]
 
     def _group(self, number: int) -> pa.RecordBatch | str:
-        """The rows of a row group, or why they cannot be read."""
+        """The rows of a row group, or the reason why they cannot be read."""
         if self._held is None or self._held[0] != number:
             self._held = None  # two row groups are never in memory together
             self._held = number, self._decoded(number)

@@ -1,4 +1,4 @@
-"""What the footer of a part keeps of its rows: counts, errors, and for each label the sums of all figures."""
+"""The sums in the footer of a part: counts, errors, and for each label the sums of all figures."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from tuneyard.api import RankerScoring
 from tuneyard.ranking import Coded, JudgedRows, RankFigures, SlicedMetrics, WindowedMetrics
 
 SHOWN = ("normalised_entropy", "auc", "calibration")
-"""Figures of all rows that a report names; the others stand beside them in metrics.json."""
+"""Figures of all rows that a report shows; all other figures are in metrics.json only."""
 _ERRORS_KEPT = 20
 
 
 @dataclass(frozen=True)
-class Judging:
-    """How rows are judged. `values`: of each slice column, those that are kept apart."""
+class EvaluationSettings:
+    """Settings of the evaluation of rows. `values`: for each slice column, the values that have separate figures."""
 
     values: Mapping[str, Sequence[str | None]]
     every: float | None
     """Width of a window; None: no windows."""
 
     @classmethod
-    def of(cls, scoring: RankerScoring, values: Mapping[str, Sequence[str | None]]) -> Judging:
+    def of(cls, scoring: RankerScoring, values: Mapping[str, Sequence[str | None]]) -> EvaluationSettings:
         return cls(values, scoring.windows.every if scoring.windows is not None else None)
 
 
 @dataclass
 class LabelSums:
-    """Of one label."""
+    """Sums of one label."""
 
     sliced: SlicedMetrics
     windows: WindowedMetrics | None
 
     @classmethod
-    def empty(cls, judging: Judging) -> LabelSums:
+    def empty(cls, judging: EvaluationSettings) -> LabelSums:
         most = max([1, *(len(values) for values in judging.values.values())])
         sliced = SlicedMetrics(list(judging.values), most_values=most, values=judging.values)
         return cls(sliced, None if judging.every is None else WindowedMetrics(judging.every))
@@ -55,7 +55,7 @@ class LabelSums:
         return LabelSums(self.sliced.merge(other.sliced), windows)
 
     def report(self, base_rate: float | None) -> dict[str, Any]:
-        """`all`, `slices` and `windows`; nothing where no row has the label."""
+        """`all`, `slices` and `windows`; empty where no row has the label."""
         if not self.sliced.whole.rows:
             return {}
         found = self.sliced.figures()
@@ -74,7 +74,7 @@ def _figures(figures: RankFigures, base_rate: float | None) -> dict[str, float]:
 
 @dataclass
 class RankedSums:
-    """Of some rows. Rows with an error are in no figure."""
+    """Sums over a set of rows. Rows with an error are left out of figures."""
 
     rows: int = 0
     errors: int = 0
@@ -83,12 +83,12 @@ class RankedSums:
 
     @classmethod
     def of(cls, errors: Sequence[str | None], labels: dict[str, LabelSums]) -> RankedSums:
-        """`errors`: of each row."""
+        """`errors`: the error of each row, or None."""
         reasons = Counter(error for error in errors if error is not None)
         return cls(len(errors), sum(reasons.values()), reasons, labels)
 
     def add(self, other: RankedSums) -> None:
-        """Take in the sums of other rows."""
+        """Add the sums of other rows."""
         self.rows += other.rows
         self.errors += other.errors
         self.reasons = Counter(dict((self.reasons + other.reasons).most_common(_ERRORS_KEPT)))
@@ -96,12 +96,12 @@ class RankedSums:
             self.labels[name] = self.labels[name].merge(sums) if name in self.labels else sums
 
     def judged(self, base_rate: float | None) -> dict[str, dict[str, Any]]:
-        """Label -> `all`, `slices`, `windows`. A label that no row has is left out."""
+        """Label -> `all`, `slices`, `windows`. A label without rows is left out."""
         found = {name: sums.report(base_rate) for name, sums in self.labels.items()}
         return {name: each for name, each in found.items() if each}
 
     def metrics(self, tasks: Sequence[str]) -> dict[str, float]:
-        """The figures of all rows that are numbers: of the ranker's first label by their names, of each other one as LABEL.NAME."""
+        """Finite figures of all rows: for the ranker's first label by name, for every other label as LABEL.NAME."""
         found = {}
         for label, sums in self.labels.items():
             figures = sums.sliced.whole.figures() if sums.sliced.whole.rows else None
@@ -112,7 +112,7 @@ class RankedSums:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """The sums as JSON values."""
         labels = {
             name: {"sliced": sums.sliced.to_dict(), "windows": None if sums.windows is None else sums.windows.to_dict()}
             for name, sums in self.labels.items()
@@ -122,7 +122,7 @@ class RankedSums:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RankedSums:
-        """What `to_dict` made. Raises KeyError for anything else."""
+        """The inverse of `to_dict`. Raises KeyError for other values."""
         labels = {
             name: LabelSums(
                 SlicedMetrics.from_dict(each["sliced"]), None if each["windows"] is None else WindowedMetrics.from_dict(each["windows"])
@@ -133,7 +133,7 @@ class RankedSums:
 
 
 def places_of(column: Any, first: int, rows: int) -> npt.NDArray[Any]:
-    """Where each row lies: its number, or its value in a column of Arrow's, timestamps in seconds since 1970; NaN for null."""
+    """The place of each row for windows: its number, or its value in an Arrow column; timestamps in seconds since 1970; NaN for null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -147,7 +147,7 @@ def places_of(column: Any, first: int, rows: int) -> npt.NDArray[Any]:
 
 
 def numbers_of(column: Any) -> npt.NDArray[np.float64]:
-    """A column of Arrow's; NaN for null."""
+    """An Arrow column as numbers; NaN for null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

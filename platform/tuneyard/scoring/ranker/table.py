@@ -1,4 +1,4 @@
-"""The table that a ranker scores: which columns are read, and what is refused before anything starts. Footers alone are read."""
+"""The table that a ranker scores: its columns, and checks before the task starts. Only footers are read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LANGUAGE_DATA = ("prompt", "reference", "chat", "columns", "split")
 
 @dataclass(frozen=True)
 class RankedTable:
-    """Crosses processes by pickle. `labels`: those of the ranker's tasks that the table has; `notes`: sentences for people."""
+    """A checked table; can be pickled. `labels`: the ranker's tasks that the table has as columns; `notes`: warnings for people."""
 
     table: Table
     config: RankerConfig
@@ -31,14 +31,16 @@ class RankedTable:
     keep: tuple[str, ...]
     slices: tuple[str, ...]
     place: str | None
-    """The column by which rows are in windows; None for the order of rows."""
+    """The column that assigns rows to windows; None: the order of rows."""
     rows: int
     notes: tuple[str, ...]
 
     @classmethod
     def open(cls, task: ScoreTask, config: RankerConfig) -> RankedTable:
-        """Raises BadInput: fields of language models, no Parquet, no rows, a column that is not there (with the nearest name) or has
-        another type."""
+        """Open and check the table of a task.
+
+        Raises BadInput: fields of language models, no Parquet, no rows, a missing column (with the nearest name), or one of another type.
+        """
         refuse_language_fields(task)
         uri = task.data.source
         if uri is None:
@@ -54,12 +56,12 @@ class RankedTable:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All that is read, each once: what the ranker's transforms need, and `keep` and `place`, which are of the table as it is."""
+        """All columns to read, each once: inputs of the ranker's transforms, and the untransformed columns `keep` and `place`."""
         place = () if self.place is None else (self.place,)
         return tuple(dict.fromkeys((*self.config.transforms.reads(self._made), *self.keep, *place)))
 
     def transformed(self, columns: pa.RecordBatch) -> pa.RecordBatch:
-        """Features, labels and slices of rows that were read."""
+        """Features, labels and slices, from columns that were read."""
         return transformed(columns, self.config.transforms, self._made, self.config.text_inputs)
 
     @property
@@ -67,7 +69,7 @@ class RankedTable:
         return (*self.config.features, *self.labels, *self.slices)
 
     def frequent_values(self, most: int) -> dict[str, list[str | None]]:
-        """The most frequent values of each slice column, in row groups from all over the table that have a million rows at most."""
+        """The most frequent values of each slice column, in evenly spaced row groups with about a million rows at most."""
         if not self.slices:
             return {}
         counts: dict[str, Counter[str | None]] = {name: Counter() for name in self.slices}
@@ -104,17 +106,17 @@ class RankedTable:
 
 
 def refuse_language_fields(task: ScoreTask) -> None:
-    """Raises BadInput where a task that a ranker does has fields that only language models know."""
+    """Raises BadInput where a ranker's task has fields that only language models use."""
     defaults = ScoreData(source="any")
     given = [f"data.{name}" for name in _LANGUAGE_DATA if getattr(task.data, name) != getattr(defaults, name)]
     given += ["generation"] * (task.generation != Generation()) + ["engine"] * (task.engine != Engine())
     given += ["metrics"] * bool(task.metrics) + ["data.fileType"] * (task.data.file_type not in ("auto", "parquet"))
     if given:
-        raise BadInput(f"the model is a ranker, and has nothing to do with score.{', score.'.join(given)}", "leave these fields out")
+        raise BadInput(f"the model is a ranker, which does not use score.{', score.'.join(given)}", "leave these fields out")
 
 
 def is_place(kind: pa.DataType) -> bool:
-    """Whether windows can go by values of this type."""
+    """Whether values of this type can assign rows to windows."""
     numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     return bool(numbers or pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_null(kind))
 

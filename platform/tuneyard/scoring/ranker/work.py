@@ -1,4 +1,4 @@
-"""The driver's side of a table that a ranker scores: opened, cut into parts, and judged at the end by the sums of all parts."""
+"""The driver's side of a score task with a ranker: opens the table, cuts it into parts, and computes figures from the sums of all parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuneyard.ranking import read_config
 from tuneyard.scoring.job import RESULT, Measured
 from tuneyard.scoring.parts import FOLDER, Layout, committed_parts, read_footer
 from tuneyard.scoring.plan import agree, check_errors, clear, identity, rows_per_part
-from tuneyard.scoring.ranker.sums import Judging, RankedSums
+from tuneyard.scoring.ranker.sums import EvaluationSettings, RankedSums
 from tuneyard.scoring.ranker.table import RankedTable
 from tuneyard.scoring.ranker.worker import RankerOrder, RankerWorker
 from tuneyard.scoring.request import ScoreRequest
@@ -22,25 +22,25 @@ from tuneyard.tracking.report import json_safe
 
 _ROWS_PER_PART = 65_536
 _IN_HAND = 3
-"""Parts of a worker: one that is read, one that is scored, one that is written."""
+"""Parts per worker: one that is read, one that is scored, one that is written."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankedResult:
-    """What is known at the end. `metrics`: of all rows that have the label; `judged`: label -> all, slices, windows."""
+    """The result. `metrics`: figures of all rows that have the label; `judged`: label -> all, slices, windows."""
 
     rows: int
     errors: int
     metrics: dict[str, float]
     output: str
-    """URI of the folder that holds the scored rows, and nothing but Parquet parts: `pandas.read_parquet(output)`."""
+    """URI of the folder of scored rows, which holds only Parquet parts: `pandas.read_parquet(output)`."""
     rows_per_s: float
-    """From the first ranker that was ready to the last commit."""
+    """Rate from the first ready ranker to the last commit."""
     wall_s: float
     status: str = "succeeded"
-    """succeeded | stopped (asked to stop; what was committed stays, the sums are of that)"""
+    """succeeded | stopped (on request; committed parts stay, and the figures cover them)"""
     rows_resumed: int = 0
-    """Rows that an earlier attempt had committed already."""
+    """Rows committed by earlier attempts."""
     judged: dict[str, dict[str, Any]] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
 
@@ -53,7 +53,7 @@ class RankerWork:
     parts_in_hand = _IN_HAND
 
     def __init__(self, request: ScoreRequest) -> None:
-        """Raises BadInput: see `RankedTable.open`; or parts in the output that were made with other settings."""
+        """Raises BadInput as `RankedTable.open`, and for parts in the output that were made with other settings."""
         self.request, self._store = request, open_store(request.output)
         table = RankedTable.open(request.task, read_config(request.model_uri))
         if not request.resume:
@@ -61,7 +61,7 @@ class RankerWork:
         layout = Layout.choose(table.rows, rows_per_part(request, _ROWS_PER_PART), request.instances)
         values = table.frequent_values(request.task.ranking.slice_values) if table.labels else {}
         self.layout, chosen = agree(self._store, layout, _settings(request, table), {"slices": values})
-        self.order = RankerOrder(request, table, self.layout, Judging.of(request.task.ranking, chosen["slices"]))
+        self.order = RankerOrder(request, table, self.layout, EvaluationSettings.of(request.task.ranking, chosen["slices"]))
         self.remarks = table.notes
         self._total, self._ours = RankedSums(), Counted()
         committed = sorted(part for part in committed_parts(self._store) if part < self.layout.parts)
@@ -72,11 +72,11 @@ class RankerWork:
 
     @property
     def counted(self) -> Counted:
-        """Rows of this attempt that are committed."""
+        """Committed rows of this attempt."""
         return self._ours
 
     def take(self, sums: Mapping[str, Any]) -> None:
-        """A part is committed."""
+        """Add the sums of a committed part."""
         part = RankedSums.from_dict(sums)
         self._total.add(part)
         self._ours = self._ours.plus(Counted(part.rows, part.errors))
@@ -111,12 +111,12 @@ class RankerWork:
         return result
 
     def warnings(self, result: RankedResult) -> list[str]:  # noqa: ARG002 - as of language models
-        """What a person should know of the output though nothing failed, one sentence each."""
+        """Warnings about the output, one sentence each."""
         return list(self.remarks)
 
 
 def _settings(request: ScoreRequest, table: RankedTable) -> dict[str, Any]:
-    """Everything that changes what is in a part, in the words of the JobSpec."""
+    """All settings that change the content of a part, by their names in the JobSpec."""
     task = request.task
     return {
         "kind": "ranker",

@@ -1,7 +1,7 @@
-"""A ranker with what it needs to score parts on its own: it reads rows, scores them, and commits the part.
+"""A worker with a ranker: it reads the rows of a part, scores them, and commits the part.
 
-Knows nothing of Ray: `runtime` makes an actor of it, beside those of language models. While one part is scored, in the one thread that runs
-the ranker, the next one is read and the one before is written in the threads of their callers.
+It does not import Ray: `runtime` wraps it in an actor. One thread runs the ranker. While it scores a part, the threads of the callers read
+the next part and write the one before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tuneyard.api import JobFailed
 from tuneyard.ranking import JudgedRows, coded
 from tuneyard.scoring.parts import Layout, commit, encoded, output_name, read_footer
 from tuneyard.scoring.ranker.rows import Piece, RowsByNumber
-from tuneyard.scoring.ranker.sums import Judging, LabelSums, RankedSums, numbers_of, places_of
+from tuneyard.scoring.ranker.sums import EvaluationSettings, LabelSums, RankedSums, numbers_of, places_of
 from tuneyard.scoring.ranker.table import RankedTable
 from tuneyard.scoring.request import ScoreRequest
 from tuneyard.scoring.worker import Loaded, OpenWork, PartDone
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankerOrder:
-    """What every worker of a task gets. Crosses processes by pickle."""
+    """The input of every worker of a task; can be pickled."""
 
     request: ScoreRequest
     table: RankedTable
     layout: Layout
-    judging: Judging
+    judging: EvaluationSettings
 
 
 @dataclass
 class _Scored:
-    """Columns of the output that scoring adds, row by row, and the sums."""
+    """Output columns that scoring adds, row by row, and the sums."""
 
     probabilities: np.ndarray[Any, np.dtype[np.float32]]
     errors: list[str | None]
@@ -51,7 +51,7 @@ class _Scored:
 
 
 class RankerWorker:
-    """`load` first, then `score` from as many threads as parts shall be in hand."""
+    """Call `load` first, then `score` from several threads, one per part in progress."""
 
     def __init__(self, order: RankerOrder) -> None:
         self._order = order
@@ -62,7 +62,7 @@ class RankerWorker:
         self._scorer: Scorer | None = None
 
     def load(self) -> Loaded:
-        """Fetch the ranker and load it. Raises BadInput for a folder that holds none, JobFailed where it does not fit into memory."""
+        """Fetch the ranker and load it. Raises BadInput for a folder without a ranker, JobFailed where it does not fit into memory."""
         began = time.perf_counter()
         self._scorer = self._torch.submit(self._loaded).result()
         return Loaded(os.getpid(), time.perf_counter() - began, None, None)
@@ -79,10 +79,12 @@ class RankerWorker:
         try:
             return Scorer(load(folder), request.task.ranking.batch, device)
         except (MemoryError, torch.OutOfMemoryError) as error:
-            raise JobFailed(f"the ranker in {folder} does not fit into memory", "take a machine with more, or fewer instances") from error
+            raise JobFailed(
+                f"the ranker in {folder} does not fit into memory", "use a machine with more memory, or fewer instances"
+            ) from error
 
     def score(self, part: int) -> PartDone:
-        """Score the rows of a part and commit it. `sums` of the answer are as JSON has them."""
+        """Score the rows of a part and commit it. `sums` of the result are JSON values."""
         with self._reading:
             pieces = self._rows.read(*self._order.layout.bounds(part))
         scored = self._torch.submit(self._scored, pieces).result()
@@ -91,11 +93,11 @@ class RankerWorker:
         return PartDone(part, sums if ours else read_footer(self._store, part, dict), self.open_work())
 
     def open_work(self) -> OpenWork:
-        """Parts of a ranker take about a second: what is in hand is not counted."""
+        """Always zero: parts of a ranker take about a second, so parts in progress are not counted."""
         return OpenWork(0, 0, 0)
 
     def close(self) -> None:
-        """Nothing is left behind."""
+        """Does nothing: a ranker leaves no files."""
 
     def _scored(self, pieces: list[Piece]) -> _Scored:
         assert self._scorer is not None
@@ -145,7 +147,7 @@ class RankerWorker:
 
 
 def _probabilities(logits: np.ndarray[Any, np.dtype[np.float32]]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """As torch's sigmoid gives them."""
+    """Probabilities of logits, by torch's sigmoid."""
     import torch
 
     made: np.ndarray[Any, np.dtype[np.float32]] = torch.from_numpy(logits).sigmoid().numpy()

@@ -103,9 +103,9 @@ def test_a_filter_that_does_not_fit_is_refused_at_once(tmp_path: Path, where: An
 @pytest.mark.parametrize(
     ("start", "options", "said"),
     [
-        (Cursor(0, 0, 17), {}, "behind the end of its row group"),
+        (Cursor(0, 0, 17), {}, "after the end of its row group"),
         (Cursor(0, 0, 3), {"rank": 1, "ranks": 2}, "in no row group of this rank"),
-        (Cursor(0, 0, 0, "another"), {}, "was taken on other files"),
+        (Cursor(0, 0, 0, "another"), {}, "belongs to other files"),
         (None, {"rank": 2, "ranks": 2}, "there is no such rank"),
         (None, {"batch_rows": 0}, "at least one row"),
     ],
@@ -127,7 +127,7 @@ def test_a_table_that_has_changed_refuses_an_old_cursor(tmp_path: Path) -> None:
     reader = TableReader(table, ["id"], batch_rows=5)
     next(iter(reader))
     pq.write_table(pa.table({"id": [1]}), tmp_path / "t" / "part-00009.parquet")
-    with pytest.raises(BadInput, match="was taken on other files"):
+    with pytest.raises(BadInput, match="belongs to other files"):
         TableReader(open_table(str(tmp_path / "t")), ["id"], start=reader.cursor)
 
 

@@ -1,4 +1,4 @@
-"""Transformations of features: DPP's table (Zhao et al. 2022, table 11) as vectorised kernels over Arrow buffers, declared as data."""
+"""Transformations of features, declared as data: operations of DPP (Zhao et al. 2022, table 11) as vectorised kernels on Arrow."""
 
 from tuneyard.data.tables.transforms.pipeline import OPERATIONS, Pipeline, Sampling
 

@@ -1,6 +1,6 @@
 """Transformations of dense features (Zhao et al. 2022, table 11): Clamp, Bucketize, BoxCox, Logit, Onehot, GetLocalHour; and log1p.
 
-Clamp, Bucketize, BoxCox, Logit and log1p take lists of numbers too, value by value.
+Clamp, Bucketize, BoxCox, Logit and log1p also take lists of numbers, value by value.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Real(Step):
 
 
 class Clamp(Step):
-    """The value, or the nearer of `low` and `high`. NaN stays NaN. The type stays."""
+    """The value, limited to [`low`, `high`]. NaN stays NaN. The type stays the same."""
 
     op: Literal["clamp"] = "clamp"
     low: float
@@ -62,14 +62,14 @@ class Clamp(Step):
         item = item_type(arrays[0].type)
         whole = pa.types.is_integer(item)
         limits = (int(self.low), int(self.high)) if whole else (self.low, self.high)
-        if whole:  # a limit outside the type's range limits nothing
+        if whole:  # a limit outside the type's range has no effect
             info = np.iinfo(item.to_pandas_dtype())
             limits = (min(max(limits[0], info.min), info.max), max(min(limits[1], info.max), info.min))
         return each(arrays[0], item, lambda values: np.clip(values, *limits))
 
 
 class Bucketize(Step):
-    """The number of borders that are at most the value: 0 below the first, `len(borders)` from the last on. NaN counts as the largest."""
+    """The number of borders that are at most the value: 0 below the first, `len(borders)` from the last on. NaN counts as largest value."""
 
     op: Literal["bucketize"] = "bucketize"
     borders: tuple[float, ...] = Field(min_length=1)
@@ -102,7 +102,7 @@ class BoxCox(_Real):
 
 
 class Logit(_Real):
-    """log(p / (1 - p)), with p held between `epsilon` and 1 - `epsilon`."""
+    """log(p / (1 - p)), with p limited to [`epsilon`, 1 - `epsilon`]."""
 
     op: Literal["logit"] = "logit"
     epsilon: float = Field(default=1e-6, gt=0, lt=0.5)
@@ -113,7 +113,7 @@ class Logit(_Real):
 
 
 class Log1p(_Real):
-    """log(1 + x), with x at least 0: what counts and amounts need."""
+    """log(1 + x), with x at least 0; for counts and amounts."""
 
     op: Literal["log1p"] = "log1p"
 
@@ -122,7 +122,7 @@ class Log1p(_Real):
 
 
 class OneHot(Step):
-    """A vector of `size` with 1 at the value's place; zeros where the value is null, negative, or `size` and above."""
+    """A vector of length `size` with 1 at the value's index; all zeros where the value is null, negative, or at least `size`."""
 
     op: Literal["one_hot"] = "one_hot"
     size: int = Field(ge=1, le=1 << 16)
@@ -144,7 +144,8 @@ class OneHot(Step):
 class GetLocalHour(Step):
     """The hour of the day, 0 to 23, in a time zone (`Europe/Vienna`), of timestamps or seconds since 1970 in UTC.
 
-    From 2038 on, Arrow knows no summer time. Null for times outside of the years 1 to 9999: numbers of another unit, such as milliseconds.
+    From 2038 on, Arrow ignores daylight saving time. Times outside of the years 1 to 9999 give null: they are numbers in another unit, such
+    as milliseconds.
     """
 
     op: Literal["get_local_hour"] = "get_local_hour"

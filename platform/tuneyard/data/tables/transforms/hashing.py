@@ -32,12 +32,12 @@ def combine(first: Hashes, second: Hashes) -> Hashes:
 
 
 def below(hashes: Hashes, size: int) -> npt.NDArray[np.int64]:
-    """Hashes as ids from 0 up to, not including, `size`."""
+    """Hashes as ids in [0, `size`)."""
     return (hashes % np.uint64(size)).astype(np.int64)
 
 
 def as_ids(array: pa.Array) -> pa.Array:
-    """Texts as 64-bit ids; whole numbers as they are. Nulls stay null."""
+    """Texts as 64-bit ids; whole numbers unchanged. Nulls stay null."""
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type) or pa.types.is_dictionary(array.type)):
         return array
     coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()

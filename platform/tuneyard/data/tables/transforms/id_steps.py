@@ -1,7 +1,7 @@
 """Transformations of sparse features (Zhao et al. 2022, table 11): SigridHash, PositiveModulus, MapId, FirstX, Enumerate, NGram, Cartesian,
 IdListTransform, ComputeScore.
 
-Ids are whole numbers, alone or in lists. SigridHash and Cartesian take texts too.
+Ids are whole numbers, single or in lists. SigridHash and Cartesian also take texts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _IDS = "whole numbers, or lists of them"
 _INT64_SIZE = 1 << 63
 MOST_PAIRS = 1_000_000
 _MOST_PAIRS_OF_BATCH = 250_000_000
-"""2 GB of ids."""
+"""Maximum number of pairs in a batch: 2 GB of ids."""
 _PAIRS_AT_ONCE = 1 << 22
 
 
@@ -46,7 +46,7 @@ class _IdLists(Step):
 
 
 class SigridHash(Step):
-    """A hash of each id, from 0 up to `table_size`: the row of an embedding table."""
+    """A hash of each id in [0, `table_size`): the row of an embedding table."""
 
     op: Literal["sigrid_hash"] = "sigrid_hash"
     table_size: int = Field(ge=1, lt=_INT64_SIZE)
@@ -61,7 +61,7 @@ class SigridHash(Step):
 
 
 class PositiveModulus(_Ids):
-    """The remainder of a division by `modulus`, from 0 up, of negative ids too."""
+    """The remainder of a division by `modulus`, at least 0 even for negative ids."""
 
     op: Literal["positive_modulus"] = "positive_modulus"
     modulus: int = Field(ge=1, lt=_INT64_SIZE)
@@ -76,7 +76,7 @@ class PositiveModulus(_Ids):
 
 
 class MapId(_Ids):
-    """Each id replaced by `mapping`; ids that it lacks become `default`."""
+    """Each id replaced by `mapping`; other ids become `default`."""
 
     op: Literal["map_id"] = "map_id"
     mapping: dict[int, int] = Field(min_length=1)
@@ -119,7 +119,7 @@ class Enumerate(_IdLists):
 
 
 class NGram(_IdLists):
-    """A hash below `table_size` of each `length` ids that follow each other; none for lists that are shorter."""
+    """A hash below `table_size` of each run of `length` consecutive ids; none for shorter lists."""
 
     op: Literal["n_gram"] = "n_gram"
     length: int = Field(ge=1, le=64)
@@ -138,9 +138,10 @@ class NGram(_IdLists):
 
 
 class Cartesian(Step):
-    """A hash below `table_size` of each pair of an id of the first feature and one of the second; the second changes fastest.
+    """A hash below `table_size` of each pair of an id of the first feature and an id of the second; the second changes fastest.
 
-    An id or text that stands alone counts as a list of one. Null where either is null. Rows with more than a million pairs are refused.
+    A single id or text counts as a list of one. The output is null where either input is null. Rows with more than a million pairs are
+    refused.
     """
 
     op: Literal["cartesian"] = "cartesian"
@@ -162,7 +163,7 @@ class Cartesian(Step):
         while row < len(first):
             end = max(row + 1, int(np.searchsorted(offsets, offsets[row] + _PAIRS_AT_ONCE, side="right")) - 1)
             lengths = first.lengths[row:end]
-            times = np.repeat(second.lengths[row:end], lengths)  # per id of the first list: pairs that it is in
+            times = np.repeat(second.lengths[row:end], lengths)  # number of pairs per id of the first list
             of_first = first.offsets[row] + np.repeat(np.arange(len(times)), times)
             of_second = np.repeat(np.repeat(second.offsets[row:end], lengths), times) + _counted(times)
             made[offsets[row] : offsets[end]] = below(combine(left[of_first], right[of_second]), self.table_size)
@@ -193,7 +194,7 @@ class IdListTransform(_IdLists):
 
 
 class ComputeScore(Step):
-    """Scores of ids, a map<id, score>: `scale` * score ^ `power` + `bias`. Ids and their order stay; null scores stay null."""
+    """Scores of ids, a map<id, score>: `scale` * score ^ `power` + `bias`. Ids and their order are kept; null scores stay null."""
 
     op: Literal["compute_score"] = "compute_score"
     scale: float = 1.0
@@ -227,13 +228,13 @@ def _as_lists(array: pa.Array) -> Lists:
 
 
 def _pairs(first: Lists, second: Lists) -> npt.NDArray[np.int64]:
-    """Where the pairs of each row start. Raises BadInput where they are too many to be features."""
+    """The offset of the pairs of each row. Raises BadInput for too many pairs in a row or a batch."""
     pairs = first.lengths * second.lengths
     most, total = int(pairs.max(initial=0)), int(pairs.sum())
     if most > MOST_PAIRS or total > _MOST_PAIRS_OF_BATCH:
         raise BadInput(
-            f"a cartesian has {most:,} pairs in row {int(pairs.argmax())} of a batch of {len(pairs):,} rows, and {total:,} in all of them",
-            f"shorten the lists by first_x: a row has {MOST_PAIRS:,} pairs at most, a batch {_MOST_PAIRS_OF_BATCH:,}",
+            f"a cartesian has {most:,} pairs in row {int(pairs.argmax())} of a batch of {len(pairs):,} rows, and {total:,} in all rows",
+            f"shorten the lists by first_x: a row may have {MOST_PAIRS:,} pairs, a batch {_MOST_PAIRS_OF_BATCH:,}",
         )
     return starts_of(pairs)
 

@@ -1,6 +1,6 @@
-"""Lists of numbers as numpy buffers: what the kernels work on.
+"""Lists of numbers as numpy buffers, the input of the kernels.
 
-One rule for all kernels: a null list stays null, and a null inside a list is left out.
+All kernels follow one rule: a null list stays null, and a null inside a list is dropped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Lists:
 
     @classmethod
     def of(cls, array: pa.Array) -> Lists:
-        """From a list array of numbers. Buffers are shared where nothing has to be left out."""
+        """From a list array of numbers. Buffers are shared where no null is dropped."""
         valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy().astype(np.int64)
         values = array.flatten()
@@ -79,5 +79,5 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def item_type(kind: pa.DataType) -> pa.DataType:
-    """The type of the items of a list; of a number, its own."""
+    """The item type of a list; for any other type, the type itself."""
     return kind.value_type if is_list(kind) else kind

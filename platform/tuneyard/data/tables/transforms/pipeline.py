@@ -34,9 +34,9 @@ from tuneyard.data.tables.transforms.steps import Step, is_id, need, numbers, se
 
 
 class Sampling(BaseModel):
-    """Keep a share `rate` of the rows: those whose hash of `key` is low. The same keys are kept in every run, file and batch.
+    """Keeps a share `rate` of the rows by the hash of `key`. The same keys are kept in every run, file and batch.
 
-    Rows with a null key are dropped. With a key of a request, all rows of a request are kept or dropped together.
+    Rows with a null key are dropped. If `key` identifies a request, all rows of a request are kept or dropped together.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -89,12 +89,12 @@ class Pipeline(BaseModel):
 
     @classmethod
     def of(cls, steps: Iterable[Mapping[str, Any]]) -> Pipeline:
-        """From plain data, such as parsed YAML. Raises BadInput: unknown operation, parameters that are missing, wrong or too many."""
+        """From plain data, such as parsed YAML. Raises BadInput for an unknown operation and for missing, wrong or unknown parameters."""
         return cls(steps=tuple(_step(number, values) for number, values in enumerate(steps, start=1)))
 
     @property
     def features(self) -> tuple[str, ...]:
-        """What a reader's projection must hold for this pipeline."""
+        """The features that a reader's projection must have for this pipeline."""
         made: set[str] = set()
         wanted: dict[str, None] = {}
         for step in self.steps:
@@ -104,11 +104,11 @@ class Pipeline(BaseModel):
         return tuple(wanted)
 
     def reads(self, wanted: Iterable[str]) -> tuple[str, ...]:
-        """The columns of a table that `wanted` are made from: inputs of steps, and those of `wanted` that no step makes."""
+        """The columns of a table that are needed for `wanted`: inputs of steps, and features of `wanted` that no step makes."""
         return self._traced(wanted)[1]
 
     def making(self, wanted: Iterable[str]) -> Pipeline:
-        """The steps that `wanted` depend on; all sampling among them."""
+        """The steps that are needed for `wanted`, including all sampling."""
         return Pipeline(steps=self._traced(wanted)[0])
 
     @property
@@ -126,7 +126,7 @@ class Pipeline(BaseModel):
         return any(isinstance(step, Sampling) for step in self.steps)
 
     def _traced(self, wanted: Iterable[str]) -> tuple[tuple[AnyStep, ...], tuple[str, ...]]:
-        """Steps and columns that `wanted` depend on, found from the end."""
+        """The steps and columns that are needed for `wanted`, found from the last step backwards."""
         needed, steps = dict.fromkeys(wanted), list[AnyStep]()
         for step in reversed(self.steps):
             if isinstance(step, Step):
@@ -138,7 +138,7 @@ class Pipeline(BaseModel):
         return tuple(reversed(steps)), tuple(needed)
 
     def check(self, schema: pa.Schema) -> pa.Schema:
-        """The schema of the batches that come out. Raises BadInput for an input that is not there, and for one of another type."""
+        """The schema of output batches. Raises BadInput for a missing input, and for an input of another type."""
         kinds = {field.name: field.type for field in schema}
         for number, step in enumerate(self.steps, start=1):
             inputs = _inputs(step)
@@ -170,7 +170,7 @@ class Pipeline(BaseModel):
         return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
     def over(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Transform batch after batch."""
+        """Transform a stream of batches."""
         return (self.run(batch) for batch in batches)
 
 
@@ -179,7 +179,7 @@ def _inputs(step: AnyStep) -> tuple[str, ...]:
 
 
 def _made_type(step: Step, kinds: Sequence[pa.DataType]) -> pa.DataType:
-    """A column that has no type, because all of it is null, gives another one."""
+    """The type of a step's output; null where an input has no type, because all its values are null."""
     return pa.null() if any(map(pa.types.is_null, kinds)) else step.output_type(kinds)
 
 
@@ -190,7 +190,7 @@ def _made(step: Step, arrays: Sequence[pa.Array]) -> pa.Array:
 
 
 def need_count(takes: int, inputs: Sequence[str]) -> None:
-    """Raise ValueError for another number of inputs."""
+    """Raise ValueError where the number of inputs is not `takes`."""
     if len(inputs) != takes:
         raise ValueError(f"it takes {takes} input{'s' if takes > 1 else ''}, and {len(inputs)} are named")
 

@@ -1,4 +1,4 @@
-"""What every transformation is: a declaration of its name, inputs, output and parameters, its types, and its kernel."""
+"""The base of every transformation: name, inputs, output, parameters, output type and kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuneyard.data.tables.transforms.lists import Lists, is_list
 
 
 class Step(BaseModel):
-    """One transformation. `output` is a new feature, or replaces the one of that name."""
+    """One transformation. `output`: a new feature, or the name of a feature to replace."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -28,7 +28,7 @@ class Step(BaseModel):
 
     @abstractmethod
     def output_type(self, kinds: Sequence[pa.DataType]) -> pa.DataType:
-        """The type of the output for inputs of these types. Raises ValueError, in words, for types that do not fit."""
+        """The type of the output for inputs of these types. Raises ValueError with a reason for people where types do not fit."""
 
     @abstractmethod
     def run(self, arrays: Sequence[pa.Array]) -> pa.Array:
@@ -46,7 +46,7 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def is_id(kind: pa.DataType) -> bool:
-    """Whole numbers or texts, which may be dictionary-encoded."""
+    """Whether a type is whole numbers or texts, which may be dictionary-encoded."""
     return bool(pa.types.is_integer(kind) or is_text(kind))
 
 
@@ -56,7 +56,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def settled(kind: pa.DataType) -> pa.DataType:
-    """The type, or lists of whole numbers for lists that no file has given a type: all of them are empty, or hold nulls."""
+    """The type; lists without an item type become lists of whole numbers: in all files they are empty or hold nulls."""
     return pa.list_(pa.int64()) if is_list(kind) and pa.types.is_null(kind.value_type) else kind
 
 
@@ -66,7 +66,7 @@ def like(kind: pa.DataType, item: pa.DataType) -> pa.DataType:
 
 
 def each(array: pa.Array, item: pa.DataType, kernel: Any) -> pa.Array:
-    """Run a kernel of numpy arrays over all values of a number or list column; nulls stay null."""
+    """Run a numpy kernel over all values of a column of numbers or lists; nulls stay null."""
     if is_list(array.type):
         lists = Lists.of(array)
         return lists.with_values(kernel(lists.values)).to_arrow(item)

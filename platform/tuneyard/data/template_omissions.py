@@ -1,6 +1,6 @@
-"""What a chat template leaves out of a chat: it says nothing, and the model learns another chat than the one in the data.
+"""A check that a chat template leaves nothing out of a chat. Templates do so silently, and the model then learns another chat.
 
-Each content has to stand in the text as often as in the chat; those of users, tools and the system outside of what carries loss.
+Each content must occur in the text as often as in the chat. Contents of users, tools and the system must occur outside the spans with loss.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tuneyard.data.tool_calls import Message
 Span = tuple[int, int]
 ANOTHER_TEMPLATE = "give a chat template that takes such chats (data.chatTemplate), or change their system turns, tools or order"
 _SWITCHES = re.compile(r"/(?:no_)?think\b")
-"""What templates of models that think take out of a content, and act on."""
+"""Commands in a content that templates of reasoning models remove and obey."""
 
 
 def check_shown(messages: Sequence[Message], text: str, template: object, jinja: str, spans: Sequence[Span] = ()) -> None:
-    """Raises BadSample where the text lacks a message or a part of one, or where a message of somebody else stands in `spans`, which are
-    the assistant's. `jinja`: the template's text.
+    """Check the rendered text of a chat. `jinja`: the template's text. `spans`: the parts of the text marked as the assistant's.
 
-    Many templates leave roles that they do not know out without an error, and others print any. Contents are compared without blanks
-    around them, and else line by line: templates trim.
+    Raises BadSample where the text lacks a message or a part of one, or where another role's message stands in `spans`.
+    Many templates silently leave out unknown roles; others print any role. Contents are compared without surrounding blanks, then line by
+    line, because templates trim.
     """
     for message in messages:
         role = message["role"]
@@ -41,12 +41,12 @@ def check_shown(messages: Sequence[Message], text: str, template: object, jinja:
         if message["role"] == "tool" and any(_stands_in(outside, form, form) for form in _escaped(content)):
             continue
         if not own and spans and _stands_in(text, content, all_said):
-            raise BadSample(f"{template} marks what the {message['role']} says as the assistant's", ANOTHER_TEMPLATE)
-        raise BadSample(f"{template} leaves what the {message['role']} says out", ANOTHER_TEMPLATE)
+            raise BadSample(f"{template} marks content of the {message['role']} as the assistant's", ANOTHER_TEMPLATE)
+        raise BadSample(f"{template} leaves out content of the {message['role']}", ANOTHER_TEMPLATE)
 
 
 def _stands_in(text: str, content: str, said: str) -> bool:
-    """Whether the text has a content as often as what is said in the chat."""
+    """Whether a content occurs in the text at least as often as in `said`, the contents of the chat."""
     wished = content.strip()
     if not wished or text.count(wished) >= said.count(wished):
         return True
@@ -55,7 +55,7 @@ def _stands_in(text: str, content: str, said: str) -> bool:
 
 
 def _escaped(content: str) -> Iterator[str]:
-    """Answers of tools as JSON texts."""
+    """The content of a tool's answer, escaped as in JSON."""
     yield json.dumps(content, ensure_ascii=False)[1:-1]
     yield json.dumps(content)[1:-1]
 

@@ -1,4 +1,4 @@
-"""Whether a process forked from a server would be the one that a cold start makes: same Python, same packages, same settings."""
+"""Checks that a fork of a server equals a cold start: same Python, same packages, same settings."""
 
 from __future__ import annotations
 
@@ -29,23 +29,25 @@ _READ_LATER = (
     "ACCELERATE_TORCH_DEVICE", "CUDA_VISIBLE_DEVICES", "HF_TOKEN", "OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONDONTWRITEBYTECODE",
     "PYTHONFAULTHANDLER", "PYTHONUNBUFFERED", "PYTORCH_NVML_BASED_CUDA_CHECK", "TORCHELASTIC_RUN_ID", "TORCH_NCCL_ASYNC_ERROR_HANDLING",
 )  # fmt: skip
-"""Put on after the fork, or read at each use."""
+"""Variables that are applied after the fork, or read at each use."""
 
 
 def read_at_import(name: str) -> bool:
-    """True for variables that Python, the C library, or a library of the stacks reads while it is loaded."""
+    """Whether Python, the C library, or a library of the stacks reads a variable while it is loaded."""
     return name not in _READ_LATER and (name.startswith(_READ_AT_IMPORT) or name in _READ_AT_IMPORT_TOO)
 
 
 def other_setting(ours: Mapping[str, str], theirs: Mapping[str, str], secret: Collection[str] = ()) -> str | None:
-    """A variable that was read when the stack was loaded and that `theirs` says otherwise; None if there is none. Those called `secret`
-    were kept from the stack, and are not compared."""
+    """A variable that is read when the stack is loaded and differs between `ours` and `theirs`; None if there is none.
+
+    `secret`: names of variables that the stack did not get; they are not compared.
+    """
     names = sorted(name for name in {*ours, *theirs} if read_at_import(name) and name not in secret)
     return next((name for name in names if ours.get(name) != theirs.get(name)), None)
 
 
 def packages() -> list[int]:
-    """Changes whenever a package is installed, removed or replaced, or Tuneyard's own code is edited: times of last change, in ns."""
+    """Modification times, in ns, that change with every installation or removal of a package and every edit of Tuneyard's code."""
     folders = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), site.getusersitepackages()}
     own = Path(__file__).parents[1]
     newest = max(_changed(Path(folder) / name) for folder, _, files in os.walk(own) for name in files if name.endswith(".py"))

@@ -1,4 +1,4 @@
-"""What is kept of each row while a data set passes by: lengths, hashes, some samples; 8 bytes a row and 12 a distinct one."""
+"""Statistics of rows in one pass over a data set: lengths, hashes, some samples. They take 8 bytes per row and 12 per distinct row."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _Z = 1.96
 
 @dataclass(frozen=True)
 class Bin:
-    """Samples of a length from `low` to below `high`."""
+    """Number of samples with a length in [low, high)."""
 
     low: int
     high: int
     count: int
 
 
-class Look:
-    """Takes rows one by one. `canonical` None: the format is unknown, and rows are only counted."""
+class RowStatistics:
+    """Collects rows one by one. `canonical` None: the format is unknown, and rows are only counted."""
 
     def __init__(self, canonical: Canonical | None, tally: Tally) -> None:
         self._canonical, self._tally = canonical, tally
         self.characters = array("q")
         self.times: Counter[bytes] = Counter()
-        """Hash of a sample -> how often it was seen."""
+        """Hash of a sample -> number of its occurrences."""
         self.empty = 0
         self._loss_characters = 0
         self._first: list[Placed] = []
@@ -56,7 +56,7 @@ class Look:
         total = sum(self.characters)
         return self._loss_characters / total if total else None
 
-    def at(self, row: Record | BadRow) -> None:
+    def add(self, row: Record | BadRow) -> None:
         if isinstance(row, BadRow):
             self._tally.add_bad(row.place, row.reason, row.count, advice=row.advice)
             return
@@ -90,7 +90,7 @@ class Look:
                 self._kept, self._every = self._kept[1::2], 2 * self._every
 
     def spread(self, most: int, most_characters: int) -> list[Placed]:
-        """The first samples, then others from everywhere, as far as they go together."""
+        """The first samples, then an even selection of the others; at most `most` samples and about `most_characters` characters."""
         wanted = max(1, min(most - _FIRST, len(self._kept)))
         mean = max(1.0, sum(size for size, _ in self._kept) / max(1, len(self._kept)))
         wanted = max(1, min(wanted, int(most_characters / mean)))
@@ -99,13 +99,13 @@ class Look:
 
 
 def _is_empty(canonical: Canonical, row: Mapping[str, Any]) -> bool:
-    """Whether there is nothing in the columns that count."""
+    """Whether all required columns are empty."""
     values = [row.get(canonical.roles.columns[role]) for role in REQUIRED[canonical.roles.format]]
     return all(value is None or value in ([], {}) or (isinstance(value, str) and not value.strip()) for value in values)
 
 
 def binned(lengths: Sequence[int]) -> list[Bin]:
-    """Lengths in bins whose width grows with them: two to a doubling."""
+    """A histogram of lengths with logarithmic bins, two per doubling."""
     counts = Counter(int(_BINS_AN_OCTAVE * math.log2(max(1, length)) + 1e-9) for length in lengths)
     if not counts:
         return []
@@ -115,10 +115,10 @@ def binned(lengths: Sequence[int]) -> list[Bin]:
 
 
 def most_duplicates(times: Mapping[bytes, int], rows: int) -> float:
-    """The upper end of a 95 % interval for the share of `rows` that repeat another one, from how often rows were seen in a sample.
+    """The upper end of a 95 % interval for the share of `rows` that repeat another row. `times`: occurrences of each row in a sample.
 
-    A pair of equal rows is in a sample of n of N rows with probability (n / N)^2, so that pairs in the sample, with Poisson's upper bound,
-    tell pairs in the whole; m equal rows are m (m - 1) / 2 pairs, at least as many as the m - 1 repetitions.
+    A sample of n of N rows contains a pair of equal rows with probability (n / N)^2. The pairs in the sample, with Poisson's upper bound,
+    therefore give the pairs in the whole. m equal rows are m (m - 1) / 2 pairs, at least as many as their m - 1 repetitions.
     """
     seen = sum(times.values())
     if seen < 2 or rows <= 0:
