@@ -4,18 +4,22 @@ A path is one call into the product. *Files*: files of the product whose code ru
 left for another file before. Frames of one file that call each other do not count, nor does generated code (a dataclass's `__init__`).
 
 Each `--tree` is measured in a process of its own with that checkout on its path, with the cases below and the builders of its own tests.
-Another path (`tuneyard run` up to its first step) is one more entry of `CASES`.
+Another path is one more entry of `CASES`.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import atexit
+import inspect
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,7 +139,48 @@ def reconcile() -> Call:
 
     looks = {"bot-one-1": seen(report=report(phase="Running"))}
     before, settings = status(running()), Settings()
-    return lambda: advance(goal(job()), before, looks, NOON, settings)
+    if "decided" in inspect.signature(advance).parameters:
+        from tuneyard_operators.hub.decisions import NOTHING_DECIDED
+
+        return lambda: advance(goal(job()), before, looks, NOTHING_DECIDED, NOON, settings)
+    return lambda: advance(goal(job()), before, looks, NOON, settings)  # trees before November 2026
+
+
+def run_locally() -> Call:
+    """A local run of one process task, from its check to its report; without the threads that it starts."""
+    from tests.attempts import job
+
+    from tuneyard.runtime import run_job
+
+    folder = Path(tempfile.mkdtemp(prefix="code-paths-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    task = {"name": "one", "process": {"command": ["sh", "-c", "echo done > $TUNEYARD_OUTPUT/made"]}}
+    return lambda: run_job(job(tasks=[task]), base_dir=folder, out=str(folder / "out"))
+
+
+def admit_one() -> Call:
+    """Whether a hub takes a job: its goal, and what it asks of the scheduler."""
+    from tests.attempts import job, train
+
+    from tuneyard.api import JobStatus
+    from tuneyard_operators.hub.goals import goal_of
+    from tuneyard_operators.rendering import Defaults
+
+    try:
+        from tuneyard.admission import ask_of
+    except ImportError:  # trees before November 2026
+        from tuneyard.cluster.asks import ask_of  # type: ignore[import-not-found,no-redef]
+    one = job(tasks=[train("train", 8)])
+    metadata = {"name": "bot", "namespace": "maps", "uid": "0123456789", "creationTimestamp": "2026-11-21T12:00:00Z"}
+    item = {**one.to_yaml_dict(), "metadata": metadata}
+    defaults = Defaults(output="s3://tuneyard/jobs", image="registry/tuneyard:1")
+
+    def look() -> None:
+        goal_of(item, defaults)
+        ask_of(one, 0.0, "train", JobStatus(), ("a100-80gb", "h100-80gb"))
+
+    look()  # what a hub remembers of settings is warm then
+    return look
 
 
 CASES: Mapping[str, Callable[[], Call]] = {
@@ -143,6 +188,8 @@ CASES: Mapping[str, Callable[[], Call]] = {
     "place beside a reservation": place_by_quota,
     "preempt for one ask": make_room,
     "one look at a job": reconcile,
+    "admit one job": admit_one,
+    "a local run": run_locally,
 }
 
 

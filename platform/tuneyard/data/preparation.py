@@ -144,12 +144,12 @@ def prepare(
     Raises BadInput (unusable data, with file and line), StorageError (source not reachable, disk full).
     """
     if spec.mix:
-        from tuneyard.data.mixing import prepare_mixture  # imported here: it imports `prepare`
+        from tuneyard.data.mixing import prepare_mixture  # late: it imports `prepare`
 
         return prepare_mixture(spec, tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, service=service, emit=emit, task=task)
     train = located_source(spec)
     if streams(spec, train, objective):
-        from tuneyard.data.streaming import prepare_stream  # imported here: it imports `prepare`
+        from tuneyard.data.streaming import prepare_stream  # late: it imports `prepare`
 
         return prepare_stream(
             spec, train, tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, service=service, emit=emit, task=task

@@ -76,9 +76,9 @@ def work_of(request: ScoreRequest) -> Work:
     from tuneyard.ranking import holds_ranker
 
     if holds_ranker(request.model_uri):
-        from tuneyard.scoring.ranker.work import RankerWork  # imported here: it loads libraries that only rankers need
+        from tuneyard.scoring.ranker.work import RankerWork  # late: it loads libraries that only rankers need
 
         return RankerWork(request)
-    from tuneyard.scoring.engine_work import EngineWork  # imported here: it loads libraries that only language models need
+    from tuneyard.scoring.engine_work import EngineWork  # late: it loads libraries that only language models need
 
     return EngineWork(request)

@@ -11,19 +11,13 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = (ROOT / "platform" / "tuneyard", ROOT / "operators" / "tuneyard_operators")
-KNOWN = {
-    ("tuneyard.cli.progress.views", "tuneyard.cli.progress.live", "tuneyard.cli.progress.notebook"),  # the lead removes this line
-    ("tuneyard.runtime.tasks", "tuneyard.runtime.tune.run"),  # the lead removes this line
-    ("tuneyard.tracking.report", "tuneyard.tracking.report_page"),  # the lead removes this line
-}
-"""Circles that are being mended elsewhere."""
 Graph = Mapping[str, frozenset[str]]
 
 
 def test_no_module_imports_itself_through_others() -> None:
     graph = {module: frozenset(_imports(path, module)) for module, path in _modules().items()}
     assert len(graph) > 700
-    assert set(_circles(graph)) - KNOWN == set()
+    assert set(_circles(graph)) == set()
 
 
 @pytest.mark.parametrize(
