@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 from tests.worlds import HOUR, ask, member, running
 
@@ -35,3 +40,38 @@ def test_all_who_wait_are_told_also_after_the_process_has_died() -> None:
     asyncio.run(asyncio.wait_for(hear(), 120))
     expected = forecast(world, POLICIES["tuneyard"], now)
     assert set(told[0]) == set(told[-1]) == set(expected) == {(each.job, "train") for each in asks}
+
+
+_HUB = """
+import asyncio, multiprocessing
+from tests.worlds import ask, member, running
+from tuneyard.federation import World, scheduler_of
+from tuneyard_operators.hub.forecasts import Forecasts
+
+async def hear():
+    world = World(members=(member("east", 0),), asks=(ask("a", 8),), running=(running("r", {"east-0": 8}, ends=1e9),))
+    scheduler = scheduler_of(world, "tuneyard", 0.0)
+    tell = lambda _: print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    await Forecasts(lambda: scheduler, tell, least_pause_s=0.05).run()
+
+if __name__ == "__main__":
+    asyncio.run(hear())
+"""
+
+
+def test_a_hub_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
+    (tmp_path / "hub.py").write_text(_HUB)
+    hub = subprocess.Popen(
+        [sys.executable, str(tmp_path / "hub.py")], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.getcwd()}
+    )
+    try:
+        assert hub.stdout is not None
+        child = int(hub.stdout.readline().split()[0])
+        assert Path(f"/proc/{child}").exists()
+    finally:
+        hub.kill()
+        hub.wait()
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{child}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{child}").exists()
