@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from tuneyard.api import TuneyardError
 from tuneyard.api.limits import LONGEST_MESSAGE
 from tuneyard.api.secrets import redact
+from tuneyard.kubernetes import backoff_s
 from tuneyard_operators.hub.clock import written
 from tuneyard_operators.kube import ApiError
 
@@ -54,7 +55,7 @@ class Guard(Generic[K]):
         """An object raised `error`. Returns the reason, for its status."""
         before = self._rests.get(key)
         failures = before.failures + 1 if before is not None and before.mark == mark else 1
-        pause_s = min(_LONGEST_S, _FIRST_S * 2.0 ** min(failures - 1, 10))
+        pause_s = backoff_s(_FIRST_S, failures, _LONGEST_S)
         self._rests[key] = _Rest(mark, failures, self._clock() + pause_s)
         reason = reason_of(error)
         name = "/".join(part for part in key if part) if isinstance(key, tuple) else key

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from tuneyard.api import Attempt, FailureKind, Retries, retrying
 from tuneyard.api.retrying import Answer
+from tuneyard.kubernetes import backoff_s
 from tuneyard_operators.hub.clock import seconds_since
 from tuneyard_operators.hub.settings import Settings
 
@@ -25,5 +26,5 @@ def not_before(attempts: Sequence[Attempt], settings: Settings, now: datetime) -
     failures = sum(bool(a.failure) and a.failure != FailureKind.PREEMPTED for a in attempts)
     if failures <= 1:
         return 0.0
-    pause_s = min(settings.backoff_s * 2.0 ** (failures - 2), settings.longest_backoff_s)
+    pause_s = backoff_s(settings.backoff_s, failures - 1, settings.longest_backoff_s)
     return max(0.0, pause_s - seconds_since(last.ended_at, now))

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
+from tuneyard.kubernetes import backoff_s
+
 K = TypeVar("K", bound=Hashable)
 
 
@@ -47,7 +49,7 @@ class WorkQueue(Generic[K]):
         """Add it after a pause that doubles with each retry until `forget`."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        self.add_after(key, min(base_s * 2.0**failures, longest_s))
+        self.add_after(key, backoff_s(base_s, failures + 1, longest_s))
 
     def failures(self, key: K) -> int:
         """How often it was put back since it was last forgotten."""

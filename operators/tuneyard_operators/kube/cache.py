@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import Callable
 
-from tuneyard.kubernetes import ApiError, Expired, Key, Kind, Object, Unreachable, is_newer, key_of
+from tuneyard.kubernetes import ApiError, Expired, Key, Kind, Object, Unreachable, backoff_s, is_newer, key_of
 from tuneyard_operators.kube.connection import Connection
 
 OnChange = Callable[[Key, Object | None, Object | None], None]
@@ -65,7 +65,7 @@ class Cache:
             except ApiError as error:
                 if self.error is None or str(self.error) != str(error):
                     log.warning("cannot follow %s of %s: %s", self.kind.plural, self._connection.server, error)
-                self.error, version, asked_s = error, "", error.retry_after_s or 0.0
+                self.error, version, asked_s = error, "", min(error.retry_after_s or 0.0, _LONGEST_PAUSE_S)
             except Exception as error:  # a server with malformed answers must not stop the watches of other servers
                 log.exception("cannot read %s of %s", self.kind.plural, self._connection.server)
                 self.error = ApiError(0, f"its answers cannot be read: {type(error).__name__}: {error}")
@@ -136,4 +136,4 @@ class Cache:
 
 def _pause_s(rounds: int) -> float:
     """Seconds after `rounds` rounds in vain: none after none, then twice as many each time, spread by a quarter."""
-    return min(_FIRST_PAUSE_S * 2.0 ** (rounds - 1), _LONGEST_PAUSE_S) * (0.75 + random.random() / 2) if rounds > 0 else 0.0
+    return backoff_s(_FIRST_PAUSE_S, rounds, _LONGEST_PAUSE_S) * (0.75 + random.random() / 2) if rounds > 0 else 0.0

@@ -129,7 +129,7 @@ class Connection:
                 async for chunk in response.content.iter_any():
                     for line in lines.feed(chunk):
                         yield event_of(msgspec.json.decode(line))
-            except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            except (aiohttp.ClientError, TimeoutError, ValueError, RecursionError) as error:
                 raise Unreachable(0, f"the watch of {kind.plural} broke: {_words(error)}") from error
 
     async def _ask(self, request: Request) -> Object:

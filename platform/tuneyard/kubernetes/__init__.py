@@ -36,7 +36,7 @@ from tuneyard.kubernetes.requests import (
     replace_object,
     watch_objects,
 )
-from tuneyard.kubernetes.retries import pause_before
+from tuneyard.kubernetes.retries import backoff_s, pause_before
 
 __all__ = [
     "AlreadyExists",
@@ -57,6 +57,7 @@ __all__ = [
     "TooMany",
     "Unauthenticated",
     "Unreachable",
+    "backoff_s",
     "create_object",
     "delete_object",
     "error_of",

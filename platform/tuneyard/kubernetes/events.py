@@ -11,6 +11,7 @@ from tuneyard.kubernetes.objects import Object
 
 LONGEST_LINE = 2**22
 """Bytes of one event: etcd takes objects of 1.5 MiB."""
+_SHOWN = 100
 
 
 class Lines:
@@ -27,12 +28,15 @@ class Lines:
         return lines
 
 
-def event_of(found: Mapping[str, Any]) -> tuple[str, Object]:
+def event_of(found: Any) -> tuple[str, Object]:
     """Type and object of a decoded event. A BOOKMARK holds a resource version alone, from which a later watch may start.
 
-    Raises the ApiError that an ERROR event stands for: Expired (410) where the watch started from a version that is too old.
+    Raises ValueError for what is no event, and the ApiError that an ERROR event stands for: Expired (410) where the watch started from a
+    version that is too old.
     """
-    kind, item = found["type"], found["object"]
+    kind, item = (found.get("type"), found.get("object")) if isinstance(found, Mapping) else (None, None)
+    if not isinstance(kind, str) or not isinstance(item, dict):
+        raise ValueError(f"no event of a watch: {str(found)[:_SHOWN]}")
     if kind == "ERROR":
         code = item.get("code")
         raise error_of(code if isinstance(code, int) else 500, json.dumps(item).encode())

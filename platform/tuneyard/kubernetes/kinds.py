@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from tuneyard.api.base import API_VERSION
+from tuneyard.api.errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,12 @@ class Kind:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str | None = None, name: str | None = None, *, subresource: str = "") -> str:
-        """Path of one object, or, without `name`, of all objects: of a namespace, or of the cluster."""
+        """Path of one object, or, where `name` is None, of all objects: of a namespace, or of the cluster.
+
+        Raises BadInput for a name that would lead to another path: an empty one to all objects, dots to a folder above.
+        """
+        if name is not None and name in ("", ".", ".."):
+            raise BadInput(f"{name!r} is not the name of a {self.name}", "give the name of one object")
         root = f"/api/{self.api_version}" if "/" not in self.api_version else f"/apis/{self.api_version}"
         parts = [root]
         if self.namespaced and namespace:

@@ -7,6 +7,13 @@ from tuneyard.kubernetes.errors import ApiError, TooMany
 MOST_TRIES = 4
 LONGEST_PAUSE_S = 10.0
 _UNNAMED_S = 1.0
+_MOST_DOUBLINGS = 64
+
+
+def backoff_s(first_s: float, failures: int, longest_s: float) -> float:
+    """Seconds before the next try after `failures` failures in a row: `first_s` after the first, then twice as many each time, at most
+    `longest_s`. It holds for any number of failures: a server may be away for days."""
+    return min(first_s * 2.0 ** min(max(0, failures - 1), _MOST_DOUBLINGS), longest_s)
 
 
 def pause_before(tries: int, error: ApiError) -> float | None:

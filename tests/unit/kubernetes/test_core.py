@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.api_servers import refusal
 
+from tuneyard.api import BadInput
 from tuneyard.api.base import is_dns_label
 from tuneyard.kubernetes import (
     AlreadyExists,
@@ -28,6 +29,7 @@ from tuneyard.kubernetes import (
     TooMany,
     Unauthenticated,
     Unreachable,
+    backoff_s,
     create_object,
     delete_object,
     error_of,
@@ -270,3 +272,24 @@ def test_a_shortened_name_is_a_name(name: str) -> None:
 def test_names_of_one_start_stay_apart() -> None:
     start = "a-schedule-with-a-name-that-says-all-that-there-is-to-say"
     assert shortened(f"{start}-1", 48) != shortened(f"{start}-2", 48)
+
+
+@pytest.mark.parametrize(("failures", "seconds"), [(0, 0.5), (1, 0.5), (2, 1.0), (4, 4.0), (20, 30.0), (5_000, 30.0)])
+def test_pauses_double_for_any_number_of_failures(failures: int, seconds: float) -> None:
+    """A member that was away for 8.5 hours had failed 1,025 times, and two to that power is no float."""
+    assert backoff_s(0.5, failures, 30.0) == seconds
+
+
+@pytest.mark.parametrize(
+    "line", [{"object": {}}, {"type": "ADDED"}, [1], None, {"type": "ERROR", "object": None}, {"type": None, "object": {}}]
+)
+def test_what_is_no_event_is_refused(line: Any) -> None:
+    with pytest.raises(ValueError, match="no event"):
+        event_of(line)
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
+    """`DELETE …/pods/` deletes all of them."""
+    with pytest.raises(BadInput, match="is not the name of a Pod"):
+        assert delete_object(POD, "ns", name).target

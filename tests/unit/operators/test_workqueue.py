@@ -51,3 +51,13 @@ def test_a_key_that_was_dropped_does_not_come_back_by_itself(new_loop: Callable[
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         assert runner.run(order()) == ("other", 1, 0)
+
+
+def test_a_key_that_fails_for_days_comes_back_after_the_longest_pause() -> None:
+    async def retried() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        for _ in range(1_100):
+            queue.retry("a", longest_s=0.01)
+        assert await asyncio.wait_for(queue.get(), 5) == "a"
+
+    asyncio.run(retried())

@@ -32,6 +32,8 @@ from tuneyard.tracking import (
     Tried,
     Warned,
     after,
+    job_after,
+    job_before,
     job_of_status,
     task_of_status,
 )
@@ -253,3 +255,22 @@ def test_a_stage_is_read_from_its_words(words: str) -> None:
 def test_a_stage_that_is_read_keeps_its_length() -> None:
     stage = StageProgress("tokenising", 1200, 9000, "samples")
     assert read_stage(stage_words(stage)) == stage
+
+
+def test_figures_beyond_a_status_and_clocks_that_jump_raise_nothing() -> None:
+    """The largest float rounds to infinity at five digits; a step before its begin made the exponent overflow."""
+    steps = [event for event in train_events() if isinstance(event, Step)][:2]
+    wild = [replace(steps[0], eta_s=1.7976931348623157e308), replace(steps[1], step_s=-1e308, loss=1e16)]
+    job = job_before(make_job())
+    for event in wild:
+        job = job_after(job, event, 0.0)
+    task = job.tasks[wild[0].task]
+    assert "loss not finite" in progress_line(task)
+    assert task.eta_s != math.inf
+
+
+def test_control_characters_of_a_task_reach_no_terminal() -> None:
+    stream = io.StringIO()
+    say = PlainProgress(make_job(), stream)
+    say(Warned(task="", message="\x1b[31mred\x07 \u202eback"))
+    assert not {"\x1b", "\x07", "\u202e"} & set(stream.getvalue())

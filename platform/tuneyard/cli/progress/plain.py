@@ -10,6 +10,7 @@ from tuneyard.api import JobSpec, TuneyardError
 from tuneyard.cli.jobs.figures import progress_of
 from tuneyard.cli.progress.sample_text import heading, highlighted
 from tuneyard.cli.trial_lines import trial_line
+from tuneyard.data.visible import visible
 from tuneyard.tracking import Evaluated, Event, JobProgress, SampleShown, TaskProgress, Tried, job_after, job_before
 from tuneyard.tracking.progress.words import (
     STOPPING,
@@ -57,7 +58,8 @@ class PlainLines:
         """One or more lines, below the name of a task; without one where `task` is empty."""
         width = max((len(name) for name in self.job.tasks), default=0)
         for line in text.splitlines():
-            print(f"{task:<{width}}  {line}" if task else line, file=self._stream, flush=True)
+            shown = visible(line)  # of a program, a file or another person: control characters have no effect
+            print(f"{task:<{width}}  {shown}" if task else shown, file=self._stream, flush=True)
 
     def _show_job(self, before: JobProgress) -> None:
         job, now = self.job, time.monotonic()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from tuneyard.api.attempt_report import AttemptState, StopRequest
+from tuneyard.kubernetes import backoff_s
 from tuneyard.runtime.attempt.member_api import ApiUnavailable, ReportObject
 
 LEAST_S = 2.0
@@ -23,7 +24,7 @@ _LONGEST_PAUSE_S = 30.0
 def pause_s(*, changed: bool, failures: int) -> float:
     """Seconds from one report to the next: soon after news, now and then without, ever longer while nobody hears. Pure."""
     if failures:
-        return min(_LONGEST_PAUSE_S, LEAST_S * 2.0 ** min(failures - 1, 8))
+        return backoff_s(LEAST_S, failures, _LONGEST_PAUSE_S)
     return LEAST_S if changed else MOST_S
 
 

@@ -13,7 +13,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,12 +118,24 @@ def _start(cpus: int, gpus: int, folder: Path) -> None:
         # Ray raises a bare Exception where its node does not come up in time.
         except Exception as error:
             ray.shutdown()
+            _end_processes_of(folder)
             if attempt == _START_TRIES or "timed out" not in str(error):
                 raise JobFailed(
                     f"Ray could not start on this machine: {_first_line(error)}",
                     "look for a full disk, too little memory, or limits on processes (ulimit -a); or join a cluster: --ray ADDRESS",
                     kind=FailureKind.INTERNAL,
                 ) from error
+
+
+def _end_processes_of(folder: Path) -> None:
+    """Kill what a failed start has left: Ray forgets the servers of a node that did not come up, and they would take the processor from the
+    next try. All of them name the session's folder."""
+    import psutil
+
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if any(str(folder) in word for word in process.cmdline()):
+                process.kill()
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from tuneyard.api import JobSpec, PlacementStatus
 from tuneyard.api.attempt_report import RankPlace
+from tuneyard.api.limits import LARGEST_NUMBER
 from tuneyard.tracking.events import Checkpointed, Evaluated, Event, Placed, Preflighted, Scored, Stage, Step, TaskEvent, Tried, Warned
 
 State = Literal["waiting", "queued", "starting", "running", "succeeded", "skipped", "failed", "stopped", "preempted", "cancelled"]
@@ -176,8 +177,8 @@ def after(task: TaskProgress, event: Event, now_s: float) -> TaskProgress:
 
 
 def finite(value: float | None) -> float | None:
-    """`value` to five digits; None where it is not finite."""
-    return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
+    """`value` to five digits; None where it is not finite, or larger than a status can hold."""
+    return float(f"{value:.5g}") if value is not None and abs(value) <= LARGEST_NUMBER else None  # a NaN compares as false
 
 
 def _started(task: TaskProgress, event: TaskEvent, now_s: float) -> TaskProgress:
@@ -258,7 +259,7 @@ def _stepped(task: TaskProgress, event: Step) -> TaskProgress:
 
 def _data_wait(before: float | None, event: Step) -> float | None:
     """The share of a wait as a moving average over time: a step counts by its length, and a step a minute ago counts a third."""
-    weight = 1.0 if before is None else 1.0 - math.exp(-event.step_s / _WAIT_OVER_S)
+    weight = 1.0 if before is None else 1.0 - math.exp(-max(0.0, event.step_s) / _WAIT_OVER_S)
     return finite(weight * event.data_share + (1 - weight) * (before or 0.0))
 
 

@@ -1,0 +1,35 @@
+"""Ctrl-C twice ends at once, also where both come while a library runs in C, which Python takes for one."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+_IN_C = """
+import hashlib, sys
+from tuneyard.runtime import stop_on_interrupt
+
+with stop_on_interrupt(lambda: print("stopping", flush=True)) as should_stop:
+    print("begins", flush=True)
+    try:
+        for _ in range(20):
+            hashlib.pbkdf2_hmac("sha256", b"", b"", 8_000_000)
+    except KeyboardInterrupt:
+        sys.exit(7)
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize(("signals", "code"), [((signal.SIGINT, signal.SIGINT), 7), ((signal.SIGTERM, signal.SIGINT), 7)])
+def test_two_signals_in_c_end_at_once(signals: tuple[signal.Signals, ...], code: int) -> None:
+    program = subprocess.Popen([sys.executable, "-c", _IN_C], stdout=subprocess.PIPE, text=True)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "begins\n"
+    for each in signals:
+        time.sleep(0.5)  # the kernel makes one of two signals that a process has not met
+        program.send_signal(each)
+    assert program.wait(60) == code
