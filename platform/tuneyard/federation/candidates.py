@@ -84,8 +84,8 @@ class Candidates:
         return self.now >= self._patient_at(ask)
 
     def has_starved(self, ask: Ask) -> bool:
-        """Whether a gang has waited so long for its size that it may preempt attempts of its own priority. Otherwise a stream of small jobs
-        would never leave it enough free GPUs at once. A team with a quota has a guarantee already."""
+        """Whether a gang has waited long enough, for its size and duration, to preempt attempts of its own priority. Otherwise a stream of
+        small jobs would never leave it enough free GPUs at once. A team with a quota has a guarantee already."""
         policy, gpus = self.policy, ask.worlds[-1]
         if not policy.starves_from or gpus < policy.starves_from or self.teams[ask.team].team.quota is not None:
             return False

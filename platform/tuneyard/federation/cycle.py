@@ -1,4 +1,4 @@
-"""One scheduling cycle: what can start now, what is preempted, and what is reserved for asks that start later.
+"""One scheduling cycle: starts, preemptions, and reservations for asks that start later.
 
 1. Asks that could never run are refused, once for each change of members or of teams' rules.
 2. Priorities come in turn, the highest first. Within one, asks come by the rank of the policy, put back by what their teams have used.
@@ -7,7 +7,7 @@
 3. An ask starts (`placement`), preempts (`preemption`) or waits. The first that wait get reservations (`reservations`). Behind a
    reservation, shorter asks of the same queue are backfilled.
 
-A `Cycle` owns all that holds for one cycle. What holds for longer belongs to pools, teams and queues.
+A `Cycle` owns the state of one cycle. State that outlives a cycle belongs to pools, teams and queues.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BACKFILL_LOOK = 256
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a cycle came to. `unfinished`: not all asks were searched for victims, and another cycle continues. `again_at`: when another
+    """The result of a cycle. `unfinished`: victims were not searched for all asks, and another cycle continues. `again_at`: when another
     cycle may preempt attempts that were spared in this one."""
 
     decisions: Sequence[Place | Preempt | Infeasible] = ()

@@ -1,4 +1,4 @@
-"""Explanations for people: why a task waits, by member; why it could never run; and what it gets where it was placed."""
+"""Explanations for people: the reasons of a waiting task by member, the reason of an infeasible task, and the gains of a placement."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def _count(free: dict[str, int], least: int, size: int) -> str:
 
 
 def _torn(ask: Ask, free: dict[str, int], least: int) -> str:
-    """Why free GPUs are not enough, where no node has enough of them for a group of ranks that share weights."""
+    """Why free GPUs are not enough: no node has enough of them for a group of ranks that share weights. Empty: some node has."""
     torn = not ask.engines and 1 < ask.unit < least <= sum(free.values())
     return f"; groups of {ask.unit} GPUs share each weight, and stay on one machine" if torn else ""
 
