@@ -18,7 +18,7 @@ from tuneyard.api.worker_counts import MOST_AUTO, WORKERS_ON_CPU, counts_dividin
 from tuneyard.catalog import Gpu, ModelShape, canonical_sku, kinds
 from tuneyard.federation import FITS_NEVER, Fits, worlds_of
 
-UNCHECKED = "its model is not known to the hub, so that nobody checked whether it fits"
+UNCHECKED = "the hub does not know its model, and has not checked whether it fits"
 _CPU = "cpu"
 _LARGEST_ON_CPU = 1_000_000_000
 """Parameters of a model that may be placed on `cpu` where its task names no SKU: 16 GB of weights, gradients and optimizer states."""

@@ -1,7 +1,7 @@
 """Where a gang can start now: pools with enough free nodes, within quota and beside reservations, and the best of these pools.
 
-`Finder.find` goes through the options of an ask in order of preference. The first option with a pool that is left wins. Among its pools the
-lowest score wins: predicted run time, price, distance to data, and fragmentation, all in seconds.
+`Finder.find` tries the options of an ask in order of preference. The first option with a suitable pool wins. Among its pools the lowest
+score wins: predicted run time, price, distance to data, and fragmentation, all in seconds.
 """
 
 from __future__ import annotations

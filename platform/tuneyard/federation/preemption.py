@@ -267,7 +267,7 @@ def why_preempted(ask: Ask, victim: Running, now: float, policy: Policy, *, has_
         return f"{ask.job} has priority {ask.priority}{lost}"
     if has_starved:
         return f"{ask.job} has waited for {(now - ask.created) / 3600:.0f} h for {ask.smallest(victim.sku)} GPUs at once{lost}"
-    return f"team {ask.team} takes back what team {victim.team} has borrowed of its quota, for {ask.job}{lost}"
+    return f"team {ask.team} reclaims quota that team {victim.team} has borrowed, for {ask.job}{lost}"
 
 
 def stopping_in(pool: Pool) -> list[Running]:

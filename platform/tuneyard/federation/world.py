@@ -23,7 +23,7 @@ team, the planner, or an assumption."""
 _BASES: Mapping[str, str] = {
     "pace": "by its pace so far",
     "given": "by expectedDuration",
-    "corrected": "by expectedDuration and by what such guesses of its team came to",
+    "corrected": "by expectedDuration, corrected by earlier guesses of its team",
     "plan": "as planned",
     "assumed": "assumed, as nothing is known of it: set spec.expectedDuration",
 }

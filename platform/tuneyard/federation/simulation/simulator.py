@@ -332,7 +332,7 @@ def _lives(jobs: Sequence[TraceJob], scenario: Scenario, rng: np.random.Generato
 
 
 def _may_preempt(jobs: Sequence[TraceJob], scenario: Scenario) -> bool:
-    """Whether the scheduler could preempt anything. Where it cannot, it is not told the checkpoints, which are more than all events."""
+    """Whether the scheduler could preempt any attempt. If not, it needs no checkpoints, which outnumber all events."""
     ranks = {job.priority for job in jobs}
     settings = scenario.settings
     return settings.preempts and (len(ranks) > 1 or settings.starves_from > 0 or any(team.quota is not None for team in scenario.teams))
