@@ -43,7 +43,7 @@ def manifest_of(spec: JobSpec | Path | str, namespace: str | None = None, find: 
         documents = load_documents(Path(spec), find)
         if len(documents) != 1 or not isinstance(documents[0].resource, JobSpec):
             raise BadInput(
-                f"{spec}: does not hold one JobSpec and nothing else", "split the file at its `---` lines; kubectl apply -f takes several"
+                f"{spec}: must hold one JobSpec and no other object", "split the file at its `---` lines; kubectl apply -f takes several"
             )
         found = documents[0].tree.value
     own = found["metadata"].get("namespace")

@@ -61,9 +61,9 @@ class Policy:
     """No ask overtakes the first waiting ask."""
     choice: Literal["first", "score"] = "first"
     reservations: int = 0
-    """The number of waiting asks with reservations, first in line first: GPUs from the time at which they are predicted to be free. 1 is
-    EASY backfilling (Lifka 1995; Mu'alem and Feitelson 2001). Other asks start before only where they are predicted to end before the
-    reservation, or use other GPUs."""
+    """The number of waiting asks with reservations, the first of the queue first. GPUs are reserved from the time at which they are
+    predicted to be free. Other asks start earlier only where they are predicted to end before that time, or use other GPUs. 1 is EASY
+    backfilling (Lifka 1995; Mu'alem and Feitelson 2001)."""
     preempts: bool = False
     corrects_guesses: bool = False
     """Authors' guesses of durations are corrected by the past errors of their teams (`Guesses`)."""
@@ -96,11 +96,11 @@ class Policy:
     starves_settled_s: float = 3600.0
     """The least running time of an attempt before a starved gang may preempt it."""
     starves_unsaved_s: float = 3600.0
-    """A starved gang spares attempts without a checkpoint, and attempts with an older one: they would lose too much work."""
+    """The greatest age of the last checkpoint of its victims. A starved gang spares attempts with an older checkpoint, or with none."""
     half_life_s: float = 7 * 86400.0
     """The half-life of usage: after this time, GPU-seconds count half."""
     longest_settled_s: float = 8 * 3600.0
-    """The least running times above double with each earlier preemption of the task, up to this."""
+    """`settled_s` and `starves_settled_s` double with each earlier preemption of a task, up to this."""
     grace_s: float = STOP_GRACE_S
     """The time in which a victim must save a checkpoint and stop."""
     restart_s: float = 60.0
