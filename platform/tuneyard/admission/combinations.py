@@ -1,6 +1,6 @@
-"""Where the settings of a task can work: on which SKUs, and with how many workers, by the table of rules and by the shape of its model.
+"""Combinations that can work: SKUs and numbers of workers for the settings of a task, by the table of rules and the shape of its model.
 
-What an attempt refuses, the scheduler does not place. Answers are remembered, so that a hub can ask for every job.
+The scheduler never places a task where its attempt would refuse it. Answers are remembered, so that a hub can ask for every job.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from tuneyard.planning import check_layout
 
 _REMEMBERED = 4096
 _JUDGED = {"program", "method", "objective", "strategy", "optimizer", "batch", "engine"}
-"""What of a task the rules about SKUs and numbers of workers read, beside the attention of its model."""
+"""Fields of a task that the rules about SKUs and numbers of workers read, beside the attention of its model."""
 
 
 @dataclass(frozen=True)
 class Combinations:
-    """The settings of one task, made ready for the questions about them. `task` trains, scores, or is trained by the search asked about."""
+    """The settings of one task, and the combinations with which they can work. `task` is the train, score or rank task; for a search, it is
+    the task that the search trains."""
 
     job: JobSpec
     task: Task
@@ -36,15 +37,15 @@ class Combinations:
         return cls(job, job.spec.gang_of(task))
 
     def barred_skus(self, offered: Collection[str]) -> dict[str, str]:
-        """SKU -> reason, for each that the task may use and on which its settings cannot work, such as flash attention on a T4. `offered`:
+        """Reasons by SKU, for SKUs that the task allows and on which its settings cannot work, such as flash attention on a T4. `offered`:
         SKUs of the clusters, for a task that names none."""
         if self.task.kind not in SMALLEST:
             return {}
         return dict(_barred(self._settings, self.skus or tuple(sorted({*map(canonical_sku, offered), CPU.sku}))))
 
     def working_counts(self, counts: tuple[int, ...]) -> tuple[int, ...]:
-        """The numbers of workers in `counts` with which no rule breaks and some layout of the model works, where the catalog has its shape.
-        Where none is left and `workers` is `auto`: other numbers up to 8."""
+        """Numbers of workers from `counts` that break no rule, and with which some layout of the model works (where the catalog has its
+        shape). If all are excluded and `workers` is `auto`: other numbers up to 8."""
         training = self.task.training
         if training is None or (self.is_named and self.model is None):
             return counts
@@ -54,13 +55,13 @@ class Combinations:
         return tuple(count for count in counts_dividing(training, 1, MOST_AUTO) if not self.why_not(count))
 
     def why_not(self, workers: int) -> str:
-        """Why a task cannot work with so many workers, on whatever SKU: by a rule, or by the shape of its model; empty where it can."""
+        """Why a task cannot work with a number of workers on any SKU: a rule, or the shape of its model. Empty: it can."""
         broken = "" if self.is_named else _broken_by_count(self._settings, workers)
         return broken or ("" if self.model is None else _lack_of_layout(self.essence, self.model.lower(), self._kind, workers))
 
     @property
     def is_named(self) -> bool:
-        """Whether the author names the number of workers, which the rules judge with the rest of the task."""
+        """Whether the author names the number of workers. The rules judge a named number together with the rest of the task."""
         return isinstance(self.task.resources.workers, int)
 
     @cached_property
@@ -69,13 +70,14 @@ class Combinations:
 
     @cached_property
     def model(self) -> str | None:
-        """The model whose layouts are asked for. A program holds other weights than its model's shape says."""
+        """The name of the model whose layouts are planned. None for a program, because its weights differ from the shape of its model; and
+        None where the name is unknown."""
         body = self.task.train
         return model_of(self.job, self.task) if body is not None and body.program is None else None
 
     @cached_property
     def essence(self) -> str:
-        """Of a task that trains: see `essence_of`."""
+        """`essence_of` the task, which trains."""
         assert self.task.training is not None
         return essence_of(self.task.training)
 
@@ -85,13 +87,13 @@ class Combinations:
 
     @cached_property
     def _kind(self) -> str:
-        """A SKU for which a layout is looked for: one on which no rule breaks."""
+        """The SKU for which a layout is searched: the first known one that is not barred, else the reference."""
         barred = self.barred_skus((REFERENCE_SKU,))
         return next((sku for sku in self.skus if sku not in barred and kinds().find(sku) is not None), REFERENCE_SKU)
 
 
 def lack_of_layout(train: TrainTask, shape: ModelShape, kind: Gpu, workers: int) -> str:
-    """Why no layout of a task can work on so many devices of a kind, whatever their memory; empty where one can."""
+    """Why no layout of a task can work on a number of devices of a kind, even with unlimited memory. Empty: some layout can."""
     try:
         check_layout(train, shape, kind, workers)
     except BadInput as error:
@@ -106,8 +108,8 @@ def _lack_of_layout(essence: str, name: str, sku: str, workers: int) -> str:
 
 
 def _settings_of(gang: Task) -> str:
-    """What rules about SKUs and numbers of workers read of a task, as JSON of a Task: equal for jobs that differ in their data alone. Other
-    rules break wherever a task runs, and are checked before (`check_rules`)."""
+    """The fields of a task that rules about SKUs and numbers of workers read, as JSON of a Task. They are equal for jobs that differ only
+    in their data. `check_rules` has checked all other rules before."""
     kind = gang.kind
     body = getattr(gang, kind)
     settings = {**SMALLEST[kind], **body.model_dump(mode="json", by_alias=True, exclude_unset=True, include=_JUDGED)}

@@ -1,8 +1,8 @@
-"""On which SKUs, and on how many GPUs of each, the model of a train task fits: the planner's answer, for models in the catalog.
+"""The planner's answer for the model of a train task: SKUs on which it fits, and the number of GPUs of each, for models in the catalog.
 
-The planner is asked where the hub has a choice: `workers` is `auto` or a range, or no SKU is named. A task that names a number and its SKUs
-gets them: its author may know what a hub does not, such as rows that are shorter than `maxLength`. The planner is asked as the attempt will
-ask it, with the kernels of the GPU image. Nothing is read for it, and answers are remembered, so that a hub can ask for every job.
+The planner is asked where the hub has a choice: `workers` is `auto` or a range, or no SKU is named. A task that names both a number and
+SKUs gets them, because its author may know more than the hub, such as rows shorter than `maxLength`. The planner assumes the kernels of the
+GPU image, as the attempt does. No file is read and answers are remembered, so that a hub can ask for every job.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from tuneyard.api.worker_counts import MOST_AUTO, WORKERS_ON_CPU, counts_dividin
 from tuneyard.catalog import Gpu, ModelShape, canonical_sku, kinds
 from tuneyard.federation import FITS_NEVER, Fits, worlds_of
 
-UNCHECKED = "its model is not known to the hub, so that nobody checked whether it fits"
+UNCHECKED = "the hub does not know its model, and has not checked whether it fits"
 _CPU = "cpu"
 _LARGEST_ON_CPU = 1_000_000_000
 """Parameters of a model that may be placed on `cpu` where its task names no SKU: 16 GB of weights, gradients and optimizer states."""
 _MOST_SEARCHED = 1024
-"""GPUs: a model that does not fit on so many of a SKU is said to fit on none."""
+"""The most GPUs that are tried. A model that does not fit on them counts as fitting on no number of GPUs of the SKU."""
 _REMEMBERED = 4096
 _KERNELS: planning.Site = {"liger_available": True, "tensor_parallel": (1,)}
-"""As in the GPU image. Tensor parallelism is the attempt's choice, on machines that it knows; where one fits, ZeRO-3 does too."""
+"""As in the GPU image. The attempt chooses tensor parallelism, because it knows the machine. Where a tensor-parallel plan fits, a plan with
+ZeRO-3 fits too."""
 
 
 def fits_of(combinations: Combinations, offered: Collection[str]) -> Fits | None:
-    """Where the model of a task fits; None where the task does not train, or leaves the hub no choice. `offered`: SKUs of the clusters."""
+    """SKUs and numbers of GPUs on which the model of a task fits. None: the task does not train, or leaves the hub no choice. `offered`:
+    SKUs of the clusters."""
     gang, named = combinations.task, combinations.skus
     workers = gang.resources.workers
     training = gang.training
@@ -54,8 +56,8 @@ def fits_of(combinations: Combinations, offered: Collection[str]) -> Fits | None
 
 @lru_cache(maxsize=_REMEMBERED)
 def _planned(essence: str, name: str, skus: tuple[str, ...], base: tuple[int, ...], grows: bool, keeps: bool) -> Fits:
-    """Where a task fits on GPUs. Worlds are those of `base` that fit on any of the SKUs; all, where a gang `keeps` them. Where it `grows`,
-    the fewest GPUs of each SKU that needs other numbers come after these."""
+    """SKUs and numbers of GPUs on which a task fits. The worlds are numbers of `base` that fit on any of the SKUs (all of `base` with
+    `keeps`). With `grows`, the fewest GPUs of each SKU that needs more than `base` follow."""
     task, shape = TrainTask.model_validate_json(essence), shape_of(name)
     assert shape is not None
     asked = {sku: _Asked(task, shape, kind) for sku in skus if (kind := kinds().find(sku)) is not None}
@@ -66,14 +68,14 @@ def _planned(essence: str, name: str, skus: tuple[str, ...], base: tuple[int, ..
     grown = sorted({gpus for gpus in first.values() if grows and gpus != FITS_NEVER})
     worlds = (*fitting, *grown) or base
     least = {sku: min(each.least(worlds), first.get(sku, FITS_NEVER)) for sku, each in asked.items()}
-    # Where the smallest that is asked for fits, the model sets no limit: that there is no room for so many has another reason.
+    # Where the smallest world of `base` fits, memory sets no limit: a lack of free GPUs has another reason then.
     least = {sku: 1 if gpus == min(base) else gpus for sku, gpus in least.items()}
     needs_more = first and len(first) == len(skus)
     return Fits(worlds=worlds, least=(*least.items(), *unknown.items()), words=_advice(asked, least, base) if needs_more else "")
 
 
 class _Asked:
-    """What the planner says of one task on one kind of GPU."""
+    """The planner's answers for one task on one kind of GPU."""
 
     def __init__(self, task: TrainTask, shape: ModelShape, kind: Gpu) -> None:
         self.task = task
@@ -90,7 +92,7 @@ class _Asked:
         return any(self.fits(gpus) for gpus in worlds)
 
     def least(self, worlds: Sequence[int]) -> int:
-        """The smallest of the worlds from which on it fits on all: a plan without ZeRO may fit on one GPU, and not on two."""
+        """The smallest world from which on the task fits on all larger ones. A plan without ZeRO may fit on one GPU, and not on two."""
         least = FITS_NEVER
         for gpus in sorted(worlds, reverse=True):
             if not self.fits(gpus):
@@ -99,7 +101,7 @@ class _Asked:
         return least
 
     def advice(self, gpus: int) -> str:
-        """The smallest change of the task with which it fits on so many GPUs."""
+        """The smallest change of the task with which it fits on a number of GPUs."""
         try:
             planning.resolve(self.task, self.shape, self.kind, gpus, **_KERNELS)
         except BadInput as error:
@@ -108,6 +110,6 @@ class _Asked:
 
 
 def _advice(asked: dict[str, _Asked], least: dict[str, int], base: Sequence[int]) -> str:
-    """What would help on the SKU of which the fewest GPUs are needed; of equal ones, on that with most memory."""
+    """The advice for the SKU with the fewest needed GPUs; for equal numbers, the SKU with the most memory."""
     best = min(asked, key=lambda sku: (least[sku], -asked[sku].kind.memory_gb, sku))
     return asked[best].advice(base[0])

@@ -1,4 +1,4 @@
-"""What keeps a job from running on one machine: its SKU, its GPUs, numbers of workers, rules, and the shapes of its models."""
+"""Obstacles to a job on one machine: its SKU, its GPUs, numbers of workers, rules, and the shapes of its models."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tuneyard.catalog import ModelShape, canonical_sku, gpu, shape_from_config
 from tuneyard.planning import plan_of_program, plan_of_ranker
 
 Configs = Mapping[str, Mapping[str, Any]]
-"""Task name -> config.json of the model that the task starts from, through the tasks before it, where it is at hand."""
+"""config.json of the model that a task starts from, by task name, through the tasks before it, where it was read."""
 _OF_COMBINATION = "take one of the combinations that work"
 
 
 def refusals_on(job: JobSpec, machine: Machine, configs: Configs) -> Iterator[Refusal]:
-    """All that is wrong with each task on this machine; `job` has only the tasks that run on it."""
+    """All obstacles to each task on this machine. `job` has only the tasks that run on it."""
     for index, task in enumerate(job.spec.tasks):
         try:
             _check(task, machine, configs.get(task.name, {}))
@@ -29,8 +29,8 @@ def refusals_on(job: JobSpec, machine: Machine, configs: Configs) -> Iterator[Re
 
 
 def choose_workers(task: Task, machine: Machine) -> int:
-    """Ranks of a train or rank task: a named number, or for `auto` 2 on cpu and one per GPU: the largest number over which the global batch
-    divides and with which no rule breaks.
+    """Ranks of a train or rank task: the named number, or the largest number that divides the global batch and breaks no rule. For `auto`
+    the largest is 2 on cpu, and one per GPU.
 
     Raises BadInput where the machine has fewer GPUs than asked for, or no number of workers can work.
     """
@@ -54,7 +54,7 @@ def choose_workers(task: Task, machine: Machine) -> int:
             f"set batch.global to a multiple of {least * micro}",
         )
     if isinstance(asked, int):
-        return asked  # where a named number breaks a rule, the rules say so
+        return asked  # the rules report a named number that breaks one
     broken = {count: check_task(_with_workers(task, count)) for count in dividing}
     working = [count for count in dividing if not broken[count]]
     if not working and not check_task(task):
@@ -64,7 +64,7 @@ def choose_workers(task: Task, machine: Machine) -> int:
 
 
 def _check(task: Task, machine: Machine, config: Mapping[str, Any]) -> None:
-    """Raises BadInput for the first thing that cannot work, rules apart."""
+    """Raises BadInput for the first obstacle that is not a broken rule."""
     check_sku(task, machine)
     if task.score is not None:
         check_instances(task, machine)
@@ -82,7 +82,7 @@ def _check(task: Task, machine: Machine, config: Mapping[str, Any]) -> None:
 
 
 def check_sku(task: Task, machine: Machine) -> None:
-    """Raises BadInput where the task names SKUs and this machine is none of them."""
+    """Raises BadInput where the task names SKUs, and this machine has another one."""
     if task.resources.sku and canonical_sku(machine.sku) not in [canonical_sku(sku) for sku in task.resources.sku]:
         raise BadInput(
             f"task {task.name} asks for {' or '.join(task.resources.sku)}, and this machine is {machine.sku}",
@@ -91,7 +91,7 @@ def check_sku(task: Task, machine: Machine) -> None:
 
 
 def check_instances(task: Task, machine: Machine) -> None:
-    """Raises BadInput where the engines of a score task need more GPUs than there are."""
+    """Raises BadInput where the engines of a score task need more GPUs than the machine has."""
     assert task.score is not None
     needed = task.resources.instances * task.score.engine.tensor_parallel
     if machine.has_gpus and needed > machine.devices:
@@ -125,7 +125,7 @@ def _with_workers(task: Task, workers: int) -> Task:
 
 
 def shape_in(config: Mapping[str, Any]) -> ModelShape | None:
-    """The shape that a config.json states; None where its dimensions are not known."""
+    """The shape in a config.json. None: its dimensions are unknown."""
     try:
         return shape_from_config(dict(config)) if config else None
     except BadInput:

@@ -1,4 +1,4 @@
-"""What keeps a job from running on any member of a hub."""
+"""Obstacles to a job on all members of a hub."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuneyard.federation import skus_of, unmatched_skus, worlds_of
 
 
 def refusals_anywhere(job: JobSpec, devices: Mapping[str, Device]) -> Iterator[Refusal]:
-    """Rules that break, and tasks that can run nowhere. `devices`: facts of the SKUs that tasks name, as far as they are known."""
+    """Broken rules, and tasks that can run nowhere. `devices`: facts of the SKUs that tasks name, as far as they are known."""
     for found in check_rules(job, devices):
         yield Refusal(found.path, found.reason)
     for index, reason in unmatched_skus(job):
@@ -21,7 +21,7 @@ def refusals_anywhere(job: JobSpec, devices: Mapping[str, Device]) -> Iterator[R
 
 
 def refusals_of_hub(job: JobSpec) -> Iterator[Refusal]:
-    """What one machine does, and a hub does not."""
+    """Settings that one machine supports, and a hub does not."""
     for index, task in enumerate(job.spec.tasks):
         if task.tune is not None and "resources.workers" in task.tune.space:
             reason = "a search on a cluster runs on one gang; leave resources.workers out"
@@ -43,7 +43,7 @@ def _without_workers(job: JobSpec) -> Iterator[Refusal]:
             continue
         counts, combinations = worlds_of(task), Combinations.of(job, task)
         if combinations.working_counts(counts) or check_task(task):
-            continue  # or wrong whatever their number, which the rules say
+            continue  # the rules report a task that is wrong with any number
         why = combinations.why_not(counts[0])
         if not isinstance(task.resources.workers, int):
             why = f"no number of workers that batch and resources allow can work; with {counts[0]}: {why}"

@@ -1,4 +1,4 @@
-"""Why a job is not admitted."""
+"""Refusals: the reasons why a job is not admitted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuneyard.api.loading_yaml import Path
 
 @dataclass(frozen=True)
 class Refusal:
-    """One thing that cannot work. `path` starts at the top of the JobSpec."""
+    """One obstacle. `path` starts at the top of the JobSpec."""
 
     path: Path
     reason: str
@@ -22,6 +22,6 @@ class Refusal:
 
 
 def refused(refusals: Sequence[Refusal]) -> BadInput:
-    """The error for refusals of one machine: the first, with those that are mended in the same way."""
+    """The error for refusals of one machine: the first refusal, with all others that have the same next step."""
     first = refusals[0]
     return BadInput("\n".join(each.reason for each in refusals if each.next_step == first.next_step), first.next_step)

@@ -1,4 +1,4 @@
-"""What an author should know of a job that is admitted: it may not end by its deadline."""
+"""Warnings about an admitted job: a task may not end by the job's deadline."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tuneyard.federation import REFERENCE_SKU, duration_words, speed_factor
 
 
 def remarks(job: JobSpec) -> Iterator[Refusal]:
-    """Tasks that are planned to take longer than the job may, on the fastest SKU that they allow, with the largest number of workers.
+    """Tasks whose planned duration exceeds the job's deadline, on the fastest SKU that they allow, with their first number of workers.
 
-    Only tasks of models whose shapes the catalog has, with `steps`, are planned for.
+    Only tasks with `steps`, of models whose shapes are in the catalog, have a planned duration.
     """
     deadline_s = job.spec.deadline
     if deadline_s is None:

@@ -1,4 +1,4 @@
-"""Models whose shapes the catalog has, by name: what can be known of a model without reading a file."""
+"""Shapes of models by name, from the catalog, without reading a file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _REMEMBERED = 4096
 
 
 def model_origin(job: JobSpec, task: Task) -> Task:
-    """The task that names the model which a task trains or scores: itself, an earlier train task, or the process task that makes it.
+    """The task that names the model which a task trains or scores: itself, an earlier train task, or the process task that makes the model.
 
-    An attempt on a member knows the tasks of its own alone: there it is the first of those.
+    An attempt on a member has only its own tasks: there the first of these stands for the origin.
     """
     here = {each.name: each for each in job.spec.tasks}
     source = task
@@ -24,13 +24,14 @@ def model_origin(job: JobSpec, task: Task) -> Task:
 
 
 def model_of(job: JobSpec, task: Task) -> str | None:
-    """The name of the model that a train task starts from, through the train tasks before it; None where it is pinned, or made."""
+    """The name of the model that a train task starts from, through the train tasks before it. None: the model is pinned to a revision, or
+    another task makes it."""
     body = model_origin(job, task).train
     return body.model.name if body is not None and body.model.revision is None else None
 
 
 def shape_of(name: str) -> ModelShape | None:
-    """The shape of a model by its name; None where the catalog lacks it."""
+    """The shape of a model by its name. None: the catalog lacks the model."""
     return _shape(name.lower()) if known_config(name) is not None else None
 
 
@@ -40,7 +41,8 @@ def _shape(name: str) -> ModelShape:
 
 
 def essence_of(train: TrainTask) -> str:
-    """All of a train task that a plan depends on beside the shape of its model, as JSON of a TrainTask: equal tasks have equal plans."""
+    """The fields of a train task that determine its plan, beside the shape of its model, as JSON of a TrainTask. Tasks with equal fields
+    have equal plans."""
     values = train.model_dump(mode="json", by_alias=True, include={"method", "objective", "batch", "strategy"})
     values["model"] = {"name": "any", "attention": train.model.attention}
     values["data"] = {"source": "any", "maxLength": train.data.max_length}

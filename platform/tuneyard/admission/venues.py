@@ -1,4 +1,4 @@
-"""Where a job may run: on one machine, or on whatever SKUs the members of a hub have."""
+"""Venues of a job: one machine, the members of a hub, or any of these."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Machine:
-    """What a job may use: `devices` GPUs of one SKU, or, on `cpu`, cores. `memory_gb`: host memory of all its machines, where that is
-    not this one's. `per_host`: GPUs of its fullest host, where it has several."""
+    """The devices for a job: `devices` GPUs of one SKU, or cores on `cpu`. `memory_gb`: host memory of all its hosts; None: this machine's.
+    `per_host`: GPUs of the host with most GPUs; None: there is one host."""
 
     sku: str
     devices: int
@@ -22,12 +22,12 @@ class Machine:
 
 @dataclass(frozen=True)
 class Hub:
-    """Members of a hub: a task runs on any SKU that it allows, some day. What members have now is the scheduler's business."""
+    """The members of a hub. Any SKU that a task allows counts, whether members have it now or not: the scheduler looks at members."""
 
 
 @dataclass(frozen=True)
 class Anywhere:
-    """Some machine or hub: what a file is checked against that names no place."""
+    """Any machine or hub: the venue for checking a file without a place."""
 
 
 Venue = Machine | Hub | Anywhere

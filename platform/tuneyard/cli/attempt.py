@@ -13,7 +13,7 @@ def attempt() -> int:
     from tuneyard.cli.progress.plain import PlainProgress
     from tuneyard.runtime import run_attempt
 
-    # Each pod would keep a history of its own, which goes with it. One that is shared has a URL.
+    # A pod's own history would be lost with the pod. A shared history has a URL.
     if "TUNEYARD_HISTORY_URL" not in os.environ:
         os.environ.setdefault("TUNEYARD_HISTORY", "off")
     return run_attempt(os.environ, PlainProgress)

@@ -43,7 +43,7 @@ def _group() -> None:
 
 @app.command("list")
 def list_(uri: Uri, output: OutputOption = Format.TABLE) -> None:
-    """List committed checkpoints, the oldest first, with the attempt that writes and the remains of attempts that died.
+    """List committed checkpoints, the oldest first, with the writing attempt and the remains of dead attempts.
 
     Example: tuneyard checkpoints list runs/first/train -o json
     """
@@ -74,14 +74,14 @@ def _holder(found: Listing) -> str:
     who = f"{holder.get('job')}, attempt {holder.get('attempt')}, process {holder.get('pid')} on {holder.get('host')}"
     if not found.held:
         return f"given back by {who}"
-    return f"held by {who}: {'alive' if found.alive else 'dead' if found.alive is False else 'cannot be told from here whether it lives'}"
+    return f"held by {who}: {'alive' if found.alive else 'dead' if found.alive is False else 'alive or dead, unknown from this machine'}"
 
 
 @app.command()
 def verify(uri: Uri, step: Step = None, output: OutputOption = Format.TABLE) -> int:
-    """Read every file of all committed checkpoints, or of one, and compare it with what was committed.
+    """Read every file of all committed checkpoints, or of one, and compare it with the committed manifest.
 
-    Exit code 1, with one line per damaged file, if anything is damaged.
+    Exit code 1, with one line per damaged file, if any file is damaged.
 
     Example: tuneyard checkpoints verify s3://bucket/runs/first/train --step 400
     """
@@ -141,9 +141,9 @@ def prune(
     keep: Annotated[int, typer.Option(min=1, help="checkpoints to keep, the newest ones")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would be removed, and remove nothing")] = False,
 ) -> None:
-    """Remove old checkpoints, and the remains of attempts that died. The best checkpoint of an early stop is kept.
+    """Remove old checkpoints, and the remains of dead attempts. The best checkpoint of an early stop is kept.
 
-    An attempt that writes there makes the command refuse.
+    The command refuses while an attempt writes there.
 
     Example: tuneyard checkpoints prune runs/first/train --keep 1 --dry-run
     """
@@ -159,7 +159,7 @@ def prune(
 
 @contextmanager
 def _progress(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal; elsewhere a line in ten seconds. On stderr."""
+    """Progress on stderr: a bar on a terminal, elsewhere a line every ten seconds."""
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn

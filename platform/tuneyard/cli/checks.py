@@ -15,9 +15,8 @@ from tuneyard.catalog import rules_device
 
 
 def check_file(path: Path, *, elsewhere: Callable[[], Collection[str]] = tuple, find: FindTemplate = no_template) -> list[Document]:
-    """All objects of a file, jobs with the defaults of their templates. `elsewhere`: SKUs that are understood though the catalog lacks
-    them, asked for where there are such; `find`: where templates are looked up that the file does not hold. Raises BadInput whose cause
-    holds one line per error."""
+    """All objects of a file, jobs with the defaults of their templates. `elsewhere`: further known SKUs, asked for where the catalog lacks
+    a named SKU. `find`: looks up templates that the file does not hold. Raises BadInput with one line per error in its cause."""
     documents = load_documents(path, find)
     lines = [line for document in documents for line in _check(document, elsewhere)]
     if lines:
@@ -26,7 +25,8 @@ def check_file(path: Path, *, elsewhere: Callable[[], Collection[str]] = tuple, 
 
 
 def check_shipped_data(spec: JobSpec, base_dir: Path, complaint: Callable[[tuple[str | int, ...], str], str]) -> None:
-    """Look at the first rows of the data that `submit` ships. `complaint`: place in the JobSpec, cause -> words. Raises BadInput."""
+    """Check the first rows of the data that `submit` ships. `complaint`: makes the message from path in the JobSpec and cause. Raises
+    BadInput."""
     for file in local_files(spec.spec):
         try:
             _check_first_rows(spec.spec, file, base_dir)
@@ -52,8 +52,8 @@ def _check_first_rows(job: Job, file: LocalFile, base_dir: Path) -> None:
 
 
 def warnings_of(document: Document, base_dir: Path) -> Iterator[str]:
-    """One line per relative path of a job that is missing, is no model, or holds unusable data, and per task that is planned to take longer
-    than the job may."""
+    """Warnings, one line each: a relative path of a job that is missing, not a model, or holds unusable data; a task whose planned duration
+    exceeds the job's deadline."""
     found = _job_of(document)
     if found is None:
         return

@@ -10,15 +10,15 @@ if TYPE_CHECKING:
 
 
 class Command(NamedTuple):
-    """`target` is `module:name` of a typer app (a group, or one command), or of a function that typer can read."""
+    """One command. `target`: `module:name` of a typer app (a group, or one command), or of a function that typer can read."""
 
     name: str
     target: str
     help: str
     hidden: bool = False
-    """Not for people: the root help leaves it out."""
+    """The root help leaves it out: it is not for people."""
     asks_hub: bool = False
-    """Prints texts that others have written, and is a verb of `kubectl tuneyard`."""
+    """It prints texts of other people, and is a verb of `kubectl tuneyard`."""
 
 
 COMMANDS = (
@@ -60,7 +60,7 @@ _REST = """\
 Options:
   --debug    show stack traces of errors
   --version  print the version
-  --help     this page; `tuneyard COMMAND --help` tells more of one command
+  --help     this page; `tuneyard COMMAND --help` describes one command
 
 Examples:
   tuneyard validate job.yaml
@@ -84,7 +84,7 @@ def typer_app(command: Command) -> typer.Typer:
 
 
 def root_help() -> str:
-    """What `tuneyard --help` prints."""
+    """The text of `tuneyard --help`."""
     shown = [command for command in COMMANDS if not command.hidden]
     width = max(len(command.name) for command in shown)
     lines = [f"  {command.name:<{width}}  {command.help}" for command in shown]

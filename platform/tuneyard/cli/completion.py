@@ -1,7 +1,7 @@
 """`tuneyard completion`: the script for a shell, and the answer to each Tab.
 
-Both are typer's: the script calls `tuneyard` with `_TUNEYARD_COMPLETE` set, and the words typed so far in further variables. A line is
-answered by its own command alone, so that a Tab after `tuneyard` imports none of them.
+Typer makes both. The script calls `tuneyard` with `_TUNEYARD_COMPLETE` set, and with the typed words in further variables. Only the command
+of the line is imported for an answer, so that a Tab after `tuneyard` imports none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typer.main import get_command
 from tuneyard.cli.commands import COMMANDS, Command, typer_app
 
 VARIABLE = "_TUNEYARD_COMPLETE"
-"""Also in `entry`, which looks at it before anything is imported."""
+"""`entry` repeats this name, because it reads the variable before any import."""
 
 
 class Shell(StrEnum):
@@ -28,7 +28,7 @@ class Shell(StrEnum):
 
 
 def completion(shell: Annotated[Shell, typer.Argument(help="the shell to complete in")]) -> None:
-    """Print what completes commands, options and names of jobs in a shell.
+    """Print the script that completes commands, options and names of jobs in a shell.
 
     \b
     bash, in ~/.bashrc:                    eval "$(tuneyard completion bash)"

@@ -80,7 +80,7 @@ def _run(command: Command, args: list[str], debug: bool) -> int:
         return error.exit_code
     except (KeyboardInterrupt, Abort):
         result = INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - the last door: whatever comes here is a bug, and a person still needs two lines
+    except Exception as error:  # noqa: BLE001 - the last handler: any error here is a bug, and a person still needs two lines
         _trace(debug)
         lacking = _lacking(error)
         if lacking is not None:

@@ -25,8 +25,8 @@ def run(
     """Run a job on this machine: a JobSpec, or the path of its file. Returns its report; status is succeeded or stopped.
 
     Relative paths start at the file's folder, or, for a JobSpec object, at the working folder. `out`: folder or URI of all output;
-    default: the job's `storage.output`, or runs/NAME-N. `resume`: go on in `out`. `model`: start from this one instead of the job's.
-    `templates`: files and folders with ModelTemplates, beside those of TUNEYARD_TEMPLATES.
+    default: the job's `storage.output`, or runs/NAME-N. `resume`: continue in `out`. `model`: start from this model instead of the job's.
+    `templates`: files and folders with ModelTemplates, in addition to TUNEYARD_TEMPLATES.
     `progress`: show it, in a notebook as one cell that is kept up to date, else on stderr; default: in notebooks and on terminals.
     The first Ctrl-C asks for a clean stop. Raises TuneyardError where the job cannot start, or fails.
     """

@@ -19,7 +19,7 @@ from tuneyard.extras import need
 def generate(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="output folder or URI of the job")],
     prompt: Annotated[
-        list[str] | None, typer.Argument(metavar="PROMPT", help="each is answered; default: the lines of standard input, one by one")
+        list[str] | None, typer.Argument(metavar="PROMPT", help="prompts to answer; default: the lines of standard input")
     ] = None,
     task: Annotated[str | None, typer.Option(metavar="NAME", help="the train task; default: the last that has succeeded")] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="tokens of an answer, at most")] = 256,
@@ -40,7 +40,7 @@ def generate(
 
     need("train", "tuneyard generate")
     found = find_trained(folder, task)
-    # transformers imports it, and it warns while it is imported: of kernels for 4-bit weights that it would download.
+    # transformers imports it, and its import warns of kernels for 4-bit weights that it would download.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     from tuneyard.scoring.generation import Generator
     from tuneyard.storage import fetch_folder

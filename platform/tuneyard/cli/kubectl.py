@@ -1,6 +1,6 @@
 """`kubectl tuneyard …`: the commands that ask the hub, as a plugin of kubectl, with completions.
 
-kubectl runs `kubectl-tuneyard` from PATH with all that follows its name, and `kubectl_complete-tuneyard` with what was typed so far.
+kubectl runs `kubectl-tuneyard` from PATH with the arguments after its name, and `kubectl_complete-tuneyard` with the typed words.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Usage: kubectl tuneyard COMMAND [ARGS]... [-n NAMESPACE] [--context NAME] [--kub
 Commands:
 {commands}
 
-`kubectl tuneyard COMMAND --help` tells more of one command. What needs no hub (plan, run, …): tuneyard --help
+`kubectl tuneyard COMMAND --help` describes one command. Commands that need no hub (plan, run, …): tuneyard --help
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one line after `kubectl tuneyard`; exit codes are those of `tuneyard`."""
+    """Run one line after `kubectl tuneyard`. The exit codes are the same as for `tuneyard`."""
     args = verb_first(sys.argv[1:] if argv is None else list(argv))
     if not args or args[0] in ("--help", "-h", "help"):
         width = max(map(len, VERBS))

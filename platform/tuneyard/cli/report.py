@@ -65,7 +65,7 @@ def _read(folder: str) -> dict[str, Any]:
 def _row(name: str, task: dict[str, Any]) -> dict[str, Any]:
     losses = task.get("losses") or [None]
     peak = task.get("peak_memory_gb")
-    rows_per_s = (task.get("details") or {}).get("rows_per_s")  # of programs and rankers, which have no tokens
+    rows_per_s = (task.get("details") or {}).get("rows_per_s")  # for programs and rankers, which have no tokens
     rates = {} if rows_per_s is None else {"rows_per_s": rows_per_s, "tokens_per_s": None}
     return {
         **{column: task.get(column) for column in _COLUMNS},

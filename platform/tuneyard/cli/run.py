@@ -25,7 +25,7 @@ def run(
     out: Annotated[
         str | None, typer.Option(metavar="DIR", help="folder or URI for all output; default: storage.output, or runs/NAME-N")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="go on in DIR: finished tasks are skipped, others continue")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="continue in DIR: finished tasks are skipped")] = False,
     ray: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="join this Ray cluster (HOST:PORT, or auto) instead of one of its own")
     ] = None,
@@ -86,7 +86,7 @@ def _show(report: Report, output: Format) -> None:
     if output is Format.JSON:
         import json
 
-        # On one line, so that the path below stays the last line and all before it the report.
+        # On one line: the path stays the last line, and all lines before it are the report.
         print(json.dumps(json.loads(report.to_json())))
         return
     from tuneyard.cli.summary import print_summary

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _COLOUR = re.compile("\x1b\\[[0-9;:]*m")
-"""SGR of ECMA-48: how the letters look that follow, and nothing else."""
+"""SGR of ECMA-48: the look of the following letters. No other sequence passes."""
 _PLAIN = "\x1b[0m"
 
 
 def with_colours(text: str) -> str:
-    """As `visible`, with the colours and weights of letters, which end with the text."""
+    """As `visible`, with the colours and weights of letters. They end with the text."""
     texts, colours = _COLOUR.split(text), _COLOUR.findall(text)
     shown = "".join(visible(part) + colour for part, colour in zip_longest(texts, colours, fillvalue=""))
     return shown + _PLAIN if colours else shown

@@ -21,9 +21,9 @@ _SHOWN = 10
 def tune(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="JobSpec in YAML, with a tune task, or one train or rank task")],
     out: Annotated[str | None, typer.Option(metavar="DIR", help="folder for all output; default: runs/NAME-N")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="go on in DIR: trials that were measured are not run again")] = False,
-    trials: Annotated[int | None, typer.Option(min=2, help="runs in all, pairs included, instead of the file's budget.trials")] = None,
-    minutes: Annotated[float | None, typer.Option(min=0.1, help="of the whole search, instead of the file's budget.minutes")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="continue in DIR: measured trials do not run again")] = False,
+    trials: Annotated[int | None, typer.Option(min=2, help="number of runs, pairs included, instead of the file's budget.trials")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="minutes of the search, instead of the file's budget.minutes")] = None,
     searcher: Annotated[str | None, typer.Option(help="reinforce, random or tpe, instead of the file's")] = None,
     templates: TemplatesOption = None,
 ) -> int:
@@ -64,7 +64,7 @@ def tune(
         if found["gain"] > 0:
             typer.echo(f"tuned job: {_write(job, name, found, file)}")
     if report.status == "stopped":
-        typer.echo(f"stopped: go on with tuneyard tune {file} --resume --out {target}", err=True)
+        typer.echo(f"stopped; to continue: tuneyard tune {file} --resume --out {target}", err=True)
     return 0 if report.status == "succeeded" else 1
 
 

@@ -1,7 +1,8 @@
-"""Client of the hub: submit, look at, follow and cancel JobSpecs, and look at the clusters that run them.
+"""Client of the hub: submit, show, follow and cancel JobSpecs, and show the clusters that run them.
 
 `open_hub` finds the hub as kubectl does (kubeconfig, context, namespace, or a pod's service account) and answers a `Hub`. All errors are
-TuneyardError with cause and next step. Importing this room loads no Kubernetes library: that takes half a second, and `--help` has 0.3.
+TuneyardError with cause and next step. Importing this room loads no Kubernetes library: the library takes half a second, and `--help` may
+take 0.3 s.
 """
 
 from tuneyard.cluster.address import Address

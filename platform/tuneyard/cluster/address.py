@@ -1,4 +1,4 @@
-"""Where a hub is, and how it was found."""
+"""The address of a hub, and its source."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class ApiServer:
     def __init__(self, address: Address, configuration: Any) -> None:
         import kubernetes.client
 
-        configuration.retries = False  # `pause_before` decides what is sent again, and the library would log each try to the terminal
+        configuration.retries = False  # `pause_before` decides about retries; the library would log each of them to the terminal
         self.address = address
         self._client = kubernetes.client.ApiClient(configuration)
         self._client.user_agent = f"tuneyard/{__version__}"
@@ -51,7 +51,7 @@ class ApiServer:
             page_of = {**request.parameters, "limit": str(_PAGE), **({"continue": token} if token else {})}
             try:
                 page = self._answer(replace(request, parameters=page_of))
-            except Expired as error:  # the pages took minutes: a list of objects of now starts at its first page
+            except Expired as error:  # the pages took minutes: the list starts again at its first page
                 if not token or not restarts:
                     raise explain(error, request, self.address) from error
                 found, token, restarts = [], "", restarts - 1

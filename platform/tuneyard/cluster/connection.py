@@ -24,9 +24,9 @@ def open_hub(
     kubeconfig: str | Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Hub:
-    """The hub that kubectl would talk to with the same flags; makes no request.
+    """The hub of kubectl under the same flags. Sends no request.
 
-    `namespace` defaults to the context's, then to `default`. Raises TuneyardError where no hub is named, or the file cannot be used.
+    `namespace` defaults to the context's, then to `default`. Raises TuneyardError where no hub is configured, or the file is unusable.
     """
     environment = os.environ if environment is None else environment
     files = _files(kubeconfig, environment)
@@ -41,7 +41,7 @@ def open_hub(
 
 
 def _files(kubeconfig: str | Path | None, environment: Mapping[str, str]) -> list[Path]:
-    """The kubeconfig files that exist. Raises BadInput where one was asked for by name and none does."""
+    """The kubeconfig files that exist. Raises BadInput where a named file does not exist."""
     named = str(kubeconfig) if kubeconfig is not None else environment.get("KUBECONFIG", "")
     if named:
         paths = [Path(part).expanduser() for part in named.split(os.pathsep) if part]
@@ -70,13 +70,13 @@ def _from_kubeconfig(files: list[Path], context: str | None, environment: Mappin
         reason = _line_of(error) if isinstance(error, yaml.YAMLError) else " ".join(str(error).split())[:300]
         raise TuneyardError(f"{paths} is no usable kubeconfig: {reason}", "check it: kubectl config view") from error
     inner = next(found["context"] for found in contexts if found["name"] == chosen)
-    # In a pod a kubeconfig without a namespace means that of the pod, as for kubectl.
+    # In a pod, the namespace of the pod is the default of a kubeconfig without one, as for kubectl.
     default = _pod_namespace() if "KUBERNETES_SERVICE_HOST" in environment else "default"
     return configuration, Address(str(configuration.host), str(inner.get("namespace") or default), paths)
 
 
 def _line_of(error: Exception) -> str:
-    """Where a file is no YAML. The library's own words quote the line, and with it a token."""
+    """The line in which a file is no YAML. The library's own message quotes the line, and may show a token."""
     mark = getattr(error, "problem_mark", None)
     return f"it is no YAML in line {mark.line + 1}" if mark is not None else "it is no YAML"
 

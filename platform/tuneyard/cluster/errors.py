@@ -1,7 +1,7 @@
 """Refusals of the hub's API server as errors for people.
 
-`tuneyard.kubernetes` tells answers apart by status and reason. API servers tell some things apart in words alone (a right that is missing
-and a denial of admission are both 403, a missing object and a missing namespace both 404): this is the one place that reads those words.
+`tuneyard.kubernetes` distinguishes answers by status and reason. Some answers differ only in their message: a missing right and a denial of
+admission are both 403, a missing object and a missing namespace are both 404. Only this module reads messages.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Unreachable(HubError):
 
 
 class NotInstalled(HubError):
-    """The API server does not know Tuneyard's kinds. One that starts serves them a moment after the rest."""
+    """The API server does not know Tuneyard's kinds. A starting API server serves them a moment after its own."""
 
 
 class NotAllowed(HubError):
@@ -60,7 +60,7 @@ class Missing(BadInput):
 
 
 class Taken(BadInput):
-    """There is an object of this name already."""
+    """An object of this name exists already."""
 
 
 class Overtaken(HubError):
@@ -69,7 +69,7 @@ class Overtaken(HubError):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that the hub refuses; `path` as in `spec.tasks[0].name`, empty where it is about the whole object."""
+    """One problem that the hub refuses. `path`: as in `spec.tasks[0].name`; empty for a problem of the whole object."""
 
     path: str
     reason: str
@@ -90,7 +90,7 @@ class Refused(BadInput):
 
 
 def explain(error: ApiError, request: Request, address: Address) -> TuneyardError:
-    """The error for people that an API server's answer to `request` means."""
+    """The error for people from an API server's answer to `request`."""
     storage = _storage(error)
     if storage is not None:
         return storage
@@ -146,7 +146,7 @@ def _forbidden(message: str, request: Request, address: Address) -> TuneyardErro
 
 
 def _storage(error: ApiError) -> TuneyardError | None:
-    """What the hub's API of logs says of a job's storage; None for every other answer."""
+    """The error for an answer of the hub's API of logs about a job's storage. None: another answer."""
     for cause in error.causes:
         if cause.reason == STORAGE_NOT_READABLE:
             return NotReadable(error.message, cause.message)
@@ -171,7 +171,7 @@ def _refused(error: Invalid) -> Refused:
         if problems:
             cause = "\n".join(map(str, problems))
             return Refused(cause, "the hub's CRDs are older than this tuneyard: upgrade the chart, or leave the field out", tuple(problems))
-    # API servers run the rules in CEL only on objects that fit the schema, and add this line for all others: it helps nobody.
+    # API servers check the rules in CEL only for objects that fit the schema, and add this line to all others. It is of no use to people.
     problems = list(dict.fromkeys(p for p in problems if "some validation rules were not checked" not in p.reason)) or [
         Problem("", _reason(error.message))
     ]
@@ -179,7 +179,7 @@ def _refused(error: Invalid) -> Refused:
 
 
 def _reason(message: str) -> str:
-    """API servers put the kind of complaint and the path (again) around what helps: `Invalid value: 0: spec.x in body should be …`."""
+    """The useful part of a message. API servers add the kind of problem, and the path: `Invalid value: 0: spec.x in body should be …`."""
     text = " ".join(message.split())
     for pattern, replacement in _WORDS:
         text, found = pattern.subn(replacement, text)

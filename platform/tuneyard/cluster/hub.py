@@ -1,4 +1,4 @@
-"""The hub as its users see it: jobs and clusters."""
+"""The hub for its users: jobs, logs, clusters, templates and secrets."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ _TRIES = 5
 _WATCH_S = 30.0
 _PAUSE_S = 2.0
 _RIGHTS_SETTLE_S = 60.0
-"""An API server that starts refuses everyone for a moment, until it has read its roles."""
+"""The time in which refusals are tried again: a starting API server refuses all users until it has read its roles."""
 _NAMES_SEARCHED = 500
 
 
 class Hub:
-    """One hub, one user. `namespace` arguments default to the one that the hub was opened with. Errors are those of `ApiServer.ask`."""
+    """One hub and one user. The default of `namespace` arguments is the namespace of the address. All methods raise the errors of
+    `ApiServer.ask`."""
 
     def __init__(self, api: ApiServer) -> None:
         self._api = api
@@ -59,8 +60,8 @@ class Hub:
     def submit(self, manifest: Mapping[str, Any], *, dry_run: bool = False) -> Submission:
         """Create a JobSpec, as `kubectl create` does, or compare it with the stored JobSpec of its name.
 
-        `manifest` is the object as its file holds it. Raises Refused with path and reason for each thing that admission refuses, and
-        BadInput where another job of this name is in the way.
+        `manifest` is the object as its file holds it. Raises Refused with the path and reason of each problem, and BadInput where another
+        job of this name is in the way.
         """
         metadata = manifest["metadata"]
         namespace = metadata.get("namespace") or self.address.namespace
@@ -73,7 +74,7 @@ class Hub:
                 pass
             try:
                 return self._resubmit(body, dry_run)
-            except (Missing, Overtaken):  # it was removed, or the operator wrote its status, between two requests
+            except (Missing, Overtaken):  # removed, or changed by the operator, between two requests
                 if tries == _TRIES:
                     raise
         raise AssertionError("unreachable")
@@ -89,7 +90,7 @@ class Hub:
     def follow(
         self, name: str, namespace: str | None = None, *, timeout_s: float | None = None, on_away: OnAway = lambda _: None
     ) -> Iterator[HubJob]:
-        """The job now, and again whenever it changes, until the caller has seen enough or `timeout_s` have passed.
+        """The job now, and again after each change, until the caller stops or `timeout_s` have passed.
 
         An outage of the hub after the first answer is waited out: `on_away` is called once per outage. Raises JobFailed where the
         JobSpec is deleted meanwhile.
@@ -107,7 +108,7 @@ class Hub:
                 away_since = None
             except Missing:
                 raise JobFailed(
-                    f"JobSpec {job.label} was deleted while it was being followed", "tuneyard status lists what there is"
+                    f"JobSpec {job.label} was deleted while it was being followed", "tuneyard status lists the jobs that exist"
                 ) from None
             except HubError as error:
                 if away_since is None:
@@ -115,7 +116,7 @@ class Hub:
                     on_away(error)
                 if isinstance(error, NotAllowed) and time.monotonic() - away_since > _RIGHTS_SETTLE_S:
                     raise
-            if time.monotonic() - began < _PAUSE_S:  # a hub that is away, or that lets this user get but not watch
+            if time.monotonic() - began < _PAUSE_S:  # the hub is away, or this user may get but not watch
                 time.sleep(max(0.0, min(_PAUSE_S, deadline - time.monotonic())))
 
     # --- logs
@@ -130,14 +131,14 @@ class Hub:
         try:
             answer = self._api.ask(request)
         except (NotAllowed, NotInstalled):
-            # Rights are looked at before it is seen that there is nothing to have a right to.
+            # API servers check rights before they see that the API does not exist.
             if self._api.serves(LOG_GROUP):
                 raise
             raise NotInstalled(f"{self.address.hub} serves no logs", "read them from storage, with keys of your own") from None
         try:
             return LogAnswer.from_json(answer)
         except ValueError as error:
-            raise Unreachable(f"{self.address.hub} answers a log that cannot be read: {error}", "upgrade tuneyard, or the hub") from error
+            raise Unreachable(f"the answer of {self.address.hub} cannot be read: {error}", "upgrade tuneyard, or the hub") from error
 
     # --- clusters, templates, secrets
 
@@ -157,7 +158,7 @@ class Hub:
         return template_from(found)
 
     def snapshot(self) -> Snapshot:
-        """Clusters, jobs and teams now. Jobs are those of one namespace where this user may not list others."""
+        """Clusters, jobs and teams now. Where this user may not list jobs of all namespaces, the jobs of one namespace."""
         partial = ""
         try:
             jobs = tuple(self._api.list(list_objects(JOBSPEC)))
@@ -186,7 +187,7 @@ class Hub:
     # --- how
 
     def _resubmit(self, body: dict[str, Any], dry_run: bool) -> Submission:
-        # Under a new name, the hub answers with the spec as it would hold it, after admission: the only fair comparison.
+        # For a new name, the hub answers with the spec after admission, which is the fair comparison with a stored one.
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
         metadata = {key: value for key, value in body["metadata"].items() if key != "name"}
         unnamed = {**body, "metadata": {**metadata, "generateName": f"{name}-"}}
@@ -216,9 +217,9 @@ class Hub:
                 if kind in ("ADDED", "MODIFIED"):
                     yield hub_job(item)
         except Expired:
-            return  # the version is too old to start from: the next round reads the newest
+            return  # the version is too old for a watch: the next round reads the newest
         except (NotAllowed, NotInstalled):
-            return  # the first request of this round was allowed: only watching is not
+            return  # this user may get the job, and may not watch it
 
     def _missing(self, name: str, namespace: str) -> Missing:
         """The error for a missing name, with the nearest name that exists."""

@@ -1,4 +1,4 @@
-"""A member cluster as the hub knows it."""
+"""A member cluster, from its Cluster object on the hub."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class HubJob:
     namespace: str
     uid: str
     version: str
-    """resourceVersion: changes with everything that changes."""
+    """resourceVersion: changes with each change of the object."""
     generation: int
     """Changes with the spec."""
     created_at: datetime
@@ -119,7 +119,7 @@ def _outline(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[Task
     try:
         job = JobSpec.model_validate({"metadata": metadata, "spec": spec}, extra="ignore", context=STORED).spec
     except ValidationError:
-        # Admission's schema lets through what only the rules refuse; the operator's message says what is wrong with it.
+        # Admission's schema accepts specs that only the rules refuse. The operator's message tells the problem.
         return tuple(
             TaskOutline(task["name"], next((kind for kind in TASK_KINDS if kind in task), ""), tuple(task.get("dependsOn") or ()))
             for task in spec.get("tasks") or []

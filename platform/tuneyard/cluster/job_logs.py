@@ -1,7 +1,7 @@
 """The logs of a job: through the hub with the reader's Kubernetes rights, else from storage with keys that the reader has or may read.
 
-The hub is asked first. Storage is read directly where the hub serves no logs (an older one) or has no way to this job's storage, and also
-where it refuses or does not answer while the reader's environment holds keys of storage.
+The hub is asked first. The client reads storage itself where the hub serves no logs (an older hub) or has no access to this job's storage.
+It does so too where the hub refuses or does not answer and the reader's environment holds keys of storage.
 """
 
 from __future__ import annotations
@@ -78,6 +78,6 @@ def open_logs(hub: Hub, job: HubJob, environment: Mapping[str, str]) -> JobLogs:
 
 def _directly(hub: Hub, job: HubJob, environment: Mapping[str, str], why: str) -> JobLogs:
     access = storage_access(hub, job, environment)
-    os.environ.update(access.variables)  # what opens stores looks for credentials there
+    os.environ.update(access.variables)  # stores look for credentials there
     store = open_store(job.output)
     return JobLogs(lambda attempt: LogReader(store, attempt.task, attempt.number), f"{access.lack}{why}")

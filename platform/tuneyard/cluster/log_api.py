@@ -1,7 +1,7 @@
 """The API of logs: its group, its queries and its answers, for the client and for the hub.
 
 `GET /apis/logs.tuneyard.dev/v1alpha1/namespaces/NAMESPACE/jobspecs/NAME/log` answers a bounded part of the log of one attempt, and a
-cursor: the same query with that cursor answers what was written since. No connection stays open, and the hub keeps nothing between
+cursor. The same query with this cursor answers the lines written since. No connection stays open, and the hub keeps no state between
 queries.
 """
 
@@ -20,17 +20,17 @@ LOG_GROUP, LOG_VERSION = "logs.tuneyard.dev", "v1alpha1"
 LOG_API_VERSION = f"{LOG_GROUP}/{LOG_VERSION}"
 LOG_KIND = "JobSpecLog"
 LOGGED_JOBSPEC = Kind("JobSpec", LOG_API_VERSION, "jobspecs")
-"""Has the subresource `log`, and nothing else, in this group."""
+"""The kind has only the subresource `log` in this group."""
 LARGEST_ANSWER = 1 << 20
 """Bytes of log in one answer."""
 MOST_TAIL_LINES = 10_000
 MOST_SOURCES = 4096
-"""Sources of one attempt that the API tells of."""
+"""The most sources of one attempt in an answer."""
 
 STORAGE_NOT_READABLE = "StorageNotReadable"
-"""Reason of a refusal: the hub has no way to this job's storage; a reader with keys of their own may have one."""
+"""Reason of a refusal: the hub has no access to this job's storage. A reader with keys may have access."""
 STORAGE_FAILED = "StorageFailed"
-"""Reason of a failure: the storage does not answer, or refuses the job's keys."""
+"""Reason of a failure: the storage does not answer, or it refuses the job's keys."""
 
 _SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -43,16 +43,16 @@ class LogQuery:
     """A query about the log of one job."""
 
     attempt: int | None = None
-    """None: the last one."""
+    """None: the last attempt."""
     sources: tuple[str, ...] = ()
-    """Empty: all."""
+    """Empty: all sources."""
     cursors: Mapping[str, int] = field(default_factory=dict)
-    """Per source the number of the last file that is known."""
+    """The number of the last known file, by source."""
     tail_lines: int | None = None
-    """The last lines of each source, in place of what follows the cursors."""
+    """The number of last lines of each source, instead of all lines after the cursors."""
     limit_bytes: int = LARGEST_ANSWER
     uid: str = ""
-    """Of the JobSpec. The answer is 404 if another JobSpec has its name."""
+    """The uid of the JobSpec. The answer is 404 if another JobSpec has its name."""
     as_text: bool = False
 
     def parameters(self) -> dict[str, str]:
@@ -104,13 +104,13 @@ class LogAnswer:
     task: str
     attempt: int
     sources: tuple[str, ...]
-    """All sources that have printed something, beyond those of the query as well."""
+    """All sources with output, including sources that the query leaves out."""
     parts: Mapping[str, str]
-    """Whole lines per source with news."""
+    """Whole new lines, by source."""
     cursors: Mapping[str, int]
     """The cursors of the next query."""
     more: bool
-    """Whether the log goes on beyond this answer: the next query can follow at once."""
+    """Whether the log has more lines after this answer: the next query can follow at once."""
 
     def to_json(self, namespace: str, name: str) -> dict[str, Any]:
         return {
@@ -127,7 +127,7 @@ class LogAnswer:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> LogAnswer:
-        """Raises ValueError for what is no such answer."""
+        """Raises ValueError for any other JSON."""
         try:
             return cls(
                 task=str(found["task"]),
@@ -142,23 +142,23 @@ class LogAnswer:
 
 
 def cursor_of(cursors: Mapping[str, int]) -> str:
-    """`driver:7,rank-0:3`: per source the number of the last file that was shown."""
+    """`driver:7,rank-0:3`: the number of the last shown file, by source."""
     return ",".join(f"{source}:{number}" for source, number in cursors.items() if number)
 
 
 def cursors_of(text: str) -> dict[str, int]:
-    """Raises BadInput for a text that `cursor_of` does not make."""
+    """The cursors in a text of `cursor_of`. Raises BadInput for any other text."""
     found: dict[str, int] = {}
     for entry in text.split(",") if text else ():
         source, _, number = entry.rpartition(":")
         if not _NUMBER.fullmatch(number) or len(found) >= MOST_SOURCES:
-            raise BadInput("the parameter cursor is none that this API has answered", "begin without it")
+            raise BadInput("the parameter cursor is not a cursor of this API", "begin without it")
         found[_source(source)] = int(number)
     return found
 
 
 def is_source(name: str) -> bool:
-    """Whether a source may have this name: one part of a path, and no way out of its folder."""
+    """Whether a source may have this name: one part of a path, which does not lead out of its folder."""
     return _SOURCE.fullmatch(name) is not None
 
 

@@ -1,5 +1,5 @@
-"""Files beside a JobSpec, as a cluster gets them: each is copied below the job's storage under the hash of its content, and its URI takes
-the place of its path. What is there already is not sent again."""
+"""Shipping of files beside a JobSpec to a cluster. Each file is copied below the job's storage under the hash of its content, and its URI
+replaces its path. Content that is stored already is not sent again."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tuneyard.cluster.errors import Problem
 from tuneyard.storage import MANIFEST, is_local, join
 
 LIMIT_BYTES = 2 << 30
-"""What one job may ship, unless its author says otherwise: larger data belongs into storage, once, under a name of its own."""
+"""The most bytes that one job ships by default. Larger data should be uploaded to storage once, under its own name."""
 _GLOB = "*?["
 _BLOCK_BYTES = 1 << 22
 
 
 class CannotShip(BadInput):
-    """Files that a cluster would need cannot be shipped; nothing was sent or created."""
+    """Files that a cluster needs cannot be shipped. Nothing was sent or created."""
 
     def __init__(self, problems: tuple[Problem, ...], next_step: str) -> None:
         super().__init__("\n".join(map(str, problems)), next_step)
@@ -41,8 +41,8 @@ class CannotShip(BadInput):
 
 @dataclass(frozen=True)
 class Parcel:
-    """One value of a JobSpec and the files that it stands for. `files`: name in the parcel -> file of this machine; `name`: what the parcel
-    is called in storage, the only name in it where it is a single file; `within`: a pattern below it."""
+    """One value of a JobSpec, and its files. `files`: files of this machine by name in the parcel. `name`: the name of the parcel in
+    storage; for a single file, also the only name in it. `within`: a pattern below the parcel."""
 
     field: Field
     text: str
@@ -66,19 +66,19 @@ class Parcel:
 
     @cached_property
     def digest(self) -> str:
-        """The same for the same content."""
+        """A hash that is equal for equal content."""
         content = repr([sorted(self.hashes.items()), [] if self.single else self.executable])
         return hashlib.sha256(content.encode()).hexdigest()[:32]
 
     @property
     def place(self) -> str:
-        """Where it lies below the folder of shipped files."""
+        """Its path below the folder of shipped files."""
         return f"{self.digest}/{self.name}"
 
 
 @dataclass(frozen=True)
 class Shipment:
-    """A JobSpec whose paths are URIs below `root`, and what has to be there before it runs."""
+    """A JobSpec whose paths are URIs below `root`, and the parcels that must be stored there before it runs."""
 
     manifest: Mapping[str, Any]
     root: str
@@ -100,11 +100,11 @@ def shipment_of(
     limit_bytes: int = LIMIT_BYTES,
     find: FindTemplate = no_template,
 ) -> Shipment:
-    """What to send for a JobSpec (as its file holds it) whose relative paths start at `base_dir`. `out`: its output instead of its own;
-    `find`: where its template is looked up, whose defaults name no files.
+    """The shipment of a JobSpec (as its file holds it) whose relative paths start at `base_dir`. `out`: an output instead of its own.
+    `find`: looks up its template; defaults of templates name no files.
 
-    Reads files, and sends nothing. Raises CannotShip with every path that no cluster could be given: missing, outside of the folder, too
-    large, or without storage to ship to.
+    Reads files, and sends nothing. Raises CannotShip with each path that cannot be shipped: missing, outside of the folder, too large, or
+    without storage to ship to.
     """
     body = copy.deepcopy(dict(manifest))
     if out is not None:
@@ -146,7 +146,7 @@ def _check_size(parcels: list[Parcel], limit_bytes: int) -> None:
 
 
 def _parcels(job: JobSpec, base_dir: Path, problems: list[Problem]) -> Iterator[Parcel]:
-    """A parcel for each value that names something beside the file. What is wrong goes into `problems`."""
+    """A parcel for each value that names a file or folder beside the JobSpec. Problems are added to `problems`."""
     for file in _named(job, base_dir):
         try:
             yield _parcel(file, base_dir)
@@ -167,7 +167,7 @@ def _parcels(job: JobSpec, base_dir: Path, problems: list[Problem]) -> Iterator[
 
 
 def _code(job: JobSpec, base_dir: Path, problems: list[Problem]) -> Iterator[tuple[Field, Field, set[Path]]]:
-    """The field that names code beside the file, the one that gets its folder, and its files; for commands and for training programs."""
+    """Code of commands and training programs beside the JobSpec: the field that names it, the field that gets its folder, its files."""
     for index, task in enumerate(job.spec.tasks):
         root: Field = ("spec", "tasks", index, task.kind)
         if task.process is not None and task.process.working_dir is None:
@@ -188,9 +188,9 @@ def _code(job: JobSpec, base_dir: Path, problems: list[Problem]) -> Iterator[tup
 
 def _named(job: JobSpec, base_dir: Path) -> Iterator[LocalFile]:
     for file in local_files(job.spec):
-        if file.what == "program":  # goes with what it imports
+        if file.what == "program":  # shipped with its imports, by `_code`
             continue
-        if file.what != "script" or not os.path.exists(base_dir / file.text):  # those that are there go with their command
+        if file.what != "script" or not os.path.exists(base_dir / file.text):  # existing scripts are shipped with their command
             yield file
     for index, task in enumerate(job.spec.tasks):
         body = task.train or task.score
@@ -207,53 +207,53 @@ def _named(job: JobSpec, base_dir: Path) -> Iterator[LocalFile]:
 
 def _parcel(file: LocalFile, base_dir: Path) -> Parcel:
     if "\0" in file.text:
-        raise _bad(f"{file.text!r} is no path")
+        raise _bad(f"{file.text!r} is not a path")
     if file.what == "data" and any(mark in file.text for mark in _GLOB) and not os.path.exists(base_dir / file.text):
         return _pattern(file, base_dir)
     path = _checked(base_dir / os.path.expanduser(file.text), base_dir, file.text)
     if path.is_file():
         if file.what in ("model", "folder"):
-            raise _bad(f"{file.text} is a file, and a folder belongs here")
+            raise _bad(f"{file.text} is a file; a folder is expected here")
         if path.stat().st_size == 0:
             raise _bad(f"{file.text} is empty")
         return Parcel(file.path, file.text, path.name, {path.name: path}, single=True)
     if file.what == "template":
-        raise _bad(f"{file.text} is a folder, and the file of a template belongs here")
+        raise _bad(f"{file.text} is a folder; the file of a template is expected here")
     if file.what == "model" and not any((path / name).is_file() for name in ("config.json", "ranker.json")):
         raise _bad(f"{file.text} is no model folder: it has no config.json")
     files = {_name_below(path, each): _checked(each, base_dir) for each in files_below(path)}
-    files.pop(MANIFEST, None)  # of a folder that Tuneyard has stored: it gets one of its own
+    files.pop(MANIFEST, None)  # the manifest of a folder that Tuneyard has stored: the parcel gets its own
     if not files:
         raise _bad(f"{file.text} is an empty folder")
     return Parcel(file.path, file.text, path.resolve().name, files)
 
 
 def _pattern(file: LocalFile, base_dir: Path) -> Parcel:
-    """A glob keeps its pattern, below a folder with what it matches here."""
+    """A parcel for a glob: a folder with the files that it matches here, and the pattern below the folder."""
     parts = Path(file.text).parts
     fixed = next(index for index, part in enumerate(parts) if any(mark in part for mark in _GLOB))
     folder, pattern = base_dir.joinpath(*parts[:fixed]), "/".join(parts[fixed:])
     try:
         matched = [path for path in sorted(folder.glob(pattern)) if path.is_file()]
     except (OSError, ValueError, NotImplementedError) as error:
-        raise _bad(f"{file.text} is no pattern: {error}") from error
+        raise _bad(f"{file.text} is not a valid pattern: {error}") from error
     files = {_name_below(folder, path): _checked(path, base_dir) for path in matched}
     if not files:
         raise _bad(f"no file matches {file.text}")
-    # In storage a pattern means what fnmatch says: there `**` needs a folder, and here it does not.
+    # Storage matches patterns by fnmatch: there `**` needs a folder, and here it does not.
     within = pattern if all(fnmatchcase(name, pattern) for name in files) else "*"
     return Parcel(file.path, file.text, folder.resolve().name, files, within=within)
 
 
 def _checked(path: Path, base_dir: Path, text: str = "") -> Path:
-    """The path, which is there and below the JobSpec's folder, wherever links on the way lead. Raises BadInput."""
+    """The path, if it exists and lies below the JobSpec's folder after all links are followed. Raises BadInput."""
     shown = text or os.path.relpath(path, base_dir)
     try:
         inside = path.resolve().is_relative_to(base_dir.resolve())
     except (OSError, RuntimeError, ValueError) as error:  # a link to itself, a name too long
         raise _bad(f"{shown} cannot be read: {error}") from error
     if not inside:
-        raise _bad(f"{shown} lies outside of the JobSpec's folder, from which alone files are shipped")
+        raise _bad(f"{shown} lies outside of the JobSpec's folder; only files below it are shipped")
     if not os.path.exists(path):
         there = sorted(os.listdir(path.parent)) if os.path.isdir(path.parent) else []
         near = get_close_matches(path.name, there, n=1, cutoff=0.5)

@@ -1,4 +1,4 @@
-"""The hub's world as its scheduler sees it, from the objects that a user may read: for `why`, `usage` and dry runs. Pure."""
+"""The input of the hub's scheduler, from the objects that a user may read: for `why`, `usage` and dry runs. Pure."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ _POLICY = POLICIES["tuneyard"]
 
 @dataclass(frozen=True)
 class Outlook:
-    """The forecast of a waiting task. `place`: its placement in the next cycle; `wait`: the reason without one; `ahead`: number of waiting
-    tasks that the scheduler looks at before it."""
+    """The forecast of a waiting task. `place`: its placement in the next cycle. `wait`: the reasons where it has none. `ahead`: number of
+    waiting tasks that the scheduler considers before it."""
 
     task: str
     place: Place | None
@@ -53,8 +53,8 @@ class Outlook:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Clusters, jobs and teams as the API server answers them. `partial`: the reason for missing jobs, if any; `templates`: of jobs that
-    have not begun."""
+    """Clusters, jobs and teams as JSON of the API server. `partial`: the reason for missing jobs, if any. `templates`: ModelTemplates of
+    jobs that have not begun."""
 
     clusters: tuple[Mapping[str, Any], ...]
     jobs: tuple[Mapping[str, Any], ...]
@@ -145,7 +145,7 @@ class Snapshot:
         status = cluster.status or ClusterStatus()
         why_not = "" if status.healthy else status.message or "the hub has not looked at it yet"
         member = member_of(cluster, status.nodes, why_not=why_not)
-        # The inventory counts what pods of others leave; a World counts what nothing holds.
+        # The inventory counts GPUs that pods of others leave; a World counts unallocated GPUs.
         held: dict[str, int] = {}
         for attempt in running:
             if attempt.cluster == member.name:

@@ -1,9 +1,9 @@
-"""A person's access to the storage of a job, for its logs and its files: by their own credentials, else by those of the job, if they may
-read them.
+"""A person's access to the storage of a job, for its logs and its files: by the person's own credentials, else by the job's credentials, if
+the person may read them.
 
-Other people can write any variable into a job or a Secret, and libraries obey the variables of this process: a token file would be read,
-and sent to a server of their choice. So only keys and a region are taken from a job. The server is one that a Cluster of the hub names:
-administrators alone write Clusters. The author of a job may name another server in it.
+Other people can write any variable into a job or a Secret, and libraries obey the variables of this process: they could read a token file
+and send it to any server. So only keys and a region are taken from a job. The server is one that a Cluster of the hub names, because only
+administrators write Clusters. The author of a job may name another server in it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tuneyard.cluster.hub_cluster import ENDPOINTS, REGIONS, HubCluster
 from tuneyard.cluster.hub_job import HubJob
 
 STORAGE_SECRET = "tuneyard-storage"
-"""The Secret of a namespace that the hub gives to jobs which name no credentials."""
+"""The Secret of a namespace that the hub gives to jobs without credentials."""
 _OWN = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_SKIP_SIGNATURE")
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _REGION = re.compile(r"[a-z0-9-]{1,40}")
 """A region is part of Amazon's host names: `x.example.com/` would name another server."""
-_READ = (*KEYS, *REGIONS, *ENDPOINTS)  # Google's variable names a file, which lies in the pods and not here
+_READ = (*KEYS, *REGIONS, *ENDPOINTS)  # Google's variable names a file in the pods, which does not exist here
 
 
 class Lookup(Protocol):
@@ -63,7 +63,7 @@ class StorageAccess:
 
 
 def has_own_keys(environment: Mapping[str, str]) -> bool:
-    """Whether an environment names credentials of S3, of whatever kind."""
+    """Whether an environment names any kind of S3 credentials."""
     return any(environment.get(name) for name in _OWN)
 
 
@@ -74,7 +74,7 @@ def secrets_asked_for(env: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def storage_access(hub: Lookup, job: HubJob, environment: Mapping[str, str]) -> StorageAccess:
-    """What a reader of `job` needs for its storage, beyond `environment`.
+    """The variables that a reader of `job` needs for its storage, beyond `environment`.
 
     Raises NotAllowed where the job names a server that no Cluster of the hub names: the reader decides, by AWS_ENDPOINT_URL.
     """
@@ -85,10 +85,10 @@ def storage_access(hub: Lookup, job: HubJob, environment: Mapping[str, str]) -> 
 
 
 def storage_access_of_author(hub: Hub, manifest: Mapping[str, Any], uri: str, environment: Mapping[str, str]) -> StorageAccess:
-    """What the author of `manifest` needs to write to `uri`, beyond `environment`.
+    """The variables that the author of `manifest` needs to write to `uri`, beyond `environment`.
 
-    The server is the one that the JobSpec names, or its ModelTemplate, which administrators write as they write Clusters; else that of the
-    hub's Clusters, where all have the same.
+    The server is the one that the JobSpec or its ModelTemplate names (administrators write ModelTemplates, as they write Clusters). Else it
+    is the server of the hub's Clusters, where all have the same.
     """
     if not uri.startswith("s3://"):
         return StorageAccess()

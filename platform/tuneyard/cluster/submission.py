@@ -60,13 +60,13 @@ def resubmit(stored: HubJob, wanted: Mapping[str, Any]) -> Outcome:
 
 
 def _alike(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Both with all defaults, or, if one of them cannot be read, both as written."""
+    """Both specs with all defaults, or both as written if one of them cannot be read."""
     one, other = comparable(stored), comparable(wanted)
     return (one, other) if one is not None and other is not None else (stored, wanted)
 
 
 def differences(stored: Any, wanted: Any, path: str = "spec") -> Iterator[str]:
-    """`spec.tasks[0].train.steps: 10 -> 20`, for each value that differs. `cancelled` is no part of the comparison."""
+    """`spec.tasks[0].train.steps: 10 -> 20`, for each value that differs. `cancelled` is not compared."""
     if isinstance(stored, Mapping) and isinstance(wanted, Mapping):
         for key in dict.fromkeys([*stored, *wanted]):
             if path != "spec" or key != "cancelled":

@@ -34,8 +34,8 @@ def submit_shipment(
 
 
 def manifest_of(spec: JobSpec | Path | str, namespace: str | None = None, find: FindTemplate = no_template) -> dict[str, Any]:
-    """The object that the hub is given, which fills in its template itself; `find` is asked to check it. Raises BadInput where it is none,
-    or names another namespace than `namespace`."""
+    """The manifest for the hub, which fills in the template itself. `find` looks up the template for a check here. Raises BadInput where
+    the manifest is not a JobSpec, or names another namespace than `namespace`."""
     if isinstance(spec, JobSpec):
         found = {"apiVersion": spec.api_version, "kind": spec.kind, **spec.to_yaml_dict()}
         found.pop("status", None)
@@ -43,7 +43,7 @@ def manifest_of(spec: JobSpec | Path | str, namespace: str | None = None, find: 
         documents = load_documents(Path(spec), find)
         if len(documents) != 1 or not isinstance(documents[0].resource, JobSpec):
             raise BadInput(
-                f"{spec}: does not hold one JobSpec and nothing else", "split the file at its `---` lines; kubectl apply -f takes several"
+                f"{spec}: must hold one JobSpec and no other object", "split the file at its `---` lines; kubectl apply -f takes several"
             )
         found = documents[0].tree.value
     own = found["metadata"].get("namespace")

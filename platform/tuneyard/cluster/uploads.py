@@ -1,4 +1,4 @@
-"""Uploads of parcels to the job's storage. A parcel is stored whole, with the content that its name promises, or not at all."""
+"""Uploads of parcels to the job's storage. A parcel is stored whole, with the content of its hash, or not at all."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tuneyard.cluster.shipping import Parcel, Shipment
 from tuneyard.storage import EXECUTABLE, Store, open_store
 
 OnProgress = Callable[[str, int, int], None]
-"""Name of the parcel, bytes done, bytes in all; from any thread."""
+"""Gets the name of the parcel, bytes sent, and bytes in all. It may be called from any thread."""
 
 
 @dataclass(frozen=True)
 class Sent:
-    """Parcels sent now, and parcels that were there already."""
+    """Parcels sent now (`new`), and parcels that were stored already (`there`)."""
 
     new: tuple[Parcel, ...]
     there: tuple[Parcel, ...]

@@ -23,7 +23,7 @@ from tuneyard.federation.world import PRIORITIES, Ask, Running
 class Found:
     """Candidates in one pool, youngest checkpoint first.
 
-    `reclaimed`: candidates that may go only while their teams hold borrowed GPUs. `borrowed`: GPUs that each of these teams borrows.
+    `reclaimed`: candidates that are legal only while their teams hold borrowed GPUs. `borrowed`: GPUs that each of these teams borrows.
     `settles_at`: when the first attempt that is spared now becomes a candidate.
     """
 
@@ -57,7 +57,7 @@ class Candidates:
     now: float
 
     def exist_from(self, ask: Ask) -> float:
-        """When an ask may have candidates: `-inf` for now, `inf` for never. This costs little, and no pool is looked at."""
+        """When an ask may have candidates: `-inf` for now, `inf` for never. This costs little, because it looks at no pool."""
         alike = self.exist_for_shape(ask)
         return self.exist_for_team(ask) if alike is None else alike
 
@@ -84,8 +84,8 @@ class Candidates:
         return self.now >= self._patient_at(ask)
 
     def has_starved(self, ask: Ask) -> bool:
-        """Whether a gang has waited so long for its size that it may preempt attempts of its own priority. Otherwise a stream of small jobs
-        would never leave it enough free GPUs at once. A team with a quota has a guarantee already."""
+        """Whether a gang has waited long enough, for its size and duration, to preempt attempts of its own priority. Otherwise a stream of
+        small jobs would never leave it enough free GPUs at once. A team with a quota has a guarantee already."""
         policy, gpus = self.policy, ask.worlds[-1]
         if not policy.starves_from or gpus < policy.starves_from or self.teams[ask.team].team.quota is not None:
             return False

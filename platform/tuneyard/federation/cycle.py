@@ -1,13 +1,13 @@
-"""One scheduling cycle: what can start now, what is preempted, and what is reserved for asks that start later.
+"""One scheduling cycle: starts, preemptions, and reservations for asks that start later.
 
 1. Asks that could never run are refused, once for each change of members or of teams' rules.
-2. Priorities come in turn, the highest first. Within one, asks come by the rank of the policy, put back by what their teams have used.
-   Only heads of queues are considered, and where no free GPUs fit one ask of a shape, no further asks of the shape. So the time of a cycle
-   depends on its decisions, not on the number of waiting asks.
-3. An ask starts (`placement`), preempts (`preemption`) or waits. The first that wait get reservations (`reservations`). Behind a
+2. Priorities come in turn, the highest first. Within one, asks come by the rank of the policy, put back by the usage of their teams.
+   Only heads of queues are considered. Where no free GPUs fit one ask of a shape, further asks of the shape are skipped. So the time of a
+   cycle depends on its decisions, not on the number of waiting asks.
+3. An ask starts (`placement`), preempts (`preemption`) or waits. The first waiting asks get reservations (`reservations`). Behind a
    reservation, shorter asks of the same queue are backfilled.
 
-A `Cycle` owns all that holds for one cycle. What holds for longer belongs to pools, teams and queues.
+A `Cycle` owns the state of one cycle. State that outlives a cycle belongs to pools, teams and queues.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BACKFILL_LOOK = 256
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a cycle came to. `unfinished`: not all asks were searched for victims, and another cycle continues. `again_at`: when another
+    """The result of a cycle. `unfinished`: victims were not searched for all asks, and another cycle continues. `again_at`: when another
     cycle may preempt attempts that were spared in this one."""
 
     decisions: Sequence[Place | Preempt | Infeasible] = ()
@@ -67,7 +67,7 @@ class _Head(NamedTuple):
 
 
 class Cycle:
-    """One cycle, at `now`. `allocate` is told of each attempt that starts or becomes a victim, before the next decision."""
+    """One cycle, at `now`. It calls `allocate` with each attempt that starts or becomes a victim, before the next decision."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Cycle:
         return self._preemption_made
 
     def run(self) -> Outcome:
-        """Decide. Raises Undecidable on account of one ask: the scheduler is unusable then."""
+        """Decide. Raises Undecidable where one ask makes the cycle fail: the scheduler is unusable then."""
         self._refuse_infeasible()
         for groups in self._queues.by_priority():
             if self._decide(self._heads(groups)):
@@ -135,7 +135,7 @@ class Cycle:
         return (-PRIORITIES[head.ask.priority], *head[:4])
 
     def _penalties_of_teams(self) -> dict[str, float]:
-        """Seconds by which the asks of each team are put back for what the team has used."""
+        """Seconds by which the asks of each team are put back for the team's usage."""
         if not self._policy.fairness_s:
             return {}
         shares = self._teams.shares(self._layout.capacity, self._now)
@@ -187,7 +187,7 @@ class Cycle:
         return preempting
 
     def _has_room(self, feasibility: Feasibility) -> bool:
-        """Whether any option fits into free GPUs, whatever quota and reservations say."""
+        """Whether any option fits into free GPUs, without regard to quota and reservations."""
         with_room = self._pools.with_room
         return any(not each.size or len(with_room(each.pods, each.size, each.pools)) for each in feasibility.smallest)
 
@@ -260,8 +260,8 @@ class Cycle:
         return bool(freed.victims) or freed.kept is not None
 
     def _has_lost_freed(self, ask: Ask) -> bool:
-        """Whether an ask has not started long after its victims stopped: another ask took the freed GPUs because an attempt was predicted
-        to end, and runs on. No prediction counts then."""
+        """Whether an ask has not started long after its victims stopped. Another ask took the freed GPUs, because an attempt was predicted
+        to end and still runs. No prediction counts then."""
         return ask.owed_since is not None and self._now - ask.owed_since > _LOST_AFTER_GRACES * self._policy.grace_s
 
     def _wait(self, ask: Ask, shape: Shape, feasibility: Feasibility, found: Found) -> None:

@@ -1,4 +1,4 @@
-"""Explanations for people: why a task waits, by member; why it could never run; and what it gets where it was placed."""
+"""Explanations for people: the reasons of a waiting task by member, the reason of an infeasible task, and the gains of a placement."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ class Explanations:
         if sum(gpus // size for gpus in free.values()) >= pods:
             if kept and others:
                 first = min(others, key=lambda each: each.until)
-                return f"{have}, kept for {first.key[0]}, which is to start at about {_clock(first.until)}", None
-            return f"{have}: looked at in the next cycle", None
+                return f"{have}, reserved for {first.key[0]}, which starts at about {_clock(first.until)}", None
+            return f"{have}: considered in the next cycle", None
         start = next_start(pool, pods, size, self.now, others, avoided)
         if start is None:
-            promised = f"; the rest is promised to {_names([each.key[0] for each in others])}" if others else ""
+            promised = f"; the rest is reserved for {_names([each.key[0] for each in others])}" if others else ""
             return have + promised, None
         return f"{have}, enough at about {_clock(start.at)} when {_ending(start.after)}", start.at
 
@@ -102,7 +102,7 @@ def why_infeasible(ask: Ask, feasibility: Feasibility, teams: Teams) -> str:
         return ""
     allowed = {sku: teams.most(ask.team, sku) for sku in feasibility.skus}
     limits = ", ".join(f"{most:.0f} {sku}" for sku, most in allowed.items() if most < math.inf)
-    by_quota = f"team {ask.team} may hold at most {limits} with what it may borrow"
+    by_quota = f"team {ask.team} may hold at most {limits} including borrowed quota"
     asked = min(ask.smallest(sku) for sku in allowed)
     small = [sku for sku, most in allowed.items() if most >= asked]
     if not small:
@@ -178,7 +178,7 @@ def _count(free: dict[str, int], least: int, size: int) -> str:
 
 
 def _torn(ask: Ask, free: dict[str, int], least: int) -> str:
-    """Why free GPUs are not enough, where no node has enough of them for a group of ranks that share weights."""
+    """Why free GPUs are not enough: no node has enough of them for a group of ranks that share weights. Empty: some node has."""
     torn = not ask.engines and 1 < ask.unit < least <= sum(free.values())
     return f"; groups of {ask.unit} GPUs share each weight, and stay on one machine" if torn else ""
 
@@ -198,7 +198,7 @@ def _names(names: Sequence[str]) -> str:
 
 def _clock(at: float) -> str:
     if not at < _LATEST:
-        return "a time that nobody will see"
+        return "a time after the year 9999"
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 

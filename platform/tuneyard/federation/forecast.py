@@ -18,11 +18,11 @@ _LOOK: Key = ("", "")
 
 
 def forecast(world: World, policy: Policy | str = "tuneyard", now: float = 0.0, *, limit: int = 1000) -> dict[Key, float]:
-    """Predicted starts, in seconds since the epoch, of tasks of `world` that wait, by job and task; `now` for those that could start now.
+    """Predicted starts of the waiting tasks of `world`, by job and task, in seconds since the epoch. A task that could start now has `now`.
 
-    Everything ends as predicted (what has overrun its prediction: after as long again), and nobody else comes. An attempt that the policy
-    asks to go stops after its grace, and waits again with the rest of its prediction. Stops after `limit` moments: a task that is absent
-    starts later than those, or never. Pure; raises KeyError on an unknown policy.
+    The forecast assumes that attempts end as predicted, and that no further asks come. An attempt that has overrun its prediction needs as
+    long again. A victim stops after its grace, and waits again with the rest of its prediction. The forecast stops after `limit` moments:
+    an absent task starts later, or never. Pure; raises KeyError on an unknown policy.
     """
     course = _Course(world, policy_of(policy), now)
     for _ in range(limit + 1):
@@ -34,7 +34,7 @@ def forecast(world: World, policy: Policy | str = "tuneyard", now: float = 0.0, 
 
 
 class _Course:
-    """One run forward: its time, and predicted ends."""
+    """One run forward: its time, its scheduler, and the predicted ends of attempts."""
 
     def __init__(self, world: World, policy: Policy, now: float) -> None:
         self.starts: dict[Key, float] = {}
@@ -43,7 +43,7 @@ class _Course:
         self._scheduler = scheduler_of(world, policy, now)
         self._asks = {(ask.job, ask.task): ask for ask in self._scheduler.asks}
         self._back: dict[Key, Ask] = {}
-        """Asks of victims, for after they have stopped."""
+        """Asks of victims, which wait again once they have stopped."""
         self._ends = {attempt.key: expected_end(attempt.ends, now) for attempt in self._scheduler.running}
         self._queue = [(end, *key) for key, end in self._ends.items()]
         heapq.heapify(self._queue)
@@ -71,7 +71,7 @@ class _Course:
         while self._queue and self._queue[0][0] <= self._at + _MOMENT_S:
             end, job, task = heapq.heappop(self._queue)
             if (job, task) != _LOOK and self._ends.get((job, task)) != end:
-                continue  # it stops earlier, as a victim
+                continue  # a victim, which stops earlier
             self._at = max(self._at, end)
             if self._ends.pop((job, task), None) is not None:
                 self._scheduler.release(job, task, self._at)
@@ -89,7 +89,7 @@ class _Course:
             self._end(victim.key, self._at + self._policy.grace_s)
 
     def _rest(self, victim: Running, left_s: float) -> Ask:
-        """The ask of a victim: its ask before, with the rest of its duration. Where that is unknown: as many GPUs of any SKU."""
+        """The ask of a victim for the rest of its duration: its earlier ask, or, where that is unknown, one for as many GPUs of any SKU."""
         like = self._asks.get(victim.key) or Ask(
             job=victim.job, task=victim.task, team=victim.team, priority=victim.priority, created=victim.started, worlds=(victim.gpus,)
         )

@@ -1,6 +1,6 @@
-"""JobSpecs, Clusters and Teams as what a scheduler knows of them.
+"""Values of a scheduler from API objects: asks and attempts from JobSpecs, members from Clusters.
 
-The hub and `tuneyard submit --dry-run` read the world by the same rules.
+The hub and `tuneyard submit --dry-run` read API objects by the same rules.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LEAST_S = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Fits:
-    """What a planner says of where a task's model fits: `worlds`, `least` and `words` are `Ask.worlds`, `Ask.least` and `Ask.fit`."""
+    """A planner's answer about the memory of a task's model: `worlds`, `least` and `words` are `Ask.worlds`, `Ask.least` and `Ask.fit`."""
 
     worlds: tuple[int, ...]
     least: tuple[tuple[str, int], ...] = ()
@@ -48,8 +48,8 @@ def job_name(job: JobSpec) -> str:
 def ask_of(
     job: JobSpec, created: float, task_name: str, status: JobStatus, planned_s: float | None = None, fits: Fits | None = None
 ) -> Ask:
-    """The ask of one task of a job. `planned_s` and `fits` are a planner's answers, where one was asked: how long the task takes on the
-    reference SKU with its first number of workers, and where its model fits."""
+    """The ask of one task of a job. `planned_s` and `fits` are a planner's answers: the duration of the task on the reference SKU with its
+    first number of workers, and where its model fits. None: no planner was asked."""
     task = job.spec.task(task_name)
     gang = job.spec.gang_of(task)
     worlds, unit = _worlds(gang)
@@ -86,9 +86,9 @@ def ask_of(
 
 
 def attempts_of(name: str, spec: Mapping[str, Any], namespace: str, status: JobStatus, now: float, grace_s: float) -> Iterator[Running]:
-    """The attempts of a job that hold GPUs: until nothing is left of them on their member. Each is known by its number, as two of one task
-    may be there at a time. `spec` is as the API server holds it, and read no further than to who owns the job: what it cannot mean is taken
-    for its default."""
+    """The attempts of a job that hold GPUs. An attempt holds its GPUs until all its objects on the member are deleted. The number of the
+    attempt is part of its name, because a task may have two attempts at a time. `spec` comes from the API server without validation. Only
+    `team`, `priority` and `preemptible` are read; an invalid value counts as the default."""
     priority = spec.get("priority") if spec.get("priority") in list(PRIORITIES) else "normal"
     preemptible = spec.get("preemptible") if isinstance(spec.get("preemptible"), bool) else None
     team = spec.get("team") if isinstance(spec.get("team"), str) and spec.get("team") else namespace
@@ -122,7 +122,7 @@ def attempts_of(name: str, spec: Mapping[str, Any], namespace: str, status: JobS
 
 @dataclass(frozen=True)
 class Taken:
-    """What a task that has ended took, in seconds where it first ran, and what its author had guessed for that."""
+    """The duration of an ended task and its author's guess, in seconds on the SKU of its first attempt."""
 
     task: str
     guessed_s: float
@@ -131,8 +131,8 @@ class Taken:
 
 
 def taken_by(status: JobStatus) -> Iterator[Taken]:
-    """Tasks for which there was a guess, and which have succeeded, or were given up after more than was guessed. An attempt elsewhere
-    counts by how fast it was thought to be."""
+    """Durations of ended tasks with a guess: tasks that have succeeded, and tasks of ended jobs that took longer than their guess. The time
+    of attempts on another SKU or number of GPUs is converted by predicted speed."""
     for task in status.tasks:
         own = [attempt for attempt in status.attempts if attempt.task == task.name and attempt.placement and attempt.ended_at]
         has_succeeded = task.phase is Phase.SUCCEEDED
@@ -158,12 +158,13 @@ def sku_names(cluster: Cluster) -> dict[str, str]:
 
 
 def own_sku(cluster: Cluster, name: str) -> str:
-    """What a Cluster itself calls a SKU of its `Member`."""
+    """The Cluster's own name of a SKU of its `Member`."""
     return next((own for own, known in sku_names(cluster).items() if known == name), name)
 
 
 def member_of(cluster: Cluster, nodes: Iterable[NodeInventory], *, why_not: str = "") -> Member:
-    """A member; `nodes` with what pods of others leave. `why_not`: why it cannot be used, where it cannot."""
+    """A member from a Cluster and its nodes. `free` of a node counts GPUs that pods of others leave. `why_not`: why the member is unusable;
+    empty where it is usable."""
     spec = cluster.spec
     reason = why_not or ("cordoned" if spec.cordoned else "")
     names = sku_names(cluster)
@@ -187,18 +188,18 @@ def held_hours(attempt: Attempt, since: datetime, until: datetime) -> float:
 
 
 def worlds_of(gang: Task) -> tuple[int, ...]:
-    """Numbers of GPUs that would do for the ranks or engines of a task, best first."""
+    """Possible numbers of GPUs for the ranks or engines of a task, best first."""
     return _worlds(gang)[0]
 
 
 def skus_of(job: JobSpec, gang: Task) -> tuple[str, ...]:
-    """SKUs that task and job both allow, in the task's order of preference, by the catalog's names; empty: any."""
+    """SKUs that task and job both allow, in the task's order of preference, by the catalog's names. Empty: any SKU."""
     own, allowed = ([canonical_sku(sku) for sku in skus] for skus in (gang.resources.sku, job.spec.placement.skus))
     return tuple(dict.fromkeys(sku for sku in own if not allowed or sku in allowed)) if own else tuple(dict.fromkeys(allowed))
 
 
 def unmatched_skus(job: JobSpec) -> Iterator[tuple[int, str]]:
-    """Tasks that can run nowhere, because they name SKUs that the job forbids: their places, and why."""
+    """Tasks that can run nowhere because the job forbids all SKUs that they name: index in `spec.tasks`, and reason."""
     allowed = {canonical_sku(sku) for sku in job.spec.placement.skus}
     for index, task in enumerate(job.spec.tasks):
         own = {canonical_sku(sku) for sku in task.resources.sku}
@@ -207,7 +208,7 @@ def unmatched_skus(job: JobSpec) -> Iterator[tuple[int, str]]:
 
 
 def _worlds(task: Task) -> tuple[tuple[int, ...], int]:
-    """Possible numbers of GPUs, best first, and how many must share a machine: an engine's, or those of a tensor-parallel group."""
+    """Possible numbers of GPUs, best first; and the number that must share a node: GPUs of an engine, or of a tensor-parallel group."""
     if task.process is not None:
         return (0,), 1  # runs on the head
     if task.score is not None:
@@ -222,8 +223,8 @@ def _worlds(task: Task) -> tuple[tuple[int, ...], int]:
 
 
 def _left_s(job: JobSpec, task: str, status: JobStatus, own: list[Attempt], planned_s: float | None) -> tuple[float, Basis]:
-    """What is left of a task, in seconds, and how that is known: by how fast it went before, else by its author's guess, else as planned,
-    else by an assumption."""
+    """The predicted remaining seconds of a task, and their source: the pace of its last attempt with steps, else its author's guess, else
+    the planner, else an assumption."""
     whole, basis = _whole_s(job, planned_s)
     found = next((each for each in status.tasks if each.name == task), None)
     of = found.progress.of if found is not None else 0
@@ -243,7 +244,7 @@ def _whole_s(job: JobSpec, planned_s: float | None) -> tuple[float, Basis]:
 
 
 def _end(attempt: Attempt, status: JobStatus, started: float, now: float) -> float:
-    """When an attempt is predicted to end: at the pace of its steps so far, else by what was predicted when it was placed."""
+    """The predicted end of an attempt: from the pace of its steps so far, else from the prediction of its placement."""
     found = next((each for each in status.tasks if each.name == attempt.task), None)
     began = _at(attempt.started_at)
     steps = attempt.last_step - attempt.resumed_from

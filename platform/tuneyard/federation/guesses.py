@@ -1,7 +1,7 @@
-"""What a team's guesses of durations are worth: how wrong they were for tasks that have ended corrects those that wait.
+"""Corrections of the durations that teams guess: the errors of ended tasks correct the guesses of waiting tasks.
 
-Without it, whoever understates goes first: a team that said a tenth of what its jobs take had its results a quarter sooner, at the others'
-cost.
+Without corrections, a team that understates its durations comes first: in a simulation, a team that stated a tenth of its true durations
+had its results a quarter sooner, at the cost of the other teams.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from tuneyard.federation.pools import Key
 from tuneyard.federation.world import Ask
 
 _FADES = 0.98
-"""A task counts so many times as much as the one of its team that ended after it."""
+"""The weight of a task relative to the next task of its team that ended: older tasks count less."""
 _LAST = 1000
-"""Tasks of a team that are counted anew where one came or went out of order: older ones count next to nothing (two in a billion)."""
+"""The latest tasks of a team that are summed again after a change out of order. Older tasks have almost no weight (two in a billion)."""
 _DOUBT = 4.0
-"""A team is taken to guess right until more tasks than this have shown otherwise; and guesses of one size to be as wrong as all of its."""
+"""The weight, in tasks, of the prior: a team guesses right on average, and its guesses of one size are as wrong as all its guesses."""
 _MOST = 100.0
+"""The largest error that counts, as a factor."""
 _EXCUSED = 4.0
-"""A task that has taken so many times less than was said counts in full, and the less, the shorter it was: what costs nobody a machine
-teaches nothing, or tasks of a second would buy trust for false guesses."""
+"""A task that was up to this factor shorter than its guess has full weight. Shorter tasks have less, in proportion to their duration:
+otherwise tasks of a second, which cost nothing, would buy trust for false guesses."""
 _MOVES = 1.5
-"""Who waits is judged anew once the correction of its guess has moved by this factor."""
+"""Waiting asks of a team are corrected again once a correction has changed by this factor."""
 
 
 class _Known(NamedTuple):
-    """A task that has ended. `error`: logarithm of the truth over what was said; `size`: of what was said, by powers of ten; `weight`: what
-    it counts for."""
+    """An ended task. `error`: logarithm of true duration over guess. `size`: power of ten of the guess in seconds. `weight`: at most 1."""
 
     ended: float
     key: Key
@@ -40,9 +40,9 @@ class _Known(NamedTuple):
 
 
 class _Team:
-    """The tasks of a team by their end, and their errors summed with what they count for: of all, and by size.
+    """The ended tasks of a team by time of end, and their weighted sums of errors: over all, and by size.
 
-    All are kept, as JobSpecs are: where the last ones are deleted, those before them count again, as they do for the next leader.
+    All tasks are kept, as JobSpecs are. Where the latest tasks are deleted, earlier ones count again, as they do for the next leader.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class _Team:
         self._of_size: dict[int, list[float]] = {}
         self._is_counted = True
         self.handed: dict[int, float] = {}
-        """Corrections as they were when they were first asked for since they moved."""
+        """Corrections by size, as first used since their last change by `_MOVES`."""
 
     def add(self, known: _Known) -> None:
         is_last = not self._known or known > self._known[-1]
@@ -81,7 +81,7 @@ class _Team:
         return bool(moved)
 
     def _count(self, known: _Known) -> None:
-        """Take in one that has ended after all others."""
+        """Add a task that has ended after all others."""
         for sums in (self._of_all, *self._of_size.values()):
             sums[0] *= _FADES
             sums[1] *= _FADES
@@ -97,17 +97,17 @@ class _Team:
 
 
 class Guesses:
-    """Tasks that have ended, by team. What it says follows from the set of them, in whatever order they were told: the next leader, who
-    reads them anew, corrects alike."""
+    """Ended tasks, by team. Corrections follow from the set of tasks, not from the order in which tasks were added. So the next leader has
+    the same corrections when it has read all tasks again."""
 
     def __init__(self) -> None:
         self._teams: dict[str, _Team] = {}
         self._by_key: dict[Key, tuple[str, _Known]] = {}
 
     def learn(self, key: Key, team: str, said_s: float, took_s: float, ended: float) -> bool:
-        """A task has taken `took_s`, where `said_s` was its author's guess (both on the reference SKU); `ended`: when, in seconds since the
-        epoch. True where corrections of its team have moved: those who wait are to be corrected again. Nonsense (nothing, less than
-        nothing, no number) teaches nothing."""
+        """Add an ended task. It took `took_s`, and `said_s` was its author's guess, both in seconds on the reference SKU. `ended`: seconds
+        since the epoch. True: corrections of its team have changed, and its waiting asks are to be corrected again. Durations that are not
+        positive and finite are ignored."""
         if key in self._by_key or not (0 < said_s < math.inf and 0 < took_s < math.inf and math.isfinite(ended)):
             return False
         error = max(-math.log(_MOST), min(math.log(_MOST), math.log(took_s) - math.log(said_s)))
@@ -118,14 +118,15 @@ class Guesses:
         return of.has_moved()
 
     def forget(self, key: Key) -> None:
-        """A task is not known any more."""
+        """Remove a task."""
         found = self._by_key.pop(key, None)
         if found is not None:
             self._teams[found[0]].remove(found[1])
 
     def correction(self, team: str, said_s: float) -> float:
-        """What a guess of a team is to be multiplied by: the geometric mean of truth over guess, of its last tasks. Guesses of one size
-        (seconds by powers of ten) are judged by their own, so that many small true ones do not cover a large false one."""
+        """The factor for a guess of a team: the geometric mean of true duration over guess, over its latest tasks. Guesses of each size
+        (power of ten of seconds) have their own factor, so that many true guesses of short tasks do not hide one false guess of a long
+        task."""
         if not 0 < said_s < math.inf:
             return 1.0
         of, size = self._teams.setdefault(team, _Team()), _size(said_s)
@@ -134,7 +135,7 @@ class Guesses:
         return found
 
     def corrected(self, ask: Ask) -> Ask:
-        """An ask with what its team's guess is worth; the ask itself where its duration is no guess of its author."""
+        """An ask with its guess corrected. An ask whose duration is not its author's guess stays as it is."""
         if ask.basis != "given":
             return ask
         correction = self.correction(ask.team, ask.seconds)

@@ -1,7 +1,7 @@
 """The scheduler on a core of C++: the same decisions as the Python scheduler, many times as fast.
 
-The core holds the state and decides. The Python scheduler explains (`wait`, `ahead`), and gets all changes before it does. It is the oracle
-of tests, and decides where the core was not built.
+The core holds the state and decides. The Python scheduler explains (`explain`, `ahead`), and gets all changes before it does. It is the
+oracle of tests, and decides where the core was not built.
 """
 
 from __future__ import annotations

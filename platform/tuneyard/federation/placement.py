@@ -1,7 +1,7 @@
 """Where a gang can start now: pools with enough free nodes, within quota and beside reservations, and the best of these pools.
 
-`Finder.find` goes through the options of an ask in order of preference. The first option with a pool that is left wins. Among its pools the
-lowest score wins: predicted run time, price, distance to data, and fragmentation, all in seconds.
+`Finder.find` tries the options of an ask in order of preference. The first option with a suitable pool wins. Among its pools the lowest
+score wins: predicted run time, price, distance to data, and fragmentation, all in seconds.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Finder:
         return earliest(ask, feasibility, self.now, reservations, self._open(ask, feasibility, first), self.policy.speed)
 
     def waits_for_more(self, ask: Ask, feasibility: Feasibility) -> bool:
-        """Whether an elastic gang would end sooner by waiting for its full size than by starting at its smallest. It preempts nothing
-        then."""
+        """Whether an elastic gang would end sooner by waiting for its full size than by starting at its smallest. Such a gang preempts
+        nothing."""
         if len(ask.worlds) == 1:
             return False
         seconds = [self.policy.speed(ask, sku, ask.smallest(sku)) for sku in feasibility.skus]
@@ -126,7 +126,7 @@ class Finder:
         return ok, longest_s
 
     def _untouchable(self, feasibility: Feasibility, pool: Pool, ends: float) -> Mapping[str, int]:
-        """GPUs by node that an attempt which ends then may not use: reserved ones, and nodes that have failed the task."""
+        """GPUs by node that an attempt may not use if it ends at `ends`: reserved GPUs, and nodes that have failed the task."""
         withheld = withheld_in(pool, self.reservations.gpus, ends) if self.reservations.gpus else {}
         return {**withheld, **feasibility.avoided(pool)} if feasibility.ask.avoid else withheld
 

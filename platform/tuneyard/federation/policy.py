@@ -1,6 +1,7 @@
-"""How a scheduler orders and chooses: policies, which differ in values alone, so that a simulation compares nothing else.
+"""Policies of a scheduler: the order of asks, the choice of pools and victims, and their weights in seconds.
 
-Two of them are peers' rules, as far as these values can express them: `KUEUE_RULES` and `SLURM_RULES`.
+Policies differ only in values, so that a simulation compares nothing else. `KUEUE_RULES` and `SLURM_RULES` are the rules of two other
+schedulers, as far as these values can express them.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from tuneyard.catalog import Gpu, kinds
 from tuneyard.federation.world import Ask
 
 Speed = Callable[[Ask, str, int], float]
-"""Predicted seconds of an ask on a SKU with so many workers."""
+"""Predicted seconds of an ask, by SKU and number of workers."""
 
 REFERENCE_SKU = "a100-80gb"
 
 
 def by_roofline(ask: Ask, sku: str, workers: int) -> float:
-    """`ask.seconds`, spread evenly over the workers, on a GPU that is faster by the geometric mean of its peak FLOP/s and its memory
-    bandwidth over those of the reference: training is bound by either in turn (roofline; Williams et al. 2009). Unknown SKU: as fast."""
+    """Predicted seconds of an ask: `ask.seconds`, scaled linearly by the number of workers and divided by the SKU's `speed_factor`."""
     most = ask.worlds[0]
     return ask.seconds * (most / workers if workers else 1.0) / speed_factor(sku)
 
 
 @lru_cache(maxsize=1024)
 def speed_factor(sku: str) -> float:
-    """How many times as fast as the reference a SKU is thought to be; 1 for `cpu` and for one that is not known."""
+    """Speed of a SKU relative to the reference: the geometric mean of the ratios of peak FLOP/s and of memory bandwidth. Training is bound
+    by either in turn (roofline; Williams et al. 2009). 1 for `cpu` and for unknown SKUs."""
     found = kinds().find(sku)
     return _factor(found, kinds().find(REFERENCE_SKU) or found) if found is not None else 1.0
 
@@ -41,32 +42,36 @@ def _factor(kind: Gpu, base: Gpu) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """All of a scheduler's settings. Priority always comes first; `order` ranks those of one priority.
+    """All settings of a scheduler. Priority always comes first. `order` ranks asks of one priority:
 
-    `age`: first come, first served. `shortest`: least predicted GPU-time first. `stretch`: by *deadline of fairness*, the time of
-    submission plus `stretch` seconds for each predicted second of one GPU, approaching `longest_s`, plus `fairness_s` for each time that
-    the team has had its fair share of the dominant resource (DRF; Ghodsi et al. 2011) lately. Short work overtakes long work by what it
-    is shorter, not for ever: nobody is overtaken by who comes `longest_s` later and owes no more. With `fairness_s` of half-life / ln 2, a
-    team is put back by the time in which it would have used as much at its fair rate (the virtual time of fair queueing; Demers et al.
-    1989): who floods a cluster waits behind those who have not used theirs.
+    - `age`: first come, first served.
+    - `shortest`: least predicted GPU-time first.
+    - `stretch`: by *deadline of fairness*. This is the time of submission, plus `stretch` seconds for each predicted GPU-second
+      (approaching `longest_s`), plus `fairness_s` for each fair share of the dominant resource that the team has used recently (DRF;
+      Ghodsi et al. 2011).
+
+    With `stretch`, short asks overtake long ones without starving them: an ask never overtakes one that came `longest_s` earlier, unless
+    its team has used less. With `fairness_s` = half-life / ln 2, a team is put back by the time in which it would have used as much at its
+    fair rate (the virtual time of fair queueing; Demers et al. 1989). So a team that floods a cluster waits behind teams below their share.
     """
 
     name: str
     order: Literal["age", "shortest", "stretch"] = "age"
     strict: bool = False
-    """Nobody overtakes the first who waits."""
+    """No ask overtakes the first waiting ask."""
     choice: Literal["first", "score"] = "first"
     reservations: int = 0
-    """How many of the first who wait are kept GPUs for, at the time at which they are predicted to be free (EASY backfilling with one;
-    Lifka 1995, Mu'alem and Feitelson 2001). Others start before them only where they are predicted to end before, or take other GPUs."""
+    """The number of waiting asks with reservations, the first of the queue first. GPUs are reserved from the time at which they are
+    predicted to be free. Other asks start earlier only where they are predicted to end before that time, or use other GPUs. 1 is EASY
+    backfilling (Lifka 1995; Mu'alem and Feitelson 2001)."""
     preempts: bool = False
     corrects_guesses: bool = False
-    """Durations that authors have guessed are corrected by how wrong their teams have been (`Guesses`)."""
+    """Authors' guesses of durations are corrected by the past errors of their teams (`Guesses`)."""
     victims: Literal["cheapest", "youngest"] = "cheapest"
-    """Which attempts go of those that may. `cheapest`: the set that loses the least GPU-time, over all pools. `youngest`: in order, until
-    there is room: what is taken back first, then the lowest priority, then the latest start; in the first pool where that makes room."""
+    """The choice of victims among the candidates. `cheapest`: the set that loses the least GPU-time, over all pools. `youngest`: the first
+    candidates that make room, in the first pool where they do: borrowed quota comes first, then lowest priority, then latest start."""
     owes_freed: bool = True
-    """An ask for which others go is looked at before all others of its priority until it starts."""
+    """Freed GPUs are owed to the ask that preempted for them: it comes first within its priority until it starts."""
     stretch: float = 10.0
     longest_s: float = 60 * 86400.0
     fairness_s: float = 0.0
@@ -74,45 +79,45 @@ class Policy:
     """How a team's share puts its asks back. `linear`: by `fairness_s` for each fair share. `halving`: by `fairness_s` x (1 - 2^-share), at
     most `fairness_s` (the classic fair-share factor of Slurm)."""
     borrowing_s: float = 0.0
-    """By how much whoever would borrow is put back behind those who ask for their team's own (Kueue orders its workloads so too)."""
+    """Seconds by which a borrowing ask is put back behind asks within their team's quota (Kueue has the same order)."""
     borrows_whole: bool = False
-    """An ask counts as borrowing where any of its GPUs would be borrowed, as in Kueue; otherwise only where all would be."""
+    """An ask counts as borrowing where any of its GPUs would be borrowed, as in Kueue. Otherwise only where all would be."""
     reserves_quota: bool = True
-    """The first ask of a team that lacks quota is promised the quota that is predicted to become free first."""
+    """The first ask that lacks quota reserves the quota of its team that is predicted to become free first."""
     settled_s: float = 0.0
-    """For how long an attempt runs at least before others of its priority may take back the quota that it has borrowed, and for how long
-    they wait at least before they do: most of what is borrowed ends meanwhile."""
+    """The least running time of an attempt before asks of its own priority may reclaim its borrowed quota, and the least wait of these
+    asks. Most borrowing attempts end by themselves meanwhile."""
     starves_from: int = 0
-    """Gangs of so many GPUs may ask settled attempts of their own priority to go, once they have starved; 0: none may.
-    For teams without quota; those of their own team, and of others that hold more than their quota."""
+    """The least GPUs of a gang that may preempt settled attempts of its own priority once it has starved. 0: no gang may.
+    Only for teams without a quota. Candidates are attempts of the same team, and of teams that borrow."""
     starves_after: float = 10.0
-    """A gang has starved once it has waited for so many times its own predicted duration, and for `starves_least_s`."""
+    """A gang has starved once it has waited for this multiple of its predicted duration, and at least for `starves_least_s`."""
     starves_least_s: float = 4 * 3600.0
     starves_settled_s: float = 3600.0
-    """For how long an attempt runs at least before it may be asked to go for it."""
+    """The least running time of an attempt before a starved gang may preempt it."""
     starves_unsaved_s: float = 3600.0
-    """Nobody goes for it whose last checkpoint is older, or who has none: what starts from scratch is left alone."""
+    """The greatest age of the last checkpoint of its victims. A starved gang spares attempts with an older checkpoint, or with none."""
     half_life_s: float = 7 * 86400.0
-    """Usage counts half after so long."""
+    """The half-life of usage: after this time, GPU-seconds count half."""
     longest_settled_s: float = 8 * 3600.0
-    """It runs for twice as long each time that it was asked to go before, up to this."""
+    """`settled_s` and `starves_settled_s` double with each earlier preemption of a task, up to this."""
     grace_s: float = STOP_GRACE_S
-    """What a victim has to checkpoint and to stop."""
+    """The time in which a victim must save a checkpoint and stop."""
     restart_s: float = 60.0
-    """From the placement of an attempt to its first step: GPUs are held, and nothing is gained."""
+    """From the placement of an attempt to its first step. The attempt holds its GPUs without progress."""
     far_s: float = 600.0
-    """What it counts for that data or the last checkpoint lie beside another cluster."""
+    """Added to a pool's score where data or the last checkpoint lie beside another cluster."""
     preference_s: float = 60.0
-    """What each place further back in the asker's own lists of SKUs and clusters counts for."""
+    """Added to a pool's score for each place further back in the ask's own lists of SKUs and clusters."""
     seconds_per_price: float = 10.0
-    """What a unit of money counts for."""
+    """Added to a pool's score for each unit of money that the run costs."""
     fragmentation_s: float = 120.0
-    """What tearing a whole free machine counts for."""
+    """Added to a pool's score, times the fragmentation by the gang, from 0 to 1 (`Pools.torn`)."""
     speed: Speed = by_roofline
 
 
 RULES_OF_PEERS = ("victims", "owes_freed", "fairness", "borrows_whole", "reserves_quota")
-"""Settings that none of our policies sets."""
+"""Settings that only the rules of other schedulers use."""
 _DAY_S = 86400.0
 
 KUEUE_RULES = Policy(
@@ -126,12 +131,12 @@ KUEUE_RULES = Policy(
 )
 """Kueue with `BestEffortFIFO`, classic preemption, `withinClusterQueue: LowerPriority` and `reclaimWithinCohort: Any`.
 
-Expressed: priority, then borrowers last, then age. Owners take quota back from borrowers at once. Victims go by lowest priority, then
-youngest admission, without those that turn out not to be needed. Neither durations nor reservations.
+Expressed: the order is priority, then owners before borrowers, then age. Owners reclaim quota from borrowers at once. Victims are chosen by
+lowest priority, then by latest admission; superfluous victims are spared. There are neither durations nor reservations.
 
-Not expressed: Kueue puts borrowers behind owners of lower priority too. It looks at one head of each queue in a cycle. It spares lower
-priority in queues that do not borrow, and takes back from borrowers of higher priority. Fair sharing and `waitForPodsReady` are off. Kueue
-counts quota, and sees nodes within one cluster alone, by its topology feature: these rules see the free nodes of all clusters.
+Not expressed: Kueue puts borrowers behind owners of lower priority too. It considers one head of each queue in a cycle. It spares lower
+priority in queues that do not borrow, and reclaims from borrowers of higher priority. Fair sharing and `waitForPodsReady` are off. Kueue
+counts quota, and sees nodes only within one cluster, by its topology feature. These rules see the free nodes of all clusters.
 """
 
 SLURM_RULES = Policy(
@@ -146,11 +151,11 @@ SLURM_RULES = Policy(
 
 Expressed: priority, then the sum of an age factor (weight 15, full after the `PriorityMaxAge` of 7 days) and the classic fair-share factor
 2^-(usage / share) (weight 70, half-life 7 days). These weights are the example of Slurm's documentation, without the size factor. Backfill
-around one reservation. Victims go by lowest priority, then latest start, whatever their checkpoints.
+around one reservation. Victims are chosen by lowest priority, then by latest start; checkpoints do not count.
 
-Not expressed: the age factor stops to grow after 7 days. Fair Tree ranks. Slurm reserves for up to `bf_max_job_test` asks (100), whole
-nodes each, within a window of a day. Slurm ends a job at its limit, so that limits are too long rather than too short. Slurm has no quota
-that others borrow: give its teams weights instead.
+Not expressed: the age factor of Slurm stops growing after 7 days. Slurm ranks by Fair Tree. It reserves whole nodes for up to
+`bf_max_job_test` asks (100), within a window of a day. It ends a job at its limit, so that limits are too long rather than too short. It
+has no quota that others borrow: give its teams weights instead.
 """
 
 POLICIES: Mapping[str, Policy] = {

@@ -260,7 +260,7 @@ class Pools:
         return found[1]
 
     def with_room(self, pods: int, size: int, pools: Indices) -> Indices:
-        """Those of `pools` into which the pods of a gang fit."""
+        """Pools of `pools` with room for the pods of a gang."""
         if self.most_room(size) < pods:
             return pools[:0]
         return pools[self.room(size)[pools] >= pods]
@@ -270,8 +270,8 @@ class Pools:
         return self.room(1)
 
     def torn(self, pods: int, size: int, pools: Indices) -> Scores:
-        """Fragmentation by a gang in each of `pools`, from 0 to 1. One half: no node has exactly `size` GPUs free. The other half: the
-        share of the pool's room for such pods that stays free, so that large blocks are left to large gangs."""
+        """Fragmentation by a gang in each of `pools`, from 0 to 1. One half counts where no node has exactly `size` free GPUs. The other
+        half is the share of the pool's room for such pods that stays free, so that large blocks are left to large gangs."""
         room = (self.room(size).take(pools) - pods) / self.layout.whole_room(size).take(pools)
         torn: Scores = 0.5 * (room + (self.counts[:, size].take(pools) == 0))
         return torn

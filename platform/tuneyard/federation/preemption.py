@@ -66,7 +66,7 @@ class Failures:
         self._known[kind] = _Failure(self._pools.changes, self._teams.changes, frozenset(claimed))
 
     def open_pools(self, kind: object, team: str, pools: Sequence[Pool]) -> Sequence[Pool]:
-        """Those of `pools` where victims may be found. `team`: the team of the ask, where its quota matters; else empty."""
+        """Pools of `pools` where victims may be found. `team`: the team of the ask, where its quota matters; else empty."""
         known = self._known.get(kind)
         if known is None or (team and self._teams.changed_at(team) > known.teams):
             return pools
@@ -128,7 +128,7 @@ class Preemption:
         return at <= self._now
 
     def free(self, ask: Ask, feasibility: Feasibility) -> Freed:
-        """Free GPUs for the smallest gang of an ask. No attempt becomes a victim where those that stop already free enough."""
+        """Free GPUs for the smallest gang of an ask. No attempt becomes a victim where stopping attempts free enough."""
         if self._teams[ask.team].team.closed:
             return Freed()
         pools = [pool for pool in feasibility.allowed if pool.usable]
@@ -267,7 +267,7 @@ def why_preempted(ask: Ask, victim: Running, now: float, policy: Policy, *, has_
         return f"{ask.job} has priority {ask.priority}{lost}"
     if has_starved:
         return f"{ask.job} has waited for {(now - ask.created) / 3600:.0f} h for {ask.smallest(victim.sku)} GPUs at once{lost}"
-    return f"team {ask.team} takes back what team {victim.team} has borrowed of its quota, for {ask.job}{lost}"
+    return f"team {ask.team} reclaims quota that team {victim.team} has borrowed, for {ask.job}{lost}"
 
 
 def stopping_in(pool: Pool) -> list[Running]:

@@ -21,8 +21,8 @@ from tuneyard.federation.world import Ask, Running, expected_end
 
 @dataclass(frozen=True)
 class Reservation:
-    """GPUs reserved for the ask `key` from `until` on: `needs` by node, of which `withheld` are free now. Attempts that are predicted to
-    end by `lent_until` may use all of them before."""
+    """GPUs reserved for the ask `key` from `until` on. `needs`: reserved GPUs by node. `withheld`: the free ones among them, withheld from
+    other asks. Attempts that are predicted to end by `lent_until` may use all of them before."""
 
     key: Key
     pool: Pool
@@ -151,7 +151,7 @@ def reservation(key: Key, start: Start, *, lent_until: float = math.inf) -> Rese
 
 
 def withheld_in(pool: Pool, reservations: Sequence[Reservation], until: float) -> dict[str, int]:
-    """Free GPUs by node that an attempt which ends at `until` may not use."""
+    """Free GPUs by node that an attempt may not use if it ends at `until`."""
     found: dict[str, int] = {}
     for each in reservations:
         if each.pool is pool and each.lent_until < until:

@@ -185,8 +185,8 @@ class Scheduler:
         return placement_words(place, self._pools)
 
     def world(self, now: float) -> World:
-        """The state as a snapshot, of which `of` makes a scheduler that decides the same. `Node.free` is negative where attempts hold more
-        GPUs than the node has."""
+        """The state as a snapshot, from which `of` makes a scheduler that decides the same. `Node.free` is negative where attempts hold
+        more GPUs than the node has."""
         accounts = self._teams.all()
         teams = tuple(replace(each.team, used_s=self._teams.usage(each.team.name, now), used_at=now) for each in accounts)
         members = tuple(self._pools.snapshot())

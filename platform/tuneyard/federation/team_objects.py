@@ -1,4 +1,4 @@
-"""Team objects as what a scheduler knows of them: the hub, dry runs and simulations read them by the same rules."""
+"""Teams of a scheduler from Team objects. The hub, dry runs and simulations read Team objects by the same rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Amount = TypeVar("Amount", int, float)
 
 
 def read_team(item: Mapping[str, Any], now: datetime) -> tuple[Team, str]:
-    """A team by its object, and why its spec cannot be read, where it cannot: it is closed then."""
+    """A team from its object, and why its spec cannot be read. Such a team is closed. Empty reason: the spec was read."""
     status = read(TeamStatus, item.get("status")).value
     try:
         team = TeamResource.model_validate({key: item[key] for key in ("metadata", "spec") if item.get(key) is not None}, extra="ignore")
@@ -31,7 +31,7 @@ def read_team(item: Mapping[str, Any], now: datetime) -> tuple[Team, str]:
 
 
 def team_of(team: TeamResource, now: datetime) -> Team:
-    """A team; closed where its budget of the month is spent."""
+    """A team from its object. It is closed where its budget of the month is spent."""
     spec, status = team.spec, team.status
     used = status.gpu_hours_used if status is not None and same_month(status.usage_at, now) else 0.0
     name = team.metadata.name
@@ -44,7 +44,7 @@ def team_of(team: TeamResource, now: datetime) -> Team:
 
 
 def rights_of(name: str, goal: TeamGoal, *, used_s: Mapping[str, float] | None = None, used_at: float = 0.0, closed: str = "") -> Team:
-    """A team by its spec. `used_s`, `used_at`, `closed`: as `Team`'s."""
+    """A team from its spec. `used_s`, `used_at`, `closed`: as in `Team`."""
     return Team(
         name=name,
         quota=_by_kind(goal.quota) or None,
@@ -58,7 +58,7 @@ def rights_of(name: str, goal: TeamGoal, *, used_s: Mapping[str, float] | None =
 
 
 def unknown_team(name: str, known: Iterable[str]) -> Team:
-    """Stands in for a team that a job names and nobody has made: nothing of it starts."""
+    """A closed team in place of a team that a job names and that does not exist: none of its tasks start."""
     names = ", ".join(sorted(known)[:5])
     return Team(name=name, closed=f"there is no team {name}: create it, or name one of those there are ({names})")
 
@@ -68,7 +68,7 @@ def same_month(moment: str | None, now: datetime) -> bool:
 
 
 def _by_kind(amounts: Mapping[str, Amount]) -> dict[str, Amount]:
-    """Amounts by the catalog's names of SKUs. Of two names of one kind the amounts add up."""
+    """Amounts by the catalog's names of SKUs. Amounts under two names of one SKU are added."""
     found: dict[str, Amount] = {}
     for name, amount in amounts.items():
         kind = canonical_sku(name)

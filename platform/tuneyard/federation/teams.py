@@ -196,11 +196,11 @@ class Teams:
         return min(own, self._cohort_quota[team.cohort, sku]) if team.cohort else own
 
     def could_ever_run(self, name: str, least_by_sku: Mapping[str, int]) -> bool:
-        """Whether quota and borrowing could ever allow a number of workers by SKU."""
+        """Whether quota and borrowing could ever allow the least number of workers of any SKU."""
         return any(self.most(name, sku) >= workers for sku, workers in least_by_sku.items())
 
     def would_borrow(self, name: str, skus: Iterable[str], gpus: int) -> bool:
-        """Whether a team with a quota would borrow some of so many more GPUs on each of the SKUs."""
+        """Whether a team with a quota would borrow some of `gpus` more GPUs, on each of the SKUs."""
         return not any(self.within_quota(name, sku, gpus) for sku in skus)
 
     def within_quota(self, name: str, sku: str, gpus: int) -> bool:

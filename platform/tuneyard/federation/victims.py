@@ -1,10 +1,10 @@
 """Victims: the attempts that stop so that a gang fits into a pool.
 
-`cheapest_victims` finds the legal set that loses the least GPU-time. An attempt loses its work since its last checkpoint, and the time in
-which its GPUs stop and start again. With gangs over several nodes this is a covering problem, which is NP-hard: a greedy search gives a
-first answer, and branch and bound improves it for at most `_STEPS` steps.
+`cheapest_victims` finds the legal set that loses the least GPU-time. An attempt loses its work since its last checkpoint, and the time of
+its stop and its next start. With gangs over several nodes this is a covering problem, which is NP-hard. A greedy search gives a first
+answer, and branch and bound improves it for at most `_STEPS` steps.
 
-`youngest_victims` is the rule of Kueue and Slurm: candidates by priority and age, whatever they lose.
+`youngest_victims` is the rule of Kueue and Slurm: candidates by priority and age, without regard to lost work.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Search:
     """A search for `pods` pods of `size` GPUs in `pool`, with victims among `candidates`. Candidates in other pools return quota only.
 
     `claimed`: GPUs by node that are reserved or avoided. `leaving`: GPUs by node of attempts that stop already. `reclaimed`: candidates
-    that may go only while their teams borrow, other victims not counted. `borrowed`: GPUs that these teams borrow. `overhead_s`: time in
-    which each GPU of a victim stops and starts again.
+    that are legal only while their teams still borrow without the other victims. `borrowed`: GPUs that these teams borrow. `overhead_s`:
+    time of the stop and the next start of each GPU of a victim.
     """
 
     pool: Pool
@@ -103,8 +103,8 @@ def cheapest_victims(search: Search, below: Cost | None = None) -> Victims | Non
 
 
 def youngest_victims(search: Search) -> Victims | None:
-    """The legal set by priority and age: reclaimed candidates first, then the lowest priority, then the latest start. Victims that turn out
-    not to be needed stay, the last first (Kueue's `minimalPreemptions`). None: candidates in this order make no room."""
+    """The legal set by priority and age: reclaimed candidates first, then the lowest priority, then the latest start. Superfluous victims
+    are spared, the last first (Kueue's `minimalPreemptions`). None: candidates in this order make no room."""
 
     def order(attempt: Running) -> tuple[bool, int, float, str, str]:
         return attempt.key not in search.reclaimed, PRIORITIES[attempt.priority], -attempt.started, attempt.job, attempt.task
@@ -207,7 +207,7 @@ def _is_in(pool: Pool, attempt: Running) -> bool:
 
 
 def _greedy(search: Search, candidates: Sequence[Running]) -> Victims | None:
-    """The cheaper of two greedy sets, without victims that turn out not to be needed."""
+    """The cheaper of two greedy sets, without superfluous victims."""
     answers = []
     for going in (_first_of(search, candidates), _node_by_node(search, candidates)):
         if going is not None:

@@ -1,4 +1,4 @@
-"""What a scheduling decision is made from, and what it is: plain values, without a reference to any API.
+"""Inputs and results of scheduling: members, teams, asks and attempts; placements, preemptions and waits. No value refers to an API.
 
 Times are seconds since the epoch, durations seconds. A GPU of the SKU `cpu` is a worker slot.
 """
@@ -12,32 +12,32 @@ from typing import Literal
 
 PRIORITIES = {"low": 0, "normal": 1, "high": 2, "urgent": 3}
 UNKNOWN_DURATION_S = 4 * 3600.0
-"""What a task is assumed to take of which nothing is known."""
+"""The assumed duration of a task without any prediction."""
 FITS_NEVER = 2**31 - 1
-"""The least number of GPUs of a SKU on which a model fits that fits on no number of them."""
+"""Stands for the fewest GPUs of a SKU where a model fits on no number of GPUs."""
 _SOON_S = 60.0
-"""The least that an attempt which has overrun its prediction is expected to need."""
+"""The least remaining time of an attempt that has overrun its prediction."""
 Basis = Literal["pace", "given", "corrected", "plan", "assumed"]
-"""Where a predicted duration comes from: the task's own pace so far, `expectedDuration` of its job, the same times what such guesses of its
-team were wrong by, the planner, or nowhere."""
+"""The source of a predicted duration: the task's own pace so far, `expectedDuration` of its job, the same corrected by past errors of its
+team, the planner, or an assumption."""
 _BASES: Mapping[str, str] = {
     "pace": "by its pace so far",
     "given": "by expectedDuration",
-    "corrected": "by expectedDuration and by what such guesses of its team came to",
+    "corrected": "by expectedDuration, corrected by earlier guesses of its team",
     "plan": "as planned",
     "assumed": "assumed, as nothing is known of it: set spec.expectedDuration",
 }
 
 
 def duration_words(seconds: float, basis: str) -> str:
-    """A predicted duration for people, with where it comes from; an assumption is called one."""
+    """A predicted duration and its source, for people."""
     amount = f"{seconds / 60:.0f} min" if seconds < 3570 else f"{seconds / 3600:.1f} h"
     return f"about {amount}, {_BASES[basis]}" if basis in _BASES else f"about {amount}"
 
 
 @dataclass(frozen=True)
 class Node:
-    """`gpus`: worker slots that the node has, `free`: those that nothing holds."""
+    """`gpus`: worker slots of the node. `free`: unallocated slots."""
 
     name: str
     sku: str
@@ -54,8 +54,8 @@ class SkuFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """A member cluster as it is now. `usable`: False where it is cordoned, held out, or cannot be reached; `why_not` says which.
-    `near`: URI prefixes of the storage that lies beside it."""
+    """A member cluster as it is now. `usable`: False where it is cordoned, held out, or unreachable; `why_not` is the reason.
+    `near`: URI prefixes of the storage beside it."""
 
     name: str
     skus: tuple[SkuFacts, ...]
@@ -70,10 +70,10 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True)
 class Team:
-    """Owner of quota. `quota`: GPUs per SKU that are its own; `borrowing`: how many more it may hold of what others of its `cohort`
-    leave unused (a SKU that is absent: no limit). `quota` None: the team has no limit and no guarantee.
+    """The owner of quota. `quota`: its own GPUs by SKU; None: the team has neither limit nor guarantee. `borrowing`: the most GPUs by SKU
+    that it may borrow from its `cohort`; an absent SKU has no limit.
 
-    `used_s`: GPU-seconds per SKU that it has used, decayed with the policy's half-life up to `used_at`.
+    `used_s`: used GPU-seconds by SKU, decayed with the policy's half-life up to `used_at`.
     """
 
     name: str
@@ -84,13 +84,13 @@ class Team:
     used_s: Mapping[str, float] = field(default_factory=dict, hash=False)
     used_at: float = 0.0
     closed: str = ""
-    """Why nothing of it may start, such as a budget that is spent."""
+    """Why none of its tasks may start, such as a spent budget. Empty: they may."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """A task that waits for a placement. `worlds`: numbers of workers (GPUs) that would do, best first; `unit`: GPUs that must share a
-    machine (a tensor-parallel group, of an engine or of ranks). `skus` and `clusters` in order of preference; empty: any."""
+    """A task that waits for a placement. `worlds`: possible numbers of workers (GPUs), best first. `unit`: GPUs that must share a node (a
+    tensor-parallel group of an engine or of ranks). `skus` and `clusters`: in order of preference; empty: any."""
 
     job: str
     task: str
@@ -100,32 +100,32 @@ class Ask:
     worlds: tuple[int, ...]
     unit: int = 1
     engines: bool = False
-    """Its workers are engines of `unit` GPUs each; else ranks, of one GPU each."""
+    """Its workers are engines of `unit` GPUs each. False: ranks of one GPU each."""
     skus: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
     least: tuple[tuple[str, int], ...] = ()
-    """Fewest GPUs on which its model fits, by SKU. A smaller world does not start on the SKU; a SKU that is not listed is not allowed.
-    Empty: not known, so that every world may start on every SKU."""
+    """Fewest GPUs on which its model fits, by SKU. A smaller world does not start on the SKU. An unlisted SKU is not allowed.
+    Empty: unknown, so that every world may start on every SKU."""
     fit: str = ""
-    """What is known of whether its model fits, for people: what would make it fit on fewer GPUs, or why nothing is known."""
+    """The memory of its model, for people: a remedy that makes it fit on fewer GPUs, or why its memory is unknown."""
     avoid: frozenset[tuple[str, str]] = frozenset()
-    """(cluster, node) that have failed this task: taken only where nothing else would ever do."""
+    """Nodes (cluster, node) that have failed this task. They are used only where the task could run on no other nodes."""
     seconds: float = UNKNOWN_DURATION_S
-    """Predicted duration with `worlds[0]` workers on the reference SKU; may be wrong by any factor."""
+    """Predicted duration with `worlds[0]` workers on the reference SKU. It may be wrong by any factor."""
     basis: Basis = "assumed"
-    """Where `seconds` comes from."""
+    """The source of `seconds`."""
     near: tuple[str, ...] = ()
-    """URIs that it reads much of: its data, its last checkpoint."""
+    """URIs of its large inputs: its data, its last checkpoint."""
     preemptible: bool = True
     owed_since: float | None = None
-    """When others were first asked to go for it: what they free is its own, so that it is looked at first within its priority."""
+    """When it first preempted attempts. The freed GPUs are owed to it, so that it comes first within its priority. None: it has not."""
 
     def fewest(self, sku: str) -> int:
-        """Fewest GPUs of a SKU on which its model fits; 0 where that is not known, `FITS_NEVER` where it fits on no number of them."""
+        """Fewest GPUs of a SKU on which its model fits. 0: unknown. `FITS_NEVER`: it fits on no number of GPUs."""
         return next((gpus for name, gpus in self.least if name == sku), FITS_NEVER) if self.least else 0
 
     def smallest(self, sku: str) -> int:
-        """The smallest world that may start on a SKU; the smallest of all where none may."""
+        """The smallest world that may start on a SKU. Where none may: the smallest of all worlds."""
         if not self.least:
             return self._smallest_of_all
         fewest = self.fewest(sku)
@@ -138,10 +138,12 @@ class Ask:
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """An attempt that holds GPUs. `ends`: predicted; `saved`: when its last checkpoint was committed, its start where there is none.
-    `stopping`: it has been asked to checkpoint and to go, so that its GPUs are spoken for and it is no victim any more. `ended`: it is
-    over, but something of it may still be on its machines, as on a member that is lost: it holds them, and no quota. `preempted`: how often
-    attempts of its task have been asked to go before."""
+    """An attempt that holds GPUs.
+
+    `ends`: predicted. `saved`: when its last checkpoint was committed; its start where there is none. `stopping`: it was asked to save and
+    to stop, so that its GPUs become free soon and it is no candidate for preemption any more. `ended`: it is over, but its pods may still
+    exist, as on a lost member: it holds GPUs, and no quota. `preempted`: number of earlier preemptions of its task.
+    """
 
     job: str
     task: str
@@ -173,7 +175,8 @@ class Running:
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """`running` is part of what `Member.nodes` do not count as free. A team that is not in `teams` has neither limit nor guarantee."""
+    """A snapshot. `Node.free` of members does not count GPUs of `running`. A team that is absent from `teams` has neither limit nor
+    guarantee."""
 
     members: tuple[Member, ...]
     asks: tuple[Ask, ...]
@@ -183,7 +186,7 @@ class World:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Start the task there: `pods` worker pods of equal size; `nodes`: GPUs taken by node. `seconds`: predicted duration there."""
+    """Start a task in a cluster, with `pods` worker pods of equal size. `nodes`: GPUs taken by node. `seconds`: predicted duration."""
 
     ask: Ask
     cluster: str
@@ -196,7 +199,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Preempt:
-    """Ask an attempt to checkpoint and to go, so that `ask` can start where it ran."""
+    """Ask an attempt to save a checkpoint and to stop, so that `ask` can start on its GPUs."""
 
     victim: Running
     ask: Ask
@@ -209,14 +212,14 @@ class Preempt:
 
 @dataclass(frozen=True, kw_only=True)
 class Wait:
-    """`reasons` by cluster; `held` is a reason that has nothing to do with clusters (quota, a team's budget). `starts`: an estimate."""
+    """A task waits on. `reasons`: by cluster. `held`: a reason of its team (quota, budget). `starts`: estimated start."""
 
     ask: Ask
     reasons: Mapping[str, str] = field(hash=False)
     held: str = ""
     starts: float | None = None
     unchecked: str = ""
-    """Why it is not known whether its model fits, where it is not."""
+    """Why it is unknown whether its model fits. Empty: it is known."""
 
     @property
     def reason(self) -> str:
@@ -227,14 +230,14 @@ class Wait:
 
 @dataclass(frozen=True, kw_only=True)
 class Infeasible:
-    """No member could ever run the ask, even an empty one. The ask waits on: a member or a quota may grow."""
+    """No member could ever run the ask, not even an empty one. The ask waits on, because a member or a quota may grow."""
 
     ask: Ask
     reason: str
 
 
 class Undecidable(Exception):
-    """A cycle came to nothing on account of one ask: the scheduler is to be made anew, without it."""
+    """A cycle failed because of one ask. The caller makes a new scheduler without this ask."""
 
     def __init__(self, ask: Ask, cause: Exception) -> None:
         self.ask = ask

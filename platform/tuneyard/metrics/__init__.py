@@ -1,7 +1,7 @@
-"""Row metrics: what the answers of a score task are worth, one entry each in `table`.
+"""Row metrics: the quality of the answers of a score task. Each metric is an entry of `table`.
 
-The JobSpec's names, the columns and sums of scoring, the report and `docs/reference/metrics.md` all read the table. Nothing here is
-imported but the standard library, until a metric that needs a package is computed: `api` stands on this room, and operators load it.
+The JobSpec's names, the columns and sums of scoring, the report and `docs/reference/metrics.md` all read the table. Only the standard
+library is imported, until a metric that needs a package is computed, because `api` imports this room, and operators load it.
 """
 
 from tuneyard.metrics.metric import Figure, Interval, Metric, Need, Row, Totals, needing

@@ -1,4 +1,4 @@
-"""How values of rows become a figure of the task: a mean, or a ratio of two sums, with an interval of 95 % confidence."""
+"""Figures of a task from the values of its rows: a mean, or a ratio of two sums, with an interval at 95 % confidence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuneyard.metrics.metric import Figure, Interval, Metric, Need, Row, Totals
 _Z = 1.959964
 """97.5th percentile of the standard normal distribution."""
 _LEAST_ROWS = 30
-"""Below these the distribution of a mean is too far from normal to say an interval."""
+"""The fewest rows with an interval. The mean of fewer rows is too far from normally distributed."""
 
 
 def mean(
@@ -25,7 +25,7 @@ def mean(
     values: Literal["any", "zero or one"] = "any",
     format: str = "",
 ) -> Metric:
-    """A metric that is the mean of a number per row. `values` "zero or one": it is a share, with Wilson's interval."""
+    """A metric that is the mean of one number per row. `values` "zero or one": the mean is a share, with Wilson's interval."""
 
     def count(rows: Sequence[Row]) -> Totals:
         found = [row.values[name] for row in rows if name in row.values]
@@ -44,7 +44,7 @@ def mean(
 
 
 def closest(compare: Callable[[str, str], float], best: Callable[[Sequence[float]], float] = max) -> Callable[[Row], float]:
-    """`compare(output, reference)` of a row: of several references, the one that the output comes closest to."""
+    """`compare(output, reference)` of a row, for the reference that is closest to the output."""
 
     def per_row(row: Row) -> float:
         return best([compare(row.output or "", reference) for reference in row.references])
@@ -53,7 +53,7 @@ def closest(compare: Callable[[str, str], float], best: Callable[[Sequence[float
 
 
 def share_interval(sums: Totals) -> Interval | None:
-    """Wilson's score interval of a proportion (Wilson 1927), which is right for few rows, and for none or all of them.
+    """Wilson's score interval of a proportion (Wilson 1927), which holds for few rows too, and for shares of 0 and 1.
 
     `sums`: rows, total (of values 0 or 1).
     """
@@ -64,7 +64,7 @@ def share_interval(sums: Totals) -> Interval | None:
 
 
 def mean_interval(sums: Totals) -> Interval | None:
-    """Mean plus and minus 1.96 standard errors; None for fewer than 30 rows. `sums`: rows, total, squares."""
+    """The mean plus and minus 1.96 standard errors. None for fewer than 30 rows. `sums`: rows, total, squares."""
     rows, middle = sums["rows"], sums["total"] / sums["rows"]
     if rows < _LEAST_ROWS:
         return None
@@ -73,7 +73,7 @@ def mean_interval(sums: Totals) -> Interval | None:
 
 
 def ratio_totals(above: Sequence[float], below: Sequence[float]) -> Totals:
-    """Sums from which `ratio` and `ratio_interval` are computed; one number of each per row."""
+    """Sums for `ratio` and `ratio_interval`. `above` and `below` have one number per row."""
     return {
         "rows": len(above),
         "above": math.fsum(above),
@@ -85,12 +85,12 @@ def ratio_totals(above: Sequence[float], below: Sequence[float]) -> Totals:
 
 
 def ratio(sums: Totals) -> float:
-    """Sum of `above` over sum of `below`: the mean by weight."""
+    """The sum of `above` over the sum of `below`: a weighted mean."""
     return sums["above"] / sums["below"]
 
 
 def ratio_interval(sums: Totals) -> Interval | None:
-    """The ratio plus and minus 1.96 of its standard errors (Cochran 1977, Sampling Techniques, section 2.11); None below 30 rows."""
+    """The ratio plus and minus 1.96 standard errors (Cochran 1977, Sampling Techniques, section 2.11). None for fewer than 30 rows."""
     rows, middle = sums["rows"], ratio(sums)
     if rows < _LEAST_ROWS:
         return None

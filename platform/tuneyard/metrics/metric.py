@@ -1,7 +1,7 @@
-"""What a metric is: the sums that each part of the output keeps, and the figures that follow from the sums of all parts.
+"""Metrics: sums for each part of the output, and figures from the sums of all parts.
 
-A part is scored on one machine and committed once. Sums that add up make the figures of a run independent of how its rows were cut into
-parts, and of how often it was interrupted.
+A part is scored on one machine and committed once. Sums are additive, so that the figures of a run depend neither on the cut of its rows
+into parts nor on its interruptions.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 Need = Literal["output", "reference", "likelihood"]
-"""Of a row: what the model wrote, the expected answers, the likelihood that the model gives the one expected answer."""
+"""A part of a row: the output of the model, the expected answers, or the model's likelihood of the one expected answer."""
 Totals = dict[str, float]
-"""Sums over rows, by name: JSON, and those of two parts add up name by name."""
+"""Sums over rows, by name, as in JSON. Sums of two parts are added name by name."""
 Interval = tuple[float, float]
 """Lower and upper bound, at 95 % confidence."""
 
@@ -25,30 +25,30 @@ class Row(Protocol):
     output: str | None
     references: tuple[str, ...]
     nll: float | None
-    """Negative log-likelihood of the tokens of the reference together, in nats."""
+    """Negative log-likelihood of all tokens of the reference, in nats."""
     reference_tokens: int
     values: dict[str, float]
-    """Metric -> value of this row, for metrics that have one."""
+    """Values of this row by metric, for metrics with a value per row."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A number that a metric says of the whole task."""
+    """A number of a metric for the whole task."""
 
     name: str
-    """In metrics.json, in the report and in `status`."""
+    """Its key in metrics.json, in the report and in `status`."""
     title: str
-    """For people: the heading of a table's row."""
+    """The heading of its table row, for people."""
     description: str
     higher_is_better: bool
     value: Callable[[Totals], float]
     interval: Callable[[Totals], Interval | None] = lambda _: None
-    """None: too few rows, or not known."""
+    """None: too few rows, or unknown."""
     format: str = ""
-    """A format specification of Python's; default: four digits, and whole numbers from 10,000 on."""
+    """A format specification of Python. Default: four digits, and whole numbers from 10,000 on."""
 
     def text(self, value: float | None) -> str:
-        """For people; a dash for no value."""
+        """The value for people. A dash: no value."""
         if value is None or not math.isfinite(value):
             return "–"
         return format(value, self.format or (",.0f" if abs(value) >= 9999.5 else ".4g"))
@@ -63,18 +63,18 @@ class Metric:
     description: str
     needs: frozenset[Need]
     count: Callable[[Sequence[Row]], Totals]
-    """The sums of rows that have all `needs`; `rows`, their number, is one of the sums."""
+    """The sums over rows that have all `needs`. `rows`, their number, is one of the sums."""
     figures: tuple[Figure, ...]
     per_row: Callable[[Row], float] | None = None
-    """Value of one row, a column of the output; None: the metric says nothing of single rows."""
+    """The value of one row, a column of the output. None: the metric has no values of single rows."""
 
     def takes(self, row: Row) -> bool:
-        """Whether the row has what the metric needs."""
+        """Whether the row has all `needs` of the metric."""
         has = {"output": row.output is not None, "reference": bool(row.references), "likelihood": row.nll is not None}
         return all(has[need] for need in self.needs)
 
     def measure(self, row: Row) -> None:
-        """Note the value of a row that has what the metric needs. Raises ValueError where it cannot be computed, or is not finite."""
+        """Set the value of a row that has all `needs`. Raises ValueError where the value cannot be computed, or is not finite."""
         if self.per_row is None or not self.takes(row):
             return
         try:
@@ -86,11 +86,11 @@ class Metric:
         row.values[self.name] = value
 
     def totals(self, rows: Iterable[Row]) -> Totals:
-        """The sums of those of `rows` that have what the metric needs; all zero, or none, of no rows."""
+        """The sums over all of `rows` that have all `needs`. Without such rows the sums are zero, or absent."""
         return self.count([row for row in rows if self.takes(row)])
 
     def known(self, totals: Mapping[str, float]) -> Iterator[tuple[Figure, float, Interval | None]]:
-        """Figures, their values and intervals; nothing for sums of no rows."""
+        """Figures, their values and intervals. Empty for sums over no rows."""
         sums = dict(totals)
         if sums.get("rows"):
             for figure in self.figures:
@@ -98,10 +98,10 @@ class Metric:
 
 
 def added(first: Mapping[str, float], second: Mapping[str, float]) -> Totals:
-    """The sums of two parts together."""
+    """The sums over two parts together."""
     return {name: first.get(name, 0) + second.get(name, 0) for name in {**first, **second}}
 
 
 def needing(need: Need, metrics: Iterable[Metric]) -> list[str]:
-    """Names of the metrics that need something of a row."""
+    """Names of the metrics that need a part of a row."""
     return [metric.name for metric in metrics if need in metric.needs]

@@ -10,7 +10,7 @@ from tuneyard.metrics.metric import Figure, Interval, Metric, Row, Totals
 from tuneyard.metrics.text import bleu, bleu_totals, exact_match, rouge_l
 
 _MOST_NATS = 700.0
-"""exp of more is beyond a float."""
+"""The exponential of a larger number overflows a float."""
 
 
 def _likelihoods(rows: Sequence[Row]) -> Totals:

@@ -1,4 +1,4 @@
-"""How close an output is to its reference: exact match, ROUGE-L, BLEU."""
+"""Closeness of an output to its reference: exact match, ROUGE-L, BLEU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ORDERS = range(1, 5)
 
 
 def exact_match(output: str, reference: str) -> float:
-    """1.0 if both are the same text after Unicode NFC, white space apart: runs of it count as one blank, none at the ends."""
+    """1.0 if both texts are equal after Unicode NFC, else 0.0. A run of white space counts as one blank, and none counts at the ends."""
     return float(_normalised(output) == _normalised(reference))
 
 
@@ -26,7 +26,7 @@ def _normalised(text: str) -> str:
 def rouge_l(output: str, reference: str) -> float:
     """F1 of the longest common subsequence of words (ROUGE-L, Lin 2004), 0..1.
 
-    Words are runs of letters and digits in lower case: on ASCII those of the `rouge-score` package without stemming, which
+    Words are runs of letters and digits in lower case. On ASCII they are the words of the `rouge-score` package without stemming, which
     drops all other scripts.
     """
     words, expected = _WORD.findall(output.lower()), _WORD.findall(reference.lower())
@@ -35,7 +35,7 @@ def rouge_l(output: str, reference: str) -> float:
 
 
 def _common_subsequence_length(a: Sequence[str], b: Sequence[str]) -> int:
-    """Bit-parallel (Hyyrö 2004): one machine-wide step per word, where the usual table would keep the engine's process busy."""
+    """Bit-parallel (Hyyrö 2004): a few integer operations per word. The usual table would keep the engine's process busy."""
     places: dict[str, int] = {}
     for i, word in enumerate(a):
         places[word] = places.get(word, 0) | 1 << i
@@ -48,13 +48,13 @@ def _common_subsequence_length(a: Sequence[str], b: Sequence[str]) -> int:
 
 
 def bleu_totals(rows: Sequence[Row]) -> Totals:
-    """What corpus BLEU is made of, by sacrebleu with its 13a tokens: n-grams of outputs, those that are in a reference, and words. The
-    words of a row's references are those of the one whose length is closest."""
+    """The counts of corpus BLEU, by sacrebleu with its 13a tokens: n-grams of outputs, n-grams that are in a reference, and words. Of a
+    row's references, the words of the one with the closest length count."""
     from sacrebleu.metrics import BLEU
 
     if not rows:
         return {"rows": 0}
-    # One list per place in `references`, with None where a row has fewer of them.
+    # One list per place in `references`, with None where a row has fewer references.
     references = [list(place) for place in zip_longest(*(row.references for row in rows))]
     score = BLEU().corpus_score([row.output or "" for row in rows], references)
     return {
@@ -67,7 +67,7 @@ def bleu_totals(rows: Sequence[Row]) -> Totals:
 
 
 def bleu(totals: Totals) -> float:
-    """Corpus BLEU, 0..100, as `sacrebleu.corpus_bleu` gives it (exponential smoothing); 0 where no reference has a word."""
+    """Corpus BLEU, 0..100, as by `sacrebleu.corpus_bleu` (exponential smoothing). 0 where no reference has a word."""
     from sacrebleu.metrics import BLEU
 
     matches, ngrams = ([int(totals[f"{kind}_{n}"]) for n in _ORDERS] for kind in ("matches", "ngrams"))

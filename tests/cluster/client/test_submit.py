@@ -282,7 +282,7 @@ def test_a_notebook_shows_each_task_until_it_is_stopped_or_the_job_has_ended(hub
                 stopped = True
         assert (cell.error, cell.printed) == ("", "created Running\n")
         assert f"default/support-bot: submitted to the hub at {hub.server}" in cell.shown
-        assert "default/support-bot goes on without being watched; wait again: tuneyard wait support-bot -n default" in cell.shown
+        assert "default/support-bot continues unwatched; wait again: tuneyard wait support-bot -n default" in cell.shown
 
         again = Cell()
         for _ in kernel.watch(WAITED_FOR, again):

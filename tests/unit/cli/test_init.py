@@ -106,7 +106,7 @@ def test_more_bad_rows_than_a_tenth_are_to_be_repaired_first(here: Path, capsys:
     ("names", "argv", "cause", "next_step"),
     [
         ([], [], "no file here is data", "tuneyard init --data FILE"),
-        (["a.jsonl", "b.csv.gz"], [], "several files here may be it: a.jsonl, b.csv.gz", "tuneyard init --data a.jsonl"),
+        (["a.jsonl", "b.csv.gz"], [], "several files here may be the data: a.jsonl, b.csv.gz", "tuneyard init --data a.jsonl"),
         (["a.jsonl", "job.yaml"], [], "job.yaml is there already", "--force"),
         (["a.jsonl"], ["--out", "no/job.yaml"], "there is no folder no", "give a file in a folder that exists"),
         (["a.jsonl"], ["--data", "c.jsonl"], "c.jsonl: no such file", "did you mean a.jsonl?"),

@@ -70,7 +70,7 @@ def test_a_submission_is_one_output_from_its_files_to_its_end(kernel: Notebook) 
     assert "shipped 4.0 KiB\nmaps/support-bot: submitted to the hub at h" in cell.shown
     assert "train runs on gcp-h100" in cell.shown
     assert "the hub does not answer; waiting for it" in cell.shown
-    assert "maps/support-bot goes on without being watched; wait again: tuneyard wait support-bot -n maps" in cell.shown
+    assert "maps/support-bot continues unwatched; wait again: tuneyard wait support-bot -n maps" in cell.shown
 
 
 def tell(view: NotebookSubmit) -> None:

@@ -245,7 +245,7 @@ def test_a_length_that_is_not_known_is_explained_and_a_price_still_counts(job: P
     assert main(["plan", str(job), "--workers", "8", "--sku", "h100", "--price", "h100=2.5"]) == 0
     shown = capsys.readouterr().out
     assert "for a million tokens" in shown.splitlines()[0]
-    assert "how long it takes is not known" in shown
+    assert "its duration is unknown" in shown
     assert "chats.jsonl" in shown
     assert "cost per hour" in shown
 

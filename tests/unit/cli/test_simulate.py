@@ -176,7 +176,7 @@ def test_clusters_that_are_wrong(text: str, says: str, files: list[str], capsys:
         (["--until", "soon"], "--until 'soon' is not a duration"),
         (["--chart", "/nowhere/at/all.html"], "--chart /nowhere/at/all.html: there is no folder /nowhere/at"),
         (["--noise", "-1"], "--noise"),
-        (["--noise", "inf"], "no finite number"),
+        (["--noise", "inf"], "not a finite number"),
     ],
 )
 def test_options_that_are_wrong(options: list[str], says: str, files: list[str], capsys: pytest.CaptureFixture[str]) -> None:

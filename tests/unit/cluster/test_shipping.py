@@ -186,7 +186,7 @@ def test_all_that_cannot_be_shipped_is_said_at_once(ship: Ship, folder: Path, tm
     tasks += [train(model="./weights"), process("python", "prepare.py"), process("cat", "../secret.jsonl")]
     cause = refused(ship, *({**task, "name": f"t{index}"} for index, task in enumerate(tasks)))
     lines = cause.splitlines()
-    outside = "lies outside of the JobSpec's folder, from which alone files are shipped"
+    outside = "lies outside of the JobSpec's folder; only files below it are shipped"
     assert lines == [
         "spec.tasks[0].train.data.source: chat.jsonl: no such file or folder beside the JobSpec (did you mean chats.jsonl?)",
         f"spec.tasks[1].train.data.source: ../secret.jsonl {outside}",

@@ -143,7 +143,7 @@ def test_the_command_draws_a_picture(tmp_path: Path, capsys: pytest.CaptureFixtu
     target = tmp_path / "a.svg"
     assert main(["data", "inspect", str(tmp_path / "a.jsonl"), "--picture", str(target)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "from all over the files; about" in shown
+    assert "from all of the files; about" in shown
     assert "tokens, at 4 characters each" in shown
     drawn = ElementTree.parse(target)
     words = " ".join(drawn.getroot().itertext())

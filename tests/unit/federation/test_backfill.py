@@ -62,7 +62,7 @@ def test_why_says_for_whom_it_is_kept() -> None:
     assert isinstance(second, Wait)
     assert first.starts == HOUR
     assert first.reason == "east: 1 of 2 pods of 8 GPUs find room (8 GPUs free), enough at about 1970-01-01 01:00 UTC when r ends"
-    assert second.reason == "east: 8 GPUs free, kept for large, which is to start at about 1970-01-01 01:00 UTC"
+    assert second.reason == "east: 8 GPUs free, reserved for large, which starts at about 1970-01-01 01:00 UTC"
 
 
 def test_one_that_has_overrun_is_given_as_long_again() -> None:

@@ -74,7 +74,7 @@ def test_a_team_that_may_not_hold_what_the_model_needs_is_told_so() -> None:
     (never,) = decide([member("east", 8)], model(), teams=(team,))
     assert isinstance(never, Infeasible)
     assert never.reason == (
-        "team t may hold at most 4 h100-80gb with what it may borrow, and 8 are asked for: ask for fewer, or raise its quota"
+        "team t may hold at most 4 h100-80gb including borrowed quota, and 8 are asked for: ask for fewer, or raise its quota"
     )
 
 

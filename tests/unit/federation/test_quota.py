@@ -60,7 +60,7 @@ def test_more_than_a_team_may_ever_hold_fails_at_once() -> None:
     (never,) = decide([member("east", 8, 8)], ask("a", 16), teams=(team("t", 4, 4),))
     assert isinstance(never, Infeasible)
     assert never.reason == (
-        "team t may hold at most 8 h100-80gb with what it may borrow, and 16 are asked for: ask for fewer, or raise its quota"
+        "team t may hold at most 8 h100-80gb including borrowed quota, and 16 are asked for: ask for fewer, or raise its quota"
     )
 
 
@@ -70,7 +70,7 @@ def test_what_one_sku_lacks_in_room_and_another_in_quota_fails_at_once() -> None
     (never,) = decide([member("east", 8, 8), member("west", 8, sku=A100)], ask("a", 16), teams=teams)
     assert isinstance(never, Infeasible)
     assert never.reason == (
-        "team t may hold at most 16 a100-80gb, 4 h100-80gb with what it may borrow, and no cluster has room for 16 a100-80gb: "
+        "team t may hold at most 16 a100-80gb, 4 h100-80gb including borrowed quota, and no cluster has room for 16 a100-80gb: "
         "ask for fewer, or raise its quota of h100-80gb"
     )
     assert not any(isinstance(each, Infeasible) for each in decide([member("west", 8, 8, sku=A100)], ask("a", 16), teams=teams))
@@ -127,7 +127,7 @@ class TestTakingBack:
         decisions = decide([member("east", 0)], late("a"), running=(guest,), teams=(team("t", 8), team("u", 0)))
         asked, waits = decisions
         assert isinstance(asked, Preempt)
-        assert asked.reason.startswith("team t takes back what team u has borrowed of its quota, for a; ")
+        assert asked.reason.startswith("team t reclaims quota that team u has borrowed, for a; ")
         assert isinstance(waits, Wait)
 
     def test_what_is_their_own_does_not(self) -> None:

@@ -96,7 +96,7 @@ def test_what_would_help_one_that_could_never_run(one: Ask, reason: str) -> None
 
 def test_a_time_beyond_the_calendar_is_no_error() -> None:
     wait = why([member("east", 0)], ask("a"), running("r", {"east-0": 8}, ends=1e15))
-    assert wait.reasons == {"east": "0 of 8 GPUs free, enough at about a time that nobody will see when r ends"}
+    assert wait.reasons == {"east": "0 of 8 GPUs free, enough at about a time after the year 9999 when r ends"}
 
 
 def test_a_task_that_runs_is_not_spoken_of() -> None:

@@ -63,7 +63,7 @@ def reorder(
     hole_kib: HoleOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Write a table again, with features side by side that are read together.
+    """Write a table again, so that features which are read together lie side by side.
 
     Rows, files and row groups stay as they are. The same command continues a rewrite that was killed.
 

@@ -55,14 +55,14 @@ def inspect(
     file_type: Annotated[str, typer.Option(help=_FILE_TYPES_TEXT)] = "auto",
     columns: ColumnsOption = None,
     limit: Annotated[int | None, typer.Option(min=1, help="read the first N rows only")] = None,
-    everything: Annotated[bool, typer.Option("--everything", help="read all of a large set too, and not a sample of it")] = False,
+    everything: Annotated[bool, typer.Option("--everything", help="read all rows of a large data set, instead of a sample")] = False,
     picture: Annotated[Path | None, typer.Option(help="draw lengths and shares into this SVG file")] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="how to print")] = Output.TABLE,
 ) -> None:
-    """Show what a data set holds: format, columns, lengths, bad rows, and a sample with the text that carries loss.
+    """Show a data set: format, columns, lengths, bad rows, and a sample with the text that carries loss.
 
-    Of a set above 128 MiB a sample is read, from places all over its files. Exit code 0; 2 where no row can be used, or the columns
-    tell no format.
+    For a data set above 128 MiB, rows are sampled from all of its files. Exit code 0; 2 where no row is usable, or the format is not clear
+    from the columns.
 
     Examples: `tuneyard data inspect chats.jsonl` · `tuneyard data inspect s3://corpus/chats --tokenizer Qwen/Qwen2.5-0.5B -o json` ·
     `tuneyard data inspect s3://corpus/chats --picture chats.svg`
@@ -134,7 +134,7 @@ def show(found: Inspection, console: Console) -> None:
         facts.add_row(Text(name, style="bold"), Text(value))
     console.print(facts)
     table = Table("column", "types", "used as", box=None, header_style="dim")
-    # Those that are used come first: they are what a person looks for among thousands.
+    # Used columns come first: a person looks for them among thousands.
     columns = sorted(found.columns, key=lambda column: not column.role)
     for column in columns[:_SHOWN_COLUMNS]:
         table.add_row(Text(column.name), Text(", ".join(column.types)), Text(column.role or "-"))
@@ -143,7 +143,7 @@ def show(found: Inspection, console: Console) -> None:
         console.print(Text(f"… and {len(columns) - _SHOWN_COLUMNS:,} columns more (-o json has all)"))
     for example in found.bad_examples:
         console.print(Text(f"bad  {example}", style="red"))
-    if found.advice and found.samples:  # else it is the error's next step
+    if found.advice and found.samples:  # without samples, an error has this advice as its next step
         console.print(Text(f"next {found.advice}", style="red"))
     for note in found.notes:
         console.print(Text(f"note {note}", style="yellow"))
@@ -171,7 +171,7 @@ def _facts(found: Inspection) -> list[tuple[str, str]]:
     ]
     if found.sampled:
         size = f"{size_text(found.sampled.read_bytes)} of {size_text(found.size_bytes)}"
-        facts.append(("sample", f"{size}, from all over the files; about {found.sampled.rows:,} rows in all (--everything reads them)"))
+        facts.append(("sample", f"{size}, from all of the files; about {found.sampled.rows:,} rows in all (--everything reads them)"))
     if found.empty:
         facts.append(("empty", f"{found.empty:,} of the bad rows"))
     at_most = f"; at most {found.most_duplicates:.1%} of all rows" if found.sampled else ""

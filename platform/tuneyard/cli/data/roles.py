@@ -22,5 +22,5 @@ def roles_of(columns: str | None) -> dict[str, str]:
 
 
 def say_columns(command: str) -> str:
-    """The next step where the columns tell no format. `command`: up to `--columns`."""
+    """The next step where the format is not clear from the columns. `command`: the command line before `--columns`."""
     return f"say which column plays which part: {command} --columns prompt=…,completion=…"

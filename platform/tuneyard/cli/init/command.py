@@ -79,8 +79,8 @@ def _only_data_here() -> str:
     there = sorted(path.name for path in Path().iterdir() if path.is_file() and not path.name.startswith("."))
     found = [name for name in there if any(name.removesuffix(packed).endswith(tuple(ENDINGS)) for packed in ("", *COMPRESSED_ENDINGS))]
     if len(found) != 1:
-        what = f"several files here may be it: {', '.join(found)}" if found else "no file here is data (.jsonl, .csv, .parquet, …)"
-        raise BadInput(f"which data to train on is not clear: {what}", f"tuneyard init --data {found[0] if found else 'FILE'}")
+        what = f"several files here may be the data: {', '.join(found)}" if found else "no file here is data (.jsonl, .csv, .parquet, …)"
+        raise BadInput(f"--data is missing, and cannot be guessed: {what}", f"tuneyard init --data {found[0] if found else 'FILE'}")
     return found[0]
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tuneyard.data import Inspection
 
 _CHARACTERS_PER_TOKEN = 3.0
-"""Fewer than English has with any of today's tokenizers (4), so that other languages and code are seldom cut."""
+"""Fewer than in English with today's tokenizers (4), so that other languages and code are seldom cut."""
 _LENGTHS = (512, 1024, 2048, 4096, 8192)
 _OBJECTIVES = {"chat": "sft", "prompt-completion": "sft", "preference": "dpo", "text": "clm"}
 _TEACHES = {
@@ -26,13 +26,13 @@ _TEACHES = {
 }
 _INSTRUCT, _BASE = "Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-0.5B"
 _MODELS = {"chat": _INSTRUCT, "prompt-completion": _BASE, "preference": _INSTRUCT, "text": _BASE}
-"""Prompts and completions that are plain texts get no chat template."""
+"""Models by format. Prompts and completions of plain text get no chat template."""
 _STEPS_AN_EPOCH = 20
-"""At least; batches become smaller for it, down to 4 rows."""
+"""The least number of steps per epoch. The batch becomes smaller for it, down to 4 rows."""
 _TOLERATED_BAD = 0.01
 """The default of `data.maxBadFraction`."""
 TOLERATED_AT_MOST = 0.1
-"""The largest `maxBadFraction` that is proposed: beyond it a fault of the whole file is likelier than a few bad rows."""
+"""The largest proposed `maxBadFraction`. With more bad rows, a fault of the whole file is likelier."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Proposal:
     columns: Mapping[str, str]
     rows: int
     complete: bool
-    """False: `rows` is how many were read, and there are more."""
+    """False: `rows` counts the rows that were read, and the data have more."""
     max_length: int
     length_why: str
     pack: bool
@@ -94,14 +94,12 @@ class Proposal:
         if self.pack:
             lines.append("        pack: true   # samples share rows, without attention across them: no time is spent on padding")
         if self.validation_fraction:
-            lines.append(
-                f"        validationFraction: {self.validation_fraction:g}   # held out, to see whether what is learned holds elsewhere"
-            )
+            lines.append(f"        validationFraction: {self.validation_fraction:g}   # held out, to measure the loss on unseen samples")
         else:
             lines.append("        # validationFraction: 0.05   # too few samples here to hold some out")
         if self.max_bad_fraction > _TOLERATED_BAD:
             lines.append(
-                f"        maxBadFraction: {self.max_bad_fraction:g}   # so many rows cannot be used: `tuneyard data inspect` shows them"
+                f"        maxBadFraction: {self.max_bad_fraction:g}   # tolerated share of bad rows: `tuneyard data inspect` shows them"
             )
         return lines
 
@@ -128,7 +126,7 @@ _REST = [
 
 
 def propose(found: Inspection, *, source: str, model: str | None, columns: Mapping[str, str]) -> Proposal:
-    """Settings for data as `inspect` found it; its format is known, and it has samples. `source`: as the JobSpec is to name it."""
+    """Settings for inspected data with samples and a known format. `source`: the data's name in the JobSpec."""
     max_length, why, cut = _length(found)
     pack, rows = _rows(found, max_length)
     batch = next((size for size in (32, 16, 8) if rows >= _STEPS_AN_EPOCH * size), 4)

@@ -1,1 +1,1 @@
-"""Commands about jobs of a hub, and how a job is drawn."""
+"""Commands for jobs of a hub, and the texts that show a job."""

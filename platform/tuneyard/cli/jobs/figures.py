@@ -31,7 +31,7 @@ def state(job: HubJob) -> str:
 
 
 def percent(task: TaskProgress) -> str:
-    """`step 40/120 33%`, or the stage of work outside the steps, or nothing."""
+    """`step 40/120 33%`, or the stage of work outside the steps, or empty."""
     if task.stage is None and task.count is None:
         return ""
     return doing(task) if task.stage is not None or task.fraction is None else f"{doing(task)} {task.fraction:.0%}"

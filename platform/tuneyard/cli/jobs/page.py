@@ -36,7 +36,7 @@ def _head(job: HubJob, progress: JobProgress, now: datetime) -> list[str]:
     if progress.starts_s is not None:
         lines.append(f"expected start: {start_words(progress.starts_s, now.timestamp())}")
     guess = status.placement.seconds if status.placement is not None and status.progress.eta_s is None else None
-    if status.placement is not None and guess is not None and not job.phase.final:  # once its own pace is known, that counts
+    if status.placement is not None and guess is not None and not job.phase.final:  # the pace of the job replaces it later
         lines.append(f"takes {duration_words(guess, status.placement.seconds_from)}")
     newest = progress.tasks.get(progress.newest)
     if newest is not None and newest.at_work:

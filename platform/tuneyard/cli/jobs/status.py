@@ -98,7 +98,7 @@ def _shown_as(everywhere: bool, output: Format) -> Callable[[Seen], str]:
 
 
 def _lists(hub: Hub, everywhere: bool) -> Iterator[list[HubJob]]:
-    """All jobs, every two seconds; a hub that goes away is waited for."""
+    """All jobs, every two seconds. An outage of the hub is waited out."""
     yield hub.jobs(everywhere=everywhere)
     away = False
     while True:
@@ -115,7 +115,7 @@ def _lists(hub: Hub, everywhere: bool) -> Iterator[list[HubJob]]:
 
 
 def _versions(seen: Seen) -> list[tuple[str, str]]:
-    """Changes when a job does; ages do not count."""
+    """Label and version of each job, without ages: they differ after a change of any job."""
     return [(job.label, job.version) for job in (seen if isinstance(seen, list) else [seen])]
 
 

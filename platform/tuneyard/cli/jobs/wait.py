@@ -23,7 +23,7 @@ def wait(
 ) -> None:
     """Wait for the end of a job, and show its progress. The command outlives an outage of the hub.
 
-    Exit code 0: the job has succeeded; 1: it failed or was cancelled, or the time is over (the job goes on).
+    Exit code 0: the job has succeeded; 1: it failed or was cancelled, or the time is over (the job continues).
 
     Example: tuneyard wait support-bot --timeout 2h
     """
@@ -58,7 +58,7 @@ def followed(
     assert job is not None  # `follow` answers once at least, or raises
     doing = f", {job.status.message}" if job.status.message else ""
     again = f"tuneyard wait {job.name} -n {job.namespace}"
-    raise TuneyardError(f"{job.label} has not ended within {timeout_s:g} s: {job.phase}{doing}", f"the job goes on; wait again: {again}")
+    raise TuneyardError(f"{job.label} has not ended within {timeout_s:g} s: {job.phase}{doing}", f"the job continues; wait again: {again}")
 
 
 def must_succeed(job: HubJob) -> None:

@@ -52,7 +52,7 @@ def lines(job: HubJob, outlooks: list[Outlook], now: datetime) -> list[str]:
     waited = age((now - job.created_at).total_seconds())
     found = [f"{job.label}  {job.phase}, submitted {waited} ago"]
     if not outlooks:
-        found.append(job.status.message or "no task of it waits for a place")
+        found.append(job.status.message or "none of its tasks waits for a placement")
     for outlook in outlooks:
         found += ["", *_task(outlook, now)]
     return found

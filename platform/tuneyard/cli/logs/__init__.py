@@ -1,1 +1,1 @@
-"""`tuneyard logs`: which logs are read, how they are followed and printed."""
+"""`tuneyard logs`: the choice of logs, following, and printing."""

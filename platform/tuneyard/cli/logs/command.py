@@ -35,8 +35,8 @@ def logs(
 ) -> None:
     """Show the logs of a job: live, and after its pods are gone. New lines appear within a few seconds.
 
-    The hub reads them from the job's output storage, for users with the right to get jobspecs/log. If the hub cannot read them, this
-    machine does, with the credentials in the environment, or with the Secrets of the job, if you may read them. The server of the
+    The hub reads logs from the job's output storage, for users with the right to get jobspecs/log. If the hub cannot read them, this
+    machine reads them, with the credentials in the environment, or with the Secrets of the job, if you may read these. The server of the
     storage comes from a Cluster of the hub, or from AWS_ENDPOINT_URL.
 
     Example: tuneyard logs support-bot --task train --rank 0 -f

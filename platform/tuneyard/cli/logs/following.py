@@ -59,7 +59,7 @@ class LogFollower:
 
     def _round(self, job: HubJob) -> bool:
         """Show the new lines. True if there were any."""
-        shown = [self._attempt(attempt) for attempt in self._worth_a_look(job)]  # all of them, whatever the first has
+        shown = [self._attempt(attempt) for attempt in self._worth_a_look(job)]  # a list: `any` over a generator would skip attempts
         return any(shown)
 
     def _worth_a_look(self, job: HubJob) -> Iterable[Attempt]:
@@ -77,7 +77,7 @@ class LogFollower:
                 self._show(attempt, source, text)
             shown, more = shown or bool(news.parts), news.more and bool(news.parts)
         if attempt.cleaned and not shown:
-            self._drained.add(attempt.number)  # its pods are gone: nobody is left to write
+            self._drained.add(attempt.number)  # its pods are gone and write no more lines
         return shown
 
     def _again(self, hub: Hub, job: HubJob) -> HubJob:
@@ -86,10 +86,10 @@ class LogFollower:
             self._gone = found.uid != job.uid  # another job of its name: none of its logs belong here
             return job if self._gone else found
         except Missing:
-            self._gone = True  # deleted: what it has written is still there
+            self._gone = True  # deleted: its logs still exist
             return job
         except HubError as error:
-            self._tell(f"{error.cause}; going on with its last known state")
+            self._tell(f"{error.cause}; continuing with the job's last known state")
             return job
 
     def _tell(self, trouble: str) -> None:

@@ -24,7 +24,7 @@ class LogPrinter:
     def __call__(self, name: str, text: str) -> None:
         prefix = self._prefix(name) if self._prefixed else ""
         for line in text.removesuffix("\n").split("\n") if text else []:
-            # A progress bar redraws its line with carriage returns: what it showed last is what it says.
+            # A progress bar redraws its line with carriage returns: only its last state counts.
             shown = with_colours if self._coloured else without_colours
             print(f"{prefix}{shown(line.rstrip(_RETURN).rpartition(_RETURN)[2])}", file=self._stream)
         self._stream.flush()

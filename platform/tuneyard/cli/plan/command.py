@@ -1,4 +1,4 @@
-"""`tuneyard plan`: how each task would run on each SKU, whether that fits in memory, and how fast it would be. Starts nothing."""
+"""`tuneyard plan`: the layout of each task on each SKU, its memory against the SKU's, and its speed. It starts no task."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def plan(
     price: Annotated[list[str] | None, typer.Option(metavar="SKU=PER_HOUR", help="of one GPU (cpu: of the machine); repeatable")] = None,
     core_price: Annotated[float | None, typer.Option(metavar="PER_HOUR", help="of one core of a data worker that a service uses")] = None,
     gpus_per_node: Annotated[int, typer.Option(min=1, help="GPUs in a machine")] = 8,
-    network_gb_s: Annotated[float | None, typer.Option(help="GB/s between machines; default: what is usual for the SKU")] = None,
+    network_gb_s: Annotated[float | None, typer.Option(help="GB/s between machines; default: the usual rate of the SKU")] = None,
     explain_parallel: Annotated[
         int | None,
         typer.Option(
@@ -47,7 +47,7 @@ def plan(
     templates: TemplatesOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Say how each train task would run (layout, batch sizes, memory per rank, speed), and what engines of score tasks hold.
+    """Show the plan of each train task (layout, batch sizes, memory per rank, speed), and the memory of engines of score tasks.
 
     Example: tuneyard plan job.yaml --sku a100-80gb --workers 8 --price a100-80gb=1.8 -o json
     """
@@ -78,11 +78,11 @@ def plan(
         return
     _show(rows)
     for name in sorted(set(placements.prices) - {row.get("sku") for row in rows}):
-        typer.echo(f"--price {name} is not used: nothing is planned on it; add --sku {name}", err=True)
+        typer.echo(f"--price {name} is not used: no task is planned on {name}; add --sku {name}", err=True)
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    """Task by task: the best choice in a sentence, a table, a picture of memory, and why the rest is not there."""
+    """For each task: the best choice in a sentence, a table, a picture of memory, and the reasons for missing placements."""
     for task in dict.fromkeys(row["task"] for row in rows):
         own = [row for row in rows if row["task"] == task]
         fitting = [row for row in own if row["fits"]]
@@ -106,20 +106,20 @@ def _show(rows: list[dict[str, Any]]) -> None:
 
 
 def _length_lines(rows: list[dict[str, Any]]) -> list[str]:
-    """Where the number of steps comes from, or why there is no time."""
+    """The source of the number of steps, or the reason why the duration is unknown."""
     if not rows:
         return []
     first = rows[0]
     if first["steps"] is None:
-        return [f"how long it takes is not known: {first['length_unknown']}; set steps to see it"]
+        return [f"its duration is unknown: {first['length_unknown']}; set steps to see it"]
     missing = f": {first['length_unknown']}" if first["length_unknown"] else ""
     rows_of_tokens = f"rows of {first['tokens_per_row']:,} tokens: {first['length_from']}{missing}"
-    return [f"{rows_of_tokens}. Times are those of the steps alone"]
+    return [f"{rows_of_tokens}. Durations count only the steps"]
 
 
 @dataclass(frozen=True)
 class _Past:
-    """What this platform's own runs say: shares of peaks, and how many runs that is by SKU; what data workers made, by format."""
+    """Measurements of earlier runs: shares of peaks, the number of runs by SKU, and rates of data workers by format."""
 
     calibration: Calibration = DEFAULT
     runs: Mapping[str, int] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class _Past:
 
 
 def _past() -> _Past:
-    """Of own runs, where there are any. A client without pandas plans without speeds of them."""
+    """The measurements of the run history, if there are any. A client without pandas plans without them."""
     from tuneyard.runtime.tune.past import past_attempts
     from tuneyard.tuning import calibration_of, history_frame
 
@@ -161,7 +161,7 @@ def _job(file: Path, templates: list[Path] | None) -> JobSpec:
 
 
 def _prices(given: list[str]) -> dict[str, float]:
-    """Prices by SKU, also where an alias was given. Raises BadInput for what is not SKU=NUMBER, and for an unknown SKU."""
+    """Prices by the catalog's name of the SKU. Raises BadInput for an entry that is not SKU=NUMBER, and for an unknown SKU."""
     prices = {}
     for entry in given:
         name, _, figure = entry.partition("=")
@@ -176,12 +176,12 @@ def _prices(given: list[str]) -> dict[str, float]:
 
 
 def _core_price(given: float | None) -> float | None:
-    """Raises BadInput for what is no price."""
+    """The price. Raises BadInput for a number that is not a price."""
     if given is not None and not 0 <= given < math.inf:
         raise BadInput(f"--core-price {given} is not a price", "write it like --core-price 0.04")
     return given
 
 
 def _sku(name: str) -> str:
-    """The name that the catalog has for a SKU. Raises BadInput."""
+    """The catalog's name of a SKU. Raises BadInput."""
     return "cpu" if name.strip().lower() == "cpu" else gpu(name).sku

@@ -1,4 +1,4 @@
-"""Data workers in `tuneyard plan`: what a task on streamed data needs, what its ranks would wait, and what to set."""
+"""Data workers in `tuneyard plan`: the workers that a task on streamed data needs, the time that its ranks wait for rows, and advice."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tuneyard.planning import PACKED, SMALL_STALL, DataRate, Feed, Machines, Pla
 
 @dataclass(frozen=True)
 class Feeding:
-    """What is known of data workers where a task is planned. `rates`: of past runs, by format; `core_price`: of a core for an hour."""
+    """Facts about data workers for a plan. `rates`: of past runs, by format. `core_price`: price of a core for an hour."""
 
     rates: Mapping[str, DataRate]
     core_price: float | None
     gpus_per_node: int
 
     def fields(self, task: TrainTask, found: Plan, speed: Speed | None, known: Known) -> dict[str, Any]:
-        """`data` of a row of `tuneyard plan`: None where the data are prepared before the first step, or the plan does not fit."""
+        """The field `data` of a row of `tuneyard plan`. None: the data are prepared before the first step, or the plan does not fit."""
         if known.streamed == "no" or speed is None or not found.fits:
             return {"data": None}
         feed = feed_of(task.data, _taken(task, speed, known), self._rate(task, known), self._machines(found))
@@ -43,7 +43,7 @@ class Feeding:
         }
 
     def _rate(self, task: TrainTask, known: Known) -> DataRate:
-        """The slowest of the data sets; of one that is not known, that of chats or of text, by the objective."""
+        """The rate of the slowest data set. An unknown data set counts as chats or as text, by the objective."""
         kinds = known.kinds or ((task.data.format if task.data.format != "auto" else "text" if task.objective == "clm" else "chat", ""),)
         rates = [self.rates.get(format) or usual_rate(format, files) for format, files in kinds]
         return min(rates, key=lambda rate: rate.tokens_per_s)
@@ -55,7 +55,8 @@ class Feeding:
         return Machines(count=count, ranks_of_each=-(-found.workers // count))
 
     def _priced(self, staff: Staff, feed: Feed, first_epoch_s: float | None) -> dict[str, Any]:
-        """Cores beside the ranks are paid with the machines of the ranks; those of a service are there while the task runs."""
+        """The staff with its price. Cores beside the ranks are paid with the machines of the ranks. Cores of a service are paid while the
+        task runs."""
         free = feed.where == "beside" or not staff.workers
         per_hour = 0.0 if free else staff.cores * self.core_price if self.core_price is not None else None
         stalled_s = first_epoch_s / (1 - staff.stall) if first_epoch_s is not None else None
@@ -78,7 +79,7 @@ def _first_epoch_steps(task: TrainTask, known: Known) -> float:
 
 
 def data_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """For people: of the plan that takes the most tokens a second, as a sentence or three; nothing where data are prepared."""
+    """Up to four sentences for people, about the plan that takes the most tokens a second. Empty where data are prepared."""
     streamed = [row for row in rows if row["data"] is not None]
     if not streamed:
         return []

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def layout_text(row: Mapping[str, Any]) -> str:
-    """What differs from one device without anything saved: `zero 1, tensor 4, tokens in slices, recompute`."""
+    """The differences from a plan for one device that saves no memory: `zero 1, tensor 4, tokens in slices, recompute`."""
     strategy = row["strategy"]
     parts = [f"zero {strategy['zero']}"]
     parts += [f"tensor {strategy['tensorParallel']}"] if strategy["tensorParallel"] > 1 else []

@@ -1,4 +1,4 @@
-"""How long the train tasks of a job are, for `tuneyard plan`: their data are counted, where they are there before the job runs."""
+"""Lengths of train tasks for `tuneyard plan`: the rows of their data are counted, where the data exist before the job runs."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ TOKENIZER = "tokenizer.json"
 
 
 Streamed = Literal["no", "maybe", "yes"]
-"""Whether rows are made while the task trains; maybe: that depends on a size which is not known."""
+"""Whether rows are made while the task trains. maybe: it depends on an unknown size."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """`length` None: `why` says why it is not known. Else `how` says where it comes from, for people."""
+    """The length of a task. `length` None: it is unknown, and `why` is the reason. Otherwise `how` is its source, for people."""
 
     length: Length | None
     how: str = ""
     why: str = ""
     streamed: Streamed = "no"
     kinds: tuple[tuple[str, str], ...] = ()
-    """Format and files of each data set that is streamed, as far as they are known."""
+    """Format and files of each streamed data set, as far as they are known."""
     parts: tuple[PlannedPart, ...] = ()
-    """Of a mixture whose rows are known."""
+    """The parts of a mixture, where its rows are known."""
 
 
 def known_length(task: Task, model: str | None, base_dir: Path) -> Known:
-    """The length of a train task. `model`: the name of the model that it starts from, whose tokenizer is asked where it is at hand."""
+    """The length of a train task. `model`: the name of the model that it starts from. Its tokenizer is used where it is on this machine."""
     assert task.train is not None
     return _of_mixture(task.train, model, base_dir) if task.train.data.mix else _of_data(task.train, model, base_dir)
 
 
 def _of_mixture(train: TrainTask, model: str | None, base_dir: Path) -> Known:
-    """The length of an epoch of all parts: known where that of each is."""
+    """The length of an epoch over all parts. It is known where the length of each part is known."""
     from tuneyard.data.mix_parts import part_data, part_names
     from tuneyard.data.mixture import Mixture, Part
 
@@ -85,7 +85,7 @@ def _of_data(train: TrainTask, model: str | None, base_dir: Path) -> Known:
     if source.startswith("hf://"):
         return _without_data(train, f"{source} would have to be downloaded first")
     if not is_local(source):
-        if train.steps is not None:  # what would be learned of the rows is not worth the wait
+        if train.steps is not None:  # counting rows is not worth the wait
             return _without_data(train, f"{source} is not read for a task with steps")
         print(f"counting {redact(source)}", file=sys.stderr)
     try:
@@ -111,7 +111,7 @@ def _without_data(train: TrainTask, why: str) -> Known:
 
 
 def _tokenizer(model: str, revision: str | None, base_dir: Path) -> Path | None:
-    """tokenizer.json of a model, where it lies on this machine already."""
+    """tokenizer.json of a model, where it is on this machine already."""
     uri = named_model(model, base_dir)
     if is_local(uri) and (local_path(uri) / TOKENIZER).is_file():
         return local_path(uri) / TOKENIZER

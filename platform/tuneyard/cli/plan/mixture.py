@@ -1,4 +1,4 @@
-"""What `tuneyard plan` says of a mixture: rows, share and passes of each part over the planned steps, beside the share by weight."""
+"""Mixtures in `tuneyard plan`: rows, share and passes of each part over the planned steps, beside the share by weight."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _FAR = 2.0
 
 @dataclass(frozen=True)
 class PlannedPart:
-    """`rows` of the planned steps, and their `share` (0..1); `weight`: the share that weights and temperature ask for; `passes` over the
-    rows of the part."""
+    """One part. `rows`: its rows in the planned steps. `share`: their share (0..1). `weight`: the share by weights and temperature.
+    `passes`: passes over the rows of the part."""
 
     name: str
     rows: int
@@ -44,7 +44,7 @@ def planned_parts(mixture: Mixture, steps: float, batch: int) -> tuple[PlannedPa
 
 
 def mixture_fields(parts: Sequence[PlannedPart]) -> dict[str, Any]:
-    """`mixture` of a row of `tuneyard plan`: None for one data set, and where rows are not known."""
+    """The field `mixture` of a row of `tuneyard plan`. None for one data set, and where rows are unknown."""
     return {"mixture": [{**asdict(part), "far_from_weight": part.far} for part in parts] or None}
 
 

@@ -1,6 +1,6 @@
-"""`tuneyard plan FILE --explain-parallel`: how the model of each train task is cut over tensor-parallel ranks, row by row, and why.
+"""`tuneyard plan FILE --explain-parallel`: the tensor-parallel style of each weight of each train task's model, with its reason.
 
-The model is built from its config.json on the meta device: no weight is read, but torch is loaded.
+The model is built from its config.json on the meta device. This reads no weights, and loads torch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OF_FILE = 0
 
 
 class PlanCommand(TyperCommand):
-    """The command, with an option whose number may be left out."""
+    """The command, with an option whose number is optional."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """`--explain-parallel` alone means the degree of the file."""
@@ -42,7 +42,7 @@ class PlanCommand(TyperCommand):
 
 
 def explained(job: JobSpec, base_dir: Path, degree: int) -> list[dict[str, Any]]:
-    """A row for each module with weights, and each weight with a style of its own, of each train task's model.
+    """A row for each module with weights, and for each weight with its own style, of each train task's model.
 
     `degree`: ranks that share each weight; `OF_FILE`: as `strategy.tensorParallel` says. Raises BadInput where nothing can be cut.
     """
@@ -85,7 +85,7 @@ def _of_task(job: JobSpec, task: Task, base_dir: Path, degree: int) -> Iterator[
 
 
 def _config(model: ModelRef, base_dir: Path) -> dict[str, Any]:
-    """config.json of a model; of a well-known one that cannot be reached, what the catalog knows."""
+    """config.json of a model. For a well-known model that cannot be reached: the catalog's."""
     assert model.name is not None
     try:
         return read_config(named_model(model.name, base_dir), model.revision)
@@ -97,7 +97,7 @@ def _config(model: ModelRef, base_dir: Path) -> dict[str, Any]:
 
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
-    """Task by task: what is cut, in a sentence, then the rows, then each reason once."""
+    """For each task: the share of cut parameters in a sentence, then the rows, then each reason once."""
     for task in dict.fromkeys(row["task"] for row in rows):
         own = [row for row in rows if row["task"] == task]
         typer.echo("\n".join(wrap(_sentence(task, own), WIDTH, subsequent_indent="  ")))

@@ -14,7 +14,7 @@ from tuneyard.cli.plan.layout import layout_text
 from tuneyard.planning.search import USABLE
 
 _WIDTH = 60
-"""Of a bar, where its label leaves as much of a line."""
+"""The width of a bar, where its label leaves enough of the line."""
 _LINE, _LEAST = 100, 20
 _PIECES = {
     "weights": ("█", "blue"),
@@ -31,9 +31,9 @@ _LIMIT = "|"
 
 
 def show_memory(rows: Sequence[Mapping[str, Any]], console: Console | None = None) -> None:
-    """A bar for each row that fits: what a rank holds, and `|` at what a plan may fill. Bars of one SKU have one scale.
+    """A bar for each row that fits: the memory of a rank, and `|` at the limit of a plan. Bars of one SKU have one scale.
 
-    A label stands before its bar, or above it where that leaves a bar too little of the line.
+    A label stands before its bar, or above it where the line is too short for both.
     """
     if not rows:
         return
@@ -54,7 +54,7 @@ def show_memory(rows: Sequence[Mapping[str, Any]], console: Console | None = Non
 
 
 def bar(memory_gb: Mapping[str, float], usable_gb: float, device_gb: float, width: int = _WIDTH) -> Text:
-    """`memory_gb` by term in pieces whose ends are rounded to a character, so that they add up; then free space and the limit."""
+    """A piece for each term of `memory_gb`, then free space and the limit. The ends of pieces are rounded, so that the pieces add up."""
     drawn, done, reached = Text(), 0, 0.0
     for name, (character, style) in _PIECES.items():
         reached += memory_gb.get(name, 0.0)
@@ -67,12 +67,12 @@ def bar(memory_gb: Mapping[str, float], usable_gb: float, device_gb: float, widt
 
 
 def device_gb(row: Mapping[str, Any]) -> float:
-    """Memory that a rank or an engine has to itself; on `cpu` they share the machine."""
+    """Memory of the device of a rank or an engine. On `cpu`, they share the memory of the machine."""
     return gpu(row["sku"]).memory_gb / (row.get("workers", row.get("engines", 1)) if row["sku"] == "cpu" else 1)
 
 
 def _limits(row: Mapping[str, Any]) -> tuple[float, float]:
-    """What a rank may fill and has, in GB."""
+    """Usable memory and whole memory of a rank, in GB."""
     device = device_gb(row)
     return (device if row["kind"] == "score" else USABLE * device), device
 

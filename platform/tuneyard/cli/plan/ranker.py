@@ -1,4 +1,4 @@
-"""How many steps a rank task has: as it says, or by the rows of its table where that is at hand."""
+"""The number of steps of a rank task: its own `steps`, or by the rows of its table, where the table is on this machine."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tuneyard.planning import steps_of_epochs
 
 
 def known_steps(rank: RankTask, base_dir: Path) -> int | None:
-    """None for a table that a task makes, or that is in a store: plans read nothing over the network."""
+    """The number of steps. None for a table that a task makes, and for a table in a store: plans read nothing over the network."""
     if rank.steps is not None:
         return rank.steps
     if rank.negative_rate < 1 or any(step.output is None for step in rank.transforms):
-        return None  # rows that are drawn are counted when they are read
+        return None  # sampled rows are counted when they are read
     rows = _rows_of(rank.table.source, base_dir)
     if rows is None:
         return None
@@ -23,7 +23,7 @@ def known_steps(rank: RankTask, base_dir: Path) -> int | None:
 
 
 def _rows_of(source: str | None, base_dir: Path) -> int | None:
-    """Rows of local Parquet, by the footers of its files. A file that is none is the data's to refuse."""
+    """Rows of local Parquet, by the footers of its files. None for other files, which the task itself refuses."""
     if source is None or "://" in source or not (path := base_dir / source).exists():
         return None
     import pyarrow as pa

@@ -49,7 +49,7 @@ _AUTO_WORKERS = (1, 2, 4, 8)
 
 @dataclass(frozen=True, kw_only=True)
 class Placements:
-    """Where to plan for, instead of what the file says, and what machines are like. `prices`: of a GPU-hour, by SKU."""
+    """Placements to plan, instead of those in the file, and facts about machines. `prices`: of a GPU-hour, by SKU."""
 
     skus: list[str] | None = None
     workers: int | None = None
@@ -60,9 +60,9 @@ class Placements:
     calibration: Calibration = DEFAULT
     """Shares of peaks that machines reach."""
     data_rates: Mapping[str, DataRate] = field(default_factory=dict)
-    """What data workers have made in past runs, by format."""
+    """Rates of data workers in past runs, by format."""
     core_price: float | None = None
-    """Of a core of a data worker, by the hour."""
+    """Price of a core of a data worker for an hour."""
 
 
 def rows_of(job: JobSpec, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
@@ -96,7 +96,7 @@ def _train_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements
 
 
 def _program_row(task: Task, sku: str, workers: int) -> dict[str, Any]:
-    """The layout of a program, without a prediction; or why it cannot run there. Its code is not looked at."""
+    """The layout of a program, without a prediction, or why it cannot run there. The code of the program is not read."""
     assert task.train is not None
     head = {"task": task.name, "kind": "train", "sku": sku, "workers": workers}
     broken = check_task(_on(task, sku, workers), device=rules_device(sku))
@@ -112,7 +112,7 @@ def _program_row(task: Task, sku: str, workers: int) -> dict[str, Any]:
 
 
 def _ranker_row(task: Task, rank: RankTask, sku: str, workers: int, placements: Placements, steps: int | None) -> dict[str, Any]:
-    """The layout of a ranker with its memory, speed, time and price. `steps`: None where the number of rows is not known."""
+    """The layout of a ranker with its memory, speed, duration and cost. `steps` None: the number of rows is unknown."""
     head = {"task": task.name, "kind": "rank", "sku": sku, "workers": workers}
     try:
         kind = _kind(sku)
@@ -138,7 +138,7 @@ def _ranker_row(task: Task, rank: RankTask, sku: str, workers: int, placements: 
 
 
 def _less_of_ranker(shape: RankerShape, found: Plan, *, is_cpu: bool) -> str:
-    """What to take less of, by what fills the memory."""
+    """The change that saves memory, by the largest term of the memory."""
     memory = found.memory
     if memory.activations_gb > max(memory.weights_gb, memory.optimizer_gb):
         return "a smaller batch.micro, model.width or model.outputs, or strategy.recompute: true"
@@ -148,7 +148,7 @@ def _less_of_ranker(shape: RankerShape, found: Plan, *, is_cpu: bool) -> str:
 
 
 def _ranker_price_fields(found: Plan, steps: int | None, prices: Mapping[str, float]) -> dict[str, Any]:
-    """Rows in place of tokens."""
+    """Speed, duration and cost of a ranker, with rows in place of tokens."""
     speed, price = found.speed, prices.get(found.sku)
     assert speed is not None
     per_hour = price * (1 if found.sku == CPU.sku else found.workers) if price is not None else None
@@ -165,7 +165,7 @@ def _ranker_price_fields(found: Plan, steps: int | None, prices: Mapping[str, fl
 
 
 def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: Placements, known: Known) -> Iterator[dict[str, Any]]:
-    """The rows of one placement: its plans, or why there is none."""
+    """The rows of one placement: its plans, or the reason why it has none."""
     assert task.train is not None
     head = {"task": task.name, "kind": "train", "sku": sku, "workers": workers}
     broken = check_task(_on(task, sku, workers), device=rules_device(sku))
@@ -190,7 +190,7 @@ def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: P
 
 
 def _on(task: Task, sku: str, workers: int | None = None) -> Task:
-    """The task as it would be on this kind of machine alone."""
+    """The task with this SKU as its only one."""
     resources = {"sku": [sku]} | ({"workers": workers} if workers else {})
     return task.model_copy(update={"resources": task.resources.model_copy(update=resources)})
 
@@ -239,7 +239,7 @@ def _length_fields(known: Known, tokens: int) -> dict[str, Any]:
 
 
 def _price_fields(found: Plan, speed: Speed | None, known: Known, prices: Mapping[str, float]) -> dict[str, Any]:
-    """Seconds of the whole task, where its steps are known, and what they cost, where the price is. `speed`: with rows as they are."""
+    """Seconds of the whole task, where its steps are known, and their cost, where the price is known. `speed`: for rows of real length."""
     steps = known.length.steps if known.length is not None else None
     price = prices.get(found.sku)
     rented = 1 if found.sku == "cpu" else found.workers
@@ -297,7 +297,7 @@ def _engine_fields(found: EnginePlan) -> dict[str, Any]:
 
 
 def _degree_to_set(found: EnginePlan, given: int) -> dict[str, str]:
-    """Engines start at the degree of the file, 1 if it names none: what to write where that would not do."""
+    """The advice to set a larger degree, where the degree of the file is too small for the model. The default of a file is 1."""
     if found.tensor_parallel == given:
         return {}
     needed = found.tensor_parallel
@@ -310,14 +310,14 @@ def _skus(job: JobSpec, task: Task, placements: Placements) -> list[str]:
 
 
 def _kind(sku: str) -> Gpu:
-    """The facts of a kind. Says so where they have to be measured first. Raises BadInput."""
+    """The facts of a SKU. Prints a line where they must be measured first. Raises BadInput."""
     if needs_measuring(sku) and known_measurement(sku) is None and sku == local_sku() != CPU.sku:
         typer.echo(f"measuring {sku}, which the catalog lacks: up to a minute, once on this machine", err=True)
     return gpu(sku)
 
 
 def _worker_counts(task: Task, sku: str) -> list[int]:
-    """Of an open number on `cpu`, those for which this machine has cores."""
+    """The numbers of workers to plan. For an open number on `cpu`: numbers for which this machine has cores."""
     asked = task.resources.workers
     counts = worker_counts(task, usual=usable_cores() if sku == CPU.sku else max(_AUTO_WORKERS))
     if isinstance(asked, WorkerRange):
@@ -336,7 +336,7 @@ def _not_yet(task: Task, maker: str) -> str:
 
 
 def _model_name(job: JobSpec, task: Task) -> str | None:
-    """The name that the model of a task goes back to; None where a process task makes it."""
+    """The name of the model from which the model of a task is made. None: a process task makes it."""
     source = model_origin(job, task)
     body = source.train or source.score
     return body.model.name if body is not None else None

@@ -1,4 +1,4 @@
-"""What `tuneyard plan` says to people of one task: the best choice in a sentence, then a table that fits a terminal, then the picture."""
+"""The text of `tuneyard plan` for one task: the best choice in a sentence, and a table that fits a terminal."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tuneyard.cli.plan.picture import device_gb
 
 WIDTH = 100
 _LEFT_OUT_FIRST = ("mfu", "batch", "gb_per_rank", "layout", "wait", "per_machine")
-"""Columns that a table does without, one after the other, where it would be wider than a terminal."""
+"""Columns that are left out, one after the other, where the table would be wider than a terminal."""
 _LAYOUT_WIDTHS = (60, 50, 40, 30, 22)
-"""Of the column, tried from the widest to the narrowest before a column is left out."""
+"""Widths of the column `layout`, tried from the widest to the narrowest before a column is left out."""
 _AS_CHEAP = 1.02
-"""What comes so near to the cheapest is as cheap, as far as a prediction can tell: of those, the fastest is named."""
+"""Plans within this factor of the cheapest count as equally cheap: predictions are not more precise. The fastest of them is named."""
 Row = Mapping[str, Any]
 
 
 def train_sentences(task: str, rows: Sequence[Row]) -> list[str]:
-    """The best choice: what is fastest, and what is cheapest (or takes the fewest GPU-hours) where that is another."""
+    """The best choice: the fastest plan, and the cheapest plan (or the one with the fewest GPU-hours) where it differs."""
     if not rows:
         return [f"{task}: no plan fits"]
     fastest = min(rows, key=_seconds)
@@ -37,14 +37,14 @@ def train_sentences(task: str, rows: Sequence[Row]) -> list[str]:
 
 
 def peak_lines(rows: Sequence[Row]) -> list[str]:
-    """Which peaks are not those of a data sheet."""
+    """A line for each basis of peaks other than a data sheet."""
     how = {"measured": "mfu is of the measured peak on", "given": "mfu is of the peak that was given by hand for"}
     skus = {basis: dict.fromkeys(row["sku"] for row in rows if row["peak_from"] == basis) for basis in how}
     return [f"{words} {', '.join(skus[basis])}" for basis, words in how.items() if skus[basis]]
 
 
 def _seconds(row: Row) -> float:
-    """Time of the task, or of a token where that is not known."""
+    """Seconds of the task, or of one token where the duration of the task is unknown."""
     return float(row["duration_s"]) if row["duration_s"] is not None else 1 / row["tokens_per_s"]
 
 
@@ -64,7 +64,7 @@ def _choice(row: Row) -> str:
 
 
 def train_table(rows: Sequence[Row]) -> list[str]:
-    """At most `WIDTH` wide: a long layout takes several lines; where that is not enough, the columns that matter least are left out."""
+    """A table of at most `WIDTH` characters. A long layout takes several lines. Then the least important columns are left out."""
     cells = [
         {
             "on": f"{row['workers']} x {row['sku']}",

@@ -62,7 +62,7 @@ def _task(task: TaskProgress, width: int, spinner: Spinner, now_s: float) -> Ren
 
 
 def _state(task: TaskProgress) -> Text:
-    """The rest of a task's first line: present work, or the end that it came to."""
+    """The rest of a task's first line: its present work, or its end."""
     again = f"attempt {task.attempt}  " if task.again else ""
     message = _first_line(task.message)
     if task.state == "waiting":

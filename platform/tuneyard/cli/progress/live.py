@@ -75,7 +75,7 @@ class LiveProgress(LiveView):
 
 
 class LiveJob(LiveView):
-    """A job on a hub. It is called with the job each time that has changed."""
+    """A job on a hub. It is called with the job after each change."""
 
     def __init__(self, console: Console | None = None) -> None:
         super().__init__(JobProgress(tasks={}), console, time.time)

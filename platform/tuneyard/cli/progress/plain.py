@@ -1,4 +1,4 @@
-"""Progress of a job in plain lines, for logs and pipes: a line for each change, and of steps and rows one line in ten seconds."""
+"""Progress of a job in plain lines, for logs and pipes: a line for each change; for steps and rows, a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class PlainLines:
                 self._show_progress(last, task)
 
     def say(self, task: str, text: str) -> None:
-        """One or more lines, below the name of a task; without one where `task` is empty."""
+        """Print one or more lines after the name of a task. `task` empty: without a name."""
         width = max((len(name) for name in self.job.tasks), default=0)
         for line in text.splitlines():
             shown = visible(line)  # of a program, a file or another person: control characters have no effect
@@ -92,12 +92,12 @@ class PlainProgress:
         elif isinstance(event, SampleShown):
             text = highlighted(event.pieces, marks=True).plain
             self._lines.say(event.task, f"{heading(event, marks=True)}:\n{text}")
-        elif not isinstance(event, Evaluated):  # a figure of the steps' lines
+        elif not isinstance(event, Evaluated):  # lines of steps have the figure of an evaluation
             self._lines.say(event.task, event_words(event))
         before = self._lines.job
         after = job_after(before, event, time.monotonic())
         if isinstance(event, Tried):
-            self._lines.job = after  # its line says more than a count of trials
+            self._lines.job = after  # the line of a trial tells more than the count of trials
         else:
             self._lines.show(after)
 
@@ -106,7 +106,7 @@ class PlainProgress:
 
 
 class PlainJob:
-    """The lines of a job on a hub. It is called with the job each time that has changed."""
+    """The lines of a job on a hub. It is called with the job after each change."""
 
     def __init__(self, stream: TextIO, *, every_s: float = _EVERY_S) -> None:
         self._lines = PlainLines(JobProgress(tasks={}), stream, every_s=every_s, now=time.time)
@@ -130,7 +130,7 @@ def changes(before: TaskProgress, after: TaskProgress, now_s: float) -> Iterator
     begins = after.at_work and (not before.at_work or before.attempt != after.attempt)
     if begins:
         yield began_words(after)
-    if after.placement is not None:  # at a hub; here the events themselves say both
+    if after.placement is not None:  # only on a hub: on this machine, events tell both
         if after.checkpoint_step > before.checkpoint_step and before.at_work:
             yield f"checkpoint of step {after.checkpoint_step} committed"
         if after.warning and after.warning != before.warning:
@@ -141,7 +141,8 @@ def changes(before: TaskProgress, after: TaskProgress, now_s: float) -> Iterator
 
 
 def _is_news(last: TaskProgress, task: TaskProgress) -> bool:
-    """A new stage, the first step of an attempt, which shows how long steps take, and the last step are said at once."""
+    """Whether a line is printed at once: for a new stage, the first step of an attempt (which shows the time of a step), and the last
+    step."""
     if task.stage is not None:
         return last.stage is None or last.stage.name != task.stage.name
     first = last.count is None or last.attempt != task.attempt

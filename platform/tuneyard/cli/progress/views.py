@@ -1,7 +1,7 @@
 """Progress of a job on stderr: a live view on a terminal or in a notebook, plain lines elsewhere. stdout stays free for results.
 
-A job on this machine is shown by its events, a job on a hub by its status whenever that changes. Both become one record
-(`tuneyard.tracking.JobProgress`), which one drawing and one set of lines show.
+The events of a job on this machine and the status of a job on a hub become one record (`tuneyard.tracking.JobProgress`). One drawing and
+one set of lines show this record.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class JobView(Protocol):
     def __call__(self, job: HubJob) -> None: ...
 
     def away(self, error: TuneyardError) -> None:
-        """The hub does not answer; it is asked again until it does."""
+        """Show that the hub does not answer. The caller asks again until it does."""
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""`tuneyard simulate`: a trace of jobs replayed on clusters, and what it prints."""
+"""`tuneyard simulate`: a trace of jobs replayed on clusters, and the output."""

@@ -58,7 +58,7 @@ def read_clusters(path: Path) -> tuple[tuple[Member, ...], tuple[Team, ...]]:
 
 
 def unmatched_quotas(members: Iterable[Member], teams: Iterable[Team]) -> list[str]:
-    """What quotas and limits name that no cluster has, in words: it counts for nothing."""
+    """A note for each team whose quota or limits name SKUs that no cluster has. Such amounts have no effect."""
     there = {sku.name for member in members for sku in member.skus}
     return [
         f"the quota of team {team.name} names {', '.join(unknown)}, which no cluster has{did_you_mean(unknown[0], there)}"
@@ -92,7 +92,7 @@ def _manifests(text: str, path: Path) -> tuple[list[tuple[str, ClusterGoal]], li
         elif isinstance(resource, TeamManifest):
             teams.append((resource.metadata.name, resource.spec))
         else:
-            reason = f"a {type(resource).__name__} is nothing to simulate on"
+            reason = f"a simulation has no use for a {type(resource).__name__}"
             raise BadInput(document.complaint(("kind",), reason), "give Clusters, and Teams beside them")
     if not clusters:
         raise BadInput(f"{path}: holds no Cluster", "add a document with `kind: Cluster`, or a list `clusters:`")
@@ -115,7 +115,7 @@ def _unlisted(text: str) -> str:
 
 
 def _member(name: str, goal: ClusterGoal) -> Member:
-    """As the hub would see it with all of its machines up and empty."""
+    """The member as the hub sees it, with all machines up and empty."""
     nodes = [
         NodeInventory(name=f"{name}-{sku.name}-{number:04}", sku=sku.name, gpus=sku.gpus_per_node, free=sku.gpus_per_node)
         for sku in goal.skus
@@ -125,6 +125,5 @@ def _member(name: str, goal: ClusterGoal) -> Member:
 
 
 def _team(name: str, goal: TeamGoal) -> Team:
-    """Its rights alone: what it has used, and spent of its budget, begins with the trace. A trace may name it as no Kubernetes object is
-    named."""
+    """The team by its spec. Usage and budget begin with the trace. The name may be one that Kubernetes objects cannot have."""
     return rights_of(name, goal)

@@ -1,4 +1,4 @@
-"""`tuneyard simulate`: what a policy would have made of a trace of jobs, with the scheduler that the hub runs."""
+"""`tuneyard simulate`: a trace of jobs under one or more policies, with the hub's scheduler."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ _MOST_REFUSED_SHOWN = 5
 
 
 def simulate(
-    trace: Annotated[Path, typer.Option(metavar="CSV", help="jobs, plain or .gz; docs/simulate.md says which columns")],
+    trace: Annotated[Path, typer.Option(metavar="CSV", help="jobs, plain or .gz; docs/simulate.md lists the columns")],
     clusters: Annotated[Path, typer.Option(metavar="YAML", help="Cluster and Team manifests, or a short list of both")],
     policy: Annotated[list[str], typer.Option(metavar="NAME", help=f"one of {', '.join(POLICIES)}; several are compared")] = ["tuneyard"],  # noqa: B006 -- typer's way; never changed
     noise: Annotated[
         float, typer.Option(min=0, metavar="SIGMA", help="sigma of the log-normal error of predicted durations; 0: none")
     ] = 0.7,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="of errors and failures: the same ones under every policy")] = 1,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="seed of errors and failures, which are the same under every policy")] = 1,
     node_failure_days: Annotated[
-        float | None, typer.Option(min=0.001, metavar="DAYS", help="each node fails so often, on average; default: never")
+        float | None, typer.Option(min=0.001, metavar="DAYS", help="mean time between failures of a node; default: never")
     ] = None,
-    node_down_minutes: Annotated[float, typer.Option(min=0, metavar="MINUTES", help="and is away so long")] = 60,
+    node_down_minutes: Annotated[float, typer.Option(min=0, metavar="MINUTES", help="time until a failed node is back")] = 60,
     member_failure_days: Annotated[
-        float | None, typer.Option(min=0.001, metavar="DAYS", help="each cluster fails so often; default: never")
+        float | None, typer.Option(min=0.001, metavar="DAYS", help="mean time between failures of a cluster; default: never")
     ] = None,
-    member_down_hours: Annotated[float, typer.Option(min=0, metavar="HOURS", help="and is away so long")] = 4,
-    checkpoints: Annotated[bool, typer.Option(help="without them, who is interrupted starts from scratch")] = True,
+    member_down_hours: Annotated[float, typer.Option(min=0, metavar="HOURS", help="time until a failed cluster is back")] = 4,
+    checkpoints: Annotated[bool, typer.Option(help="without checkpoints, interrupted jobs start from scratch")] = True,
     checkpoint_minutes: Annotated[float, typer.Option(min=0.1, metavar="MINUTES", help="time from one checkpoint to the next")] = 30,
     restart_seconds: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="what a start after an interruption takes, holding GPUs")
+        float, typer.Option(min=0, metavar="SECONDS", help="time of a start after an interruption; GPUs are held meanwhile")
     ] = 60,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="stop so long after the first submission, such as 30d")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="end of the simulation after the first submission, such as 30d")] = None,
     chart: Annotated[Path | None, typer.Option(metavar="FILE", help="write queue, utilisation and teams as an HTML page")] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
@@ -61,7 +61,7 @@ def simulate(
             raise BadInput(f"--policy {name}: no such policy{did_you_mean(name, POLICIES)}", f"use one of {', '.join(POLICIES)}")
     numbers = (noise, node_failure_days, node_down_minutes, member_failure_days, member_down_hours, checkpoint_minutes, restart_seconds)
     if not all(math.isfinite(number) for number in numbers if number is not None):
-        raise BadInput("one of the options is no finite number", "leave an option out for its default")
+        raise BadInput("one of the options is not a finite number", "leave an option out for its default")
     if chart is not None and not chart.parent.is_dir():
         raise BadInput(f"--chart {chart}: there is no folder {chart.parent}", "give a file in a folder that exists")
     jobs = read_trace(trace)
@@ -124,7 +124,7 @@ def _lines(runs: Sequence[tuple[Run, Results]]) -> list[str]:
 
 
 def _starved_lines(found: Sequence[Results]) -> list[str]:
-    """Who waits longer than anybody would by age alone: told where that policy is among those compared."""
+    """Teams with a job that waited longer than any job under `_REFERENCE`, where this policy is one of the compared ones."""
     reference = next((results for results in found if results.policy == _REFERENCE), None)
     if reference is None or len(found) == 1:
         return []

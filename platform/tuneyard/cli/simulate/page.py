@@ -1,4 +1,4 @@
-"""Simulations as one HTML page that needs nothing else: figures, queue and utilisation over time, teams."""
+"""Simulations as one self-contained HTML page: figures, queue and utilisation over time, teams."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _View:
 
 
 def render(trace: str, facts: Sequence[tuple[str, str]], runs: Sequence[tuple[Run, Results]]) -> str:
-    """The page as HTML. Everything that came from files is escaped. `facts`: what all runs have in common."""
+    """The page as HTML. All texts from files are escaped. `facts`: name and value of each setting that all runs share."""
     environment = Environment(
         loader=ChoiceLoader([PackageLoader("tuneyard.cli"), PackageLoader("tuneyard.tracking")]),  # the report's look is ours too
         autoescape=True,
@@ -59,7 +59,7 @@ def render(trace: str, facts: Sequence[tuple[str, str]], runs: Sequence[tuple[Ru
 
 
 def charts(run: Run) -> list[_Chart]:
-    """What a run looks like over its days."""
+    """Charts of a run over its days: queue and utilisation."""
     samples = run.series.samples(run.total_gpus)
     name = run.scenario.settings.name
     queue = [

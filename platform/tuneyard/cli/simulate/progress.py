@@ -1,4 +1,4 @@
-"""How far a simulation is, on stderr: a bar on a terminal, a line in ten seconds elsewhere."""
+"""The progress of a simulation on stderr: a bar on a terminal, elsewhere a line every ten seconds."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _HOUR_S = 3600.0
 
 
 def policy_lines(found: Sequence[Results]) -> list[str]:
-    """The table of all policies; columns that say nothing for any of them are left out."""
+    """The table of all policies, without columns that are empty for all of them."""
     rows = [_policy_row(each) for each in found]
     columns = [column for column in rows[0] if column not in ("unfinished", "refused") or any(row[column] for row in rows)]
     return table_lines(columns, rows)

@@ -1,4 +1,4 @@
-"""Traces of jobs as CSV, plain or gzipped: every row is checked, and what is wrong is told with its line and column."""
+"""Traces of jobs as CSV, plain or gzipped. Every row is checked, and each error names its line and column."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tuneyard.federation.simulation import TraceJob
 T = TypeVar("T")
 _MOST_SHOWN = 10
 _LARGEST = 10**12
-"""Of seconds and of GPUs: nobody has more, and the scheduler's core counts in 64 bits."""
+"""The largest number of seconds and of GPUs. The scheduler's core counts in 64 bits."""
 
 
 @dataclass(frozen=True)
 class _Form:
-    """Which column says what, in one of the forms of a trace; `submit` reads the first of them."""
+    """The columns of one form of a trace. `submit` reads a cell of `submit_column`."""
 
     submit_column: str
     submit: Callable[[str], float]
@@ -40,10 +40,10 @@ class _Form:
 
 
 def read_trace(path: Path) -> list[TraceJob]:
-    """The jobs of a trace by time of submission, which counts from the first one's; jobs of the same instant as they stand in the file.
+    """The jobs of a trace by time of submission, which counts from the first submission. Jobs of the same instant keep the file's order.
 
-    Two forms, told apart by their header: `submit_s,duration_s,gpus,team[,priority]`, and that of the Philly trace of the Sia simulator,
-    `timestamp,duration,num_gpus,cluster` (a virtual cluster is a team). Other columns are left aside. Raises BadInput with one line per
+    The header tells one of two forms: `submit_s,duration_s,gpus,team[,priority]`, or the Philly trace of the Sia simulator,
+    `timestamp,duration,num_gpus,cluster` (a virtual cluster is a team). Other columns are ignored. Raises BadInput with one line per
     problem.
     """
     with _opened(path) as file:
@@ -124,7 +124,7 @@ def _jobs(rows: Iterator[list[str]], header: Sequence[str], form: _Form, filenam
 
 
 def _numbered(rows: Iterator[list[str]]) -> Iterator[tuple[int, list[str]]]:
-    """Rows with the line on which each begins, where no cell holds a line break."""
+    """Rows with their line numbers. A number is right where no cell holds a line break."""
     line = 1
     for row in rows:
         line += 1
@@ -132,7 +132,7 @@ def _numbered(rows: Iterator[list[str]]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _job(name: str, row: Mapping[str, str], form: _Form) -> TraceJob:
-    """Raises ValueError that names the column."""
+    """The job of a row. Raises ValueError that names the column."""
     return TraceJob(
         name=name,
         submit_s=_read(row, form.submit_column, form.submit),
@@ -190,7 +190,7 @@ def _priority(text: str) -> str:
 
 
 def _timestamp(text: str) -> float:
-    """Without a time zone it is taken for UTC: only differences count."""
+    """Seconds since the epoch. A time without a time zone counts as UTC, because only differences matter."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

@@ -45,7 +45,7 @@ def submit(
         str | None, typer.Option(metavar="URI", help="storage for all output, such as s3://bucket/folder; default: storage.output")
     ] = None,
     ship_limit: Annotated[str, typer.Option(metavar="SIZE", help="largest size of all files to ship; more is refused")] = "2Gi",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="have the hub judge the job, and change nothing")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="let the hub check the job, and change nothing")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="wait until the job has ended; exit code 1 unless it has succeeded")] = False,
     namespace: NamespaceOption = None,
     context: ContextOption = None,

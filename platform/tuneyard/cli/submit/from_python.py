@@ -27,15 +27,16 @@ def submit(
     kubeconfig: str | Path | None = None,
     progress: bool | None = None,
 ) -> Submission:
-    """Give a job to the hub: a JobSpec, or the path of its file. Returns as soon as the hub holds it; with `wait`, when it has succeeded.
+    """Give a job to the hub: a JobSpec, or the path of its file. Returns as soon as the hub has stored the job; with `wait`, when the job
+    has succeeded.
 
-    Files that it names by relative paths are shipped first: from the file's folder, or, for a JobSpec object, from the working folder.
-    `out`: URI for all output, instead of `storage.output`. Submitting the same job again changes nothing. `wait`: Ctrl-C, or a notebook's
-    stop button, ends the waiting and not the job, which `.job` of the answer shows as it was last seen. `timeout_s`: how long to wait.
-    `progress`: show it, in a notebook as one cell that is kept up to date, else on stderr; default: in notebooks and on terminals.
+    Files with relative paths are shipped first: from the file's folder, or, for a JobSpec object, from the working folder. Submitting the
+    same job again changes nothing. `out`: URI for all output, instead of `storage.output`. `wait`: Ctrl-C, or a notebook's stop button,
+    ends only the wait; `.job` of the answer is then the last known state. `timeout_s`: longest wait. `progress`: show progress, in a
+    notebook as one cell that is kept up to date, else on stderr; default: in notebooks and on terminals.
 
     Raises TuneyardError where the hub cannot be asked, or the job has not ended within `timeout_s`; BadInput where the job is wrong, its
-    files cannot be shipped, or another one of its name is in the way; JobFailed where it is waited for, and fails or is cancelled.
+    files cannot be shipped, or another job of its name exists; with `wait`, JobFailed where the job fails or is cancelled.
     """
     hub = open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig)
     base_dir = Path.cwd() if isinstance(spec, JobSpec) else Path(spec).absolute().parent

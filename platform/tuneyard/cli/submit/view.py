@@ -27,11 +27,11 @@ class SubmitView(Protocol):
     def following(self) -> AbstractContextManager[JobView]: ...
 
     def left(self, job: HubJob) -> None:
-        """The wait was interrupted. The job goes on."""
+        """The wait was interrupted. The job continues."""
 
 
 def open_submit_view(*, shown: bool) -> SubmitView:
-    """In a notebook one output of the cell, elsewhere lines and bars on stderr."""
+    """The view: one output of the cell in a notebook, elsewhere lines and bars on stderr."""
     if not shown:
         return Unseen()
     if in_notebook():

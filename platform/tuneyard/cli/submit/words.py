@@ -16,4 +16,4 @@ def outcome_words(made: Submission, hub: str) -> str:
 
 
 def left_words(job: HubJob) -> str:
-    return f"{job.label} goes on without being watched; wait again: tuneyard wait {job.name} -n {job.namespace}"
+    return f"{job.label} continues unwatched; wait again: tuneyard wait {job.name} -n {job.namespace}"

@@ -1,4 +1,4 @@
-// One cycle: asks by priority, then by rank with what their teams have had already. As finding.py, choosing.py and cycle.py.
+// One scheduling cycle: asks by priority, then by rank, put back by the usage of their teams. As placement.py and cycle.py.
 #pragma once
 
 #include "preempting.hpp"
@@ -23,7 +23,7 @@ struct Placed {
   Takes nodes;
 };
 
-// Room for an ask in what is free now: on nodes, within quota, kept from nobody; and which nodes of it.
+// Finds free nodes for an ask, within quota and beside reservations, and the best of them.
 class Finder {
  public:
   Finder(const Policy& policy, Pools& pools, Teams& teams, Starts& starts, Promises& promises, const Reservations& reservations)
@@ -71,7 +71,7 @@ class Finder {
     return placed;
   }
 
-  // Whether an elastic gang would leave room for its smallest world alone, and end sooner by waiting: nobody is to go for it then.
+  // Whether an elastic gang would end sooner by waiting for its full size than by starting at its smallest. Such a gang preempts nothing.
   bool waits_for_more(const Ask& ask, double now) {
     if (ask.shape->worlds.size() == 1 || ask.shape->sku_numbers.empty()) return false;
     double soonest_s = kInfinity;
@@ -82,7 +82,7 @@ class Finder {
     return ends_sooner_later(ask, soonest_s, now);
   }
 
-  // Where and when the first world that is possible could start, as far as its team's quota goes.
+  // The pool and time of the earliest start of the first possible world, within the quota of its team.
   bool earliest(const Ask& ask, double now, Start& start) {
     Gpus first = ask.shape->first;
     std::vector<int> open;
@@ -110,7 +110,7 @@ class Finder {
     ok_.erase(std::remove_if(ok_.begin(), ok_.end(), [&](int index) { return !is(*pools_.all[index]); }), ok_.end());
   }
 
-  // GPUs by node that are kept from whoever ends then, or have failed the task.
+  // GPUs by node that an attempt may not use if it ends at `ends`: reserved GPUs, and nodes that have failed the task.
   Takes untouchable(const Shape& shape, const Pool& pool, double ends) const {
     Takes found;
     if (!reservations_.empty()) found = withheld_in(pool, reservations_, ends);
@@ -143,7 +143,7 @@ class Finder {
     }
   }
 
-  // Without pools where others are kept the room that it would take for longer.
+  // Removes pools where the ask would use GPUs beyond the time from which they are reserved for other asks.
   void not_kept(const Ask& ask, const Option& option, double now, Found& found) {
     bool has_longest = false;
     double longest_s = 0.0;
@@ -163,7 +163,7 @@ class Finder {
     }
   }
 
-  // Whether an elastic gang would end sooner by waiting for its full size than by starting small now.
+  // Whether an elastic gang would end sooner by waiting for its full size than by starting now at a smaller one.
   bool is_better_later(const Ask& ask, const Option& option, double now) {
     double soonest_s = kInfinity;
     for (int index : ok_) {
@@ -179,7 +179,7 @@ class Finder {
     return later.at + Shape::speed(ask.seconds, ask.first_world(), *later.pool, ask.shape->first) < now + soonest_s;
   }
 
-  // One of these pools; of equals the first by name.
+  // The best of these pools; of equal pools the first by name.
   Pool* choose(const Ask& ask, const Option& option, const std::vector<int>& indices) {
     const Shape& shape = *ask.shape;
     Pool* best = nullptr;
@@ -233,13 +233,13 @@ class Finder {
   }
 };
 
-// What cycles decide is done through this.
+// Carries out the decisions of a cycle.
 class Doing {
  public:
   virtual ~Doing() = default;
-  virtual void start(Ask* ask, const Placed& placed) = 0;             // it waits no more, and holds its GPUs
+  virtual void start(Ask* ask, const Placed& placed) = 0;             // it leaves its queue, and holds its GPUs
   virtual void ask_to_go(const Attempt* victim, const Ask& ask, bool has_starved) = 0;  // it counts as stopping
-  virtual void owe(Ask* ask) = 0;                                     // others go for it: it is looked at first from now on
+  virtual void owe(Ask* ask) = 0;                                     // freed GPUs are owed to it: it comes first from now on
   virtual void never(Ask* ask) = 0;
 };
 
@@ -260,7 +260,7 @@ class Cycles {
     reservations.clear();
     promises_.begin();
     preempting.begin(now);
-    clear();  // of those that have gone since the last cycle
+    clear();  // of lines that were emptied since the last cycle
     put_back_.clear();
     if (policy_.fairness_s != 0.0) {
       put_back_ = teams_.shares(pools_.capacity(), now);
@@ -278,7 +278,7 @@ class Cycles {
   }
 
  private:
-  // Of a line, and where it stands in it.
+  // An ask at a place of its line.
   struct Head {
     double value;
     Line* line;
@@ -286,13 +286,13 @@ class Cycles {
     const Ask& ask() const { return *line->entries[at]; }
   };
 
-  // Heads of one group. Most groups are done with after their first: the others are put in order when they are needed.
+  // Heads of one group. Most groups are finished after their first head, so the others are sorted only when they are needed.
   struct Run {
     Group* group;
     Shape* shape;
     int priority;
-    bool is_rest;      // of a kind of which nothing free would do: of these, only who is first may be kept room for
-    bool nobody_may;   // ask others to go
+    bool is_rest;      // no free GPUs fit this shape: only the first of its asks may get a reservation
+    bool nobody_may;   // preempt
     bool is_sorted;    // `heads` are a heap; else the first is at `first`
     size_t first;
     std::vector<Head> heads;
@@ -345,7 +345,7 @@ class Cycles {
     if (run.is_sorted) std::push_heap(run.heads.begin(), run.heads.end(), later);
   }
 
-  // Make sure that the first is known again.
+  // Make a heap of the heads, where they are none yet.
   static void sort(Run& run) {
     if (run.is_sorted) return;
     std::make_heap(run.heads.begin(), run.heads.end(), later);
@@ -389,7 +389,7 @@ class Cycles {
     return rank + (put_back_s + (would_borrow(line) ? policy_.borrowing_s : 0.0));
   }
 
-  // Whether their team has nothing left of its own, on whatever SKU would do for a line.
+  // Whether the team of a line has no quota of its own left, on any SKU of the line.
   bool would_borrow(const Line& line) {
     if (policy_.borrowing_s == 0.0 || !teams_[line.team].team.has_quota) return false;
     for (int sku : line.shape->sku_numbers) {
@@ -398,7 +398,7 @@ class Cycles {
     return true;
   }
 
-  // Go through the asks of one priority. True where nobody further may be looked at.
+  // Decide about the asks of one priority. True: no further asks may be considered.
   bool decide(std::deque<Run> runs) {
     std::vector<Run*> heap;
     for (Run& run : runs) heap.push_back(&run);
@@ -409,7 +409,7 @@ class Cycles {
       heap.pop_back();
       if (run.is_rest) {
         Head head = pop(run);
-        if (!may_reserve() || reserve(head.ask())) continue;  // nobody behind would be kept room for either
+        if (!may_reserve() || reserve(head.ask())) continue;  // asks behind it would get no reservation either
       } else if (is_done(run)) {
         continue;
       } else if (look(run)) {
@@ -423,13 +423,13 @@ class Cycles {
     return false;
   }
 
-  // Whether nobody of a run would be looked at any more.
+  // Whether no further ask of a run would be considered.
   bool is_done(const Run& run) const {
     if (may_reserve() || policy_.strict) return false;
     return run.is_rest || (run.shape->blocked_in == number_ && run.nobody_may);
   }
 
-  // Look at the first of a run. True where nobody further may be looked at.
+  // Consider the first head of a run. True: no further asks may be considered.
   bool look(Run& run) {
     Head head = pop(run);
     Line* line = head.line;
@@ -440,7 +440,7 @@ class Cycles {
     return false;
   }
 
-  // Decide about one ask. Who of its line is next; -1: nobody.
+  // Decide about one ask. Returns the place of the next ask of its line. -1: no further ask of the line can start.
   long long look_at(const Head& head) {
     Line& line = *head.line;
     size_t at = head.at;
@@ -478,7 +478,7 @@ class Cycles {
     return -1;
   }
 
-  // Ask others to go, where the ask may. True if room is being made for it.
+  // Free GPUs for an ask, where it may preempt. True: GPUs become free for it.
   bool make_room(Ask* ask) {
     if (!preempting.may(*ask) || finder_.waits_for_more(*ask, now_)) return false;
     Making making = preempting.make_room(*ask, now_, reservations);
@@ -496,7 +496,7 @@ class Cycles {
     return !making.going.empty() || making.is_kept;
   }
 
-  // Whether others have gone for it, and it has not started: somebody took what they left.
+  // Whether an ask has not started long after its victims stopped: another ask took the freed GPUs.
   bool has_lost_room(const Ask& ask) const { return ask.owed && now_ - ask.owed_since > kLostAfterGraces * policy_.grace_s; }
 
   void keep(const Ask& ask, const Reservation& kept, Gpus workers, double back_by = -kInfinity, double now = -kInfinity) {
@@ -506,7 +506,7 @@ class Cycles {
 
   bool may_reserve() const { return reserved_ < policy_.reservations; }
 
-  // Keep room for one of the first who wait.
+  // Reserve GPUs for one of the first waiting asks.
   bool reserve(const Ask& ask) {
     if (!may_reserve()) return false;
     Start start;
@@ -517,7 +517,7 @@ class Cycles {
     return true;
   }
 
-  // Until when what is kept for an ask that is due is lent all the same.
+  // The time until which the reservation of a due ask is still lent.
   double drained_from(const Ask& ask, const Start& start) const {
     double stays = -kInfinity;
     for (const Attempt* each : start.after) {
@@ -526,7 +526,7 @@ class Cycles {
     return stays > -kInfinity ? now_ + kLentWhenDue * (stays - now_) : -kInfinity;
   }
 
-  // The next ask of a line that may end within so long; -1: none.
+  // The place of the next ask of a line that may be backfilled within `longest_s`. -1: none.
   long long shorter(const Line& line, size_t at, double longest_s) const {
     double fastest = line.shape->fastest;
     if (line.seconds[0] * fastest > longest_s) return -1;
@@ -536,7 +536,7 @@ class Cycles {
     return -1;
   }
 
-  // Say once of each ask that could never run that it could not: once for each layout of members and rules of teams.
+  // Refuse asks that could never run, once for each layout of members and rules of teams.
   void judge() {
     if (pools_.members.empty()) return;
     bool is_same = pools_.layout == judged_layout_ && teams_.version == judged_rules_;
@@ -568,7 +568,7 @@ class Cycles {
     }
   }
 
-  // Forget lines that have gone.
+  // Remove empty lines.
   void clear() {
     auto is_gone = [](const Line* line) { return line->gone; };
     never_.erase(std::remove_if(never_.begin(), never_.end(), is_gone), never_.end());

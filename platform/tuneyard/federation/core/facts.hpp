@@ -1,5 +1,5 @@
-// What the scheduler is told: asks, attempts, teams and members, as plain values. Times are seconds since the epoch, durations seconds.
-// The fields are those of world.py, which says what they mean.
+// Inputs of the scheduler as plain values: asks, attempts, teams and members. Times are seconds since the epoch, durations seconds.
+// The fields are those of world.py, which explains them.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ struct HashOfKey {
   }
 };
 
-// Names by number, in the order in which they came.
+// Names by number, in the order in which they were added.
 class Names {
  public:
   int number(const std::string& name) {
@@ -45,7 +45,7 @@ class Names {
 
  private:
   std::unordered_map<std::string, int> numbers_;
-  std::deque<std::string> names_;  // references to them last
+  std::deque<std::string> names_;  // references to its elements stay valid
 };
 
 struct Policy {
@@ -80,7 +80,7 @@ struct MemberFacts {
   std::string why_not;
   std::vector<std::string> near;
 
-  // Whether all but what is free is equal.
+  // Whether both are equal, apart from free GPUs.
   bool has_layout_of(const MemberFacts& other) const {
     if (skus != other.skus || usable != other.usable || why_not != other.why_not || near != other.near) return false;
     if (nodes.size() != other.nodes.size()) return false;
@@ -108,7 +108,7 @@ struct TeamFacts {
     auto found = quota.find(sku);
     return found == quota.end() ? 0 : found->second;
   }
-  // Null: no limit to what it may borrow.
+  // The borrowing limit. Null: no limit.
   const Gpus* borrows(int sku) const {
     auto found = borrowing.find(sku);
     return found == borrowing.end() ? nullptr : &found->second;
@@ -131,21 +131,21 @@ struct Ask {
   Shape* shape = nullptr;
   Line* line = nullptr;
   double rank = 0;
-  long long failed_layout = -1, failed_rules = -1;  // as of when it was said that it could never run
+  long long failed_layout = -1, failed_rules = -1;  // versions at its last refusal as infeasible
   void* object = nullptr;  // the Python object
 
   Gpus first_world() const;
   Gpus last_world() const;
 };
 
-// The order of a line, and of those who are looked at.
+// The order of asks in a line, and of heads.
 inline bool comes_before(double rank, const Ask& ask, double other_rank, const Ask& other) {
   if (rank != other_rank) return rank < other_rank;
   if (ask.created != other.created) return ask.created < other.created;
   return ask.key < other.key;
 }
 
-// How long an attempt that has overrun its prediction is thought to need still, at least.
+// The least remaining time of an attempt that has overrun its prediction.
 constexpr double kSoonS = 60.0;
 inline double expected_end(double ends, double now) { return ends > now ? ends : now + std::max(kSoonS, now - ends); }
 
@@ -159,8 +159,8 @@ struct Attempt {
   double started = 0, ends = 0, saved = 0;
   bool preemptible = true, stopping = false, ended = false;
   long long preempted = 0;
-  void* object = nullptr;  // the Python object; null where a placement has not been asked about yet
-  void* place = nullptr;   // the placement that it comes from, where `object` is null
+  void* object = nullptr;  // the Python object; null: made from `place` when it is first needed
+  void* place = nullptr;   // its placement, where `object` is null
 };
 
 }  // namespace tuneyard

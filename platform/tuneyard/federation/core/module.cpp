@@ -1,4 +1,4 @@
-// The door to Python: `Core` is told of the objects of world.py, and answers with them. native.py makes a scheduler of it.
+// The interface to Python: `Core` takes and returns the objects of world.py. native.py makes a scheduler of it.
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
@@ -14,7 +14,7 @@ namespace {
 // A Python exception is set.
 struct PythonError {};
 
-// A reference that is given back.
+// An owned reference, which the destructor releases.
 class Owned {
  public:
   Owned() = default;
@@ -35,7 +35,7 @@ class Owned {
   PyObject* object_ = nullptr;
 };
 
-// Python looks for no cycles of garbage meanwhile: thousands of placements make it look, and none of them is garbage.
+// Stops Python's cyclic garbage collector: thousands of new placements would start it, and none of them is garbage.
 class NoCollection {
  public:
   NoCollection() : was_on_(PyGC_Disable()) {}
@@ -95,7 +95,7 @@ Gpus whole(PyObject* object) {
   if (found == -1 && PyErr_Occurred()) throw PythonError();
   return found;
 }
-// So that sums stay within 64 bits, and nothing is as long as a number.
+// A whole number within bounds, so that sums stay within 64 bits.
 Gpus whole_within(PyObject* object, Gpus least, Gpus most) {
   Gpus found = whole(object);
   if (found < least || found > most) {
@@ -170,7 +170,7 @@ MemberFacts member_of(PyObject* member) {
   return facts;
 }
 
-// What is built for Python, and how: classes and helpers of native.py.
+// Makers of Python objects: classes, and functions of native.py.
 struct Makers {
   PyObject *place = nullptr, *new_object = nullptr, *running_of = nullptr, *stopped = nullptr, *owed = nullptr, *preempt = nullptr,
            *speed_factor = nullptr;
@@ -219,7 +219,7 @@ class Core : public Doing {
     teams_.set_team(name, std::move(facts));
   }
 
-  // Whether the ask is new.
+  // Adds an ask. True: the ask is new.
   bool add(PyObject* ask) {
     Key key = key_of(ask);
     if (attempts_.count(key)) return false;
@@ -295,7 +295,7 @@ class Core : public Doing {
     return true;
   }
 
-  // Take in a world at once; the same as member by member, team by team, attempt by attempt and ask by ask.
+  // Loads a world at once, with the same result as one call for each member, team, attempt and ask.
   void load(PyObject* world, double now) {
     Owned running = get(world, of.running), asks = get(world, of.asks);
     std::unordered_map<std::string, std::unordered_map<std::string, Gpus>> held;
@@ -327,7 +327,7 @@ class Core : public Doing {
       return one->key < other->key;
     });
     for (auto& ask : waiting) {
-      withdraw(ask->key);  // of two with one name the later counts
+      withdraw(ask->key);  // of two asks with one name, the later counts
       insert(std::move(ask));
     }
   }
@@ -352,7 +352,7 @@ class Core : public Doing {
     }
     Owned place(PyObject_CallFunctionObjArgs(makers_.new_object, makers_.place, nullptr));
     auto set = [&](PyObject* attribute, PyObject* value) {
-      if (PyObject_GenericSetAttr(place.get(), attribute, value)) throw PythonError();  // a frozen dataclass refuses the other way
+      if (PyObject_GenericSetAttr(place.get(), attribute, value)) throw PythonError();  // a frozen dataclass refuses setattr
     };
     set(of.ask, object(ask->object));
     set(of.cluster, name_of(*placed.pool, true));
@@ -401,7 +401,7 @@ class Core : public Doing {
     Owned since(PyFloat_FromDouble(now_));
     Owned owed(PyObject_CallFunctionObjArgs(makers_.owed, object(ask->object), since.get(), nullptr));
     Shape* shape = ask->shape;
-    ++shape->uses;  // it stays while the ask changes its place
+    ++shape->uses;  // keeps the shape while the ask moves
     changed_.insert(ask->key);
     lines_.remove(ask);
     ask->owed = true;
@@ -416,7 +416,7 @@ class Core : public Doing {
     if (PyList_Append(never_.get(), object(ask->object))) throw PythonError();
   }
 
-  // --- what is known
+  // --- state
 
   PyObject* attempt(const Key& key) {
     auto found = attempts_.find(key);
@@ -432,7 +432,7 @@ class Core : public Doing {
     return ask;
   }
 
-  // (job, task) of all that wait or run, or do so no more, since this was last asked.
+  // (job, task) of all asks and attempts that were added, changed or removed since the last call.
   PyObject* changed() {
     Owned found(PyList_New(0));
     for (auto& key : changed_) {
@@ -465,7 +465,7 @@ class Core : public Doing {
 
   void settle(double now) { teams_.settle_all(now); }
 
-  // Team -> (SKU -> decayed GPU-seconds), as of when.
+  // Team -> (SKU -> decayed GPU-seconds, time of this value).
   PyObject* usage() {
     Owned found(PyDict_New());
     for (int team : teams_.order) {
@@ -510,7 +510,7 @@ class Core : public Doing {
   std::map<std::string, std::unique_ptr<Shape>> shapes_;
   std::vector<std::pair<Owned, Owned>> pool_names_;
   Owned decisions_, never_;
-  std::unordered_set<Key, HashOfKey> changed_;  // since somebody last asked
+  std::unordered_set<Key, HashOfKey> changed_;  // since the last call of `changed`
   long long serial_ = 0;
   double now_ = 0.0;
   std::string scratch_;
@@ -655,7 +655,7 @@ class Core : public Doing {
     made->owed = owed.get() != Py_None;
     if (made->owed) made->owed_since = real(owed.get());
     made->shape = shape_of(ask);
-    ++made->shape->uses;  // until it is in its line
+    ++made->shape->uses;  // until the ask is in its line
     Py_INCREF(ask);
     made->object = ask;
     return made;

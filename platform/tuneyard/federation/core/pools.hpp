@@ -1,4 +1,4 @@
-// Free GPUs of all members, by pool: the machines of one SKU in one member. As pools.py.
+// Free GPUs of all members, by pool: the nodes of one SKU in one member. As pools.py.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ class Bits {
   void resize(size_t size) { words_.assign((size + 63) / 64, 0); }
   void set(int at) { words_[at >> 6] |= 1ull << (at & 63); }
   void clear(int at) { words_[at >> 6] &= ~(1ull << (at & 63)); }
-  // Calls `look(number)` in order until it says false.
+  // Calls `look(number)` in order until it returns false.
   template <class Look>
   bool each(Look look) const {
     for (size_t word = 0; word < words_.size(); ++word) {
@@ -33,8 +33,8 @@ class Bits {
 struct Node {
   std::string name;
   Gpus total = 0, base = 0, held = 0, free = 0;
-  bool there = false;  // its member has it; else attempts alone are left on it
-  int rank = -1;       // its place by name among those that are there
+  bool there = false;  // its member has it; false: only attempts are left on it
+  int rank = -1;       // its place by name among present nodes
 };
 
 inline bool ends_before(const Attempt* one, const Attempt* other) {
@@ -52,9 +52,9 @@ struct Pool {
   std::vector<std::string> near;
   std::vector<Node> nodes;
   std::unordered_map<std::string, int> id_of;
-  std::vector<int> by_name;    // nodes that are there
+  std::vector<int> by_name;    // present nodes
   std::vector<Bits> by_free;   // by free GPUs, ranks of nodes
-  std::vector<Gpus> counts;    // by free GPUs, how many nodes
+  std::vector<Gpus> counts;    // number of nodes, by free GPUs
   std::vector<Attempt*> running;  // by predicted end
   Gpus stopping = 0;
   long long version = 0;
@@ -68,14 +68,14 @@ struct Pool {
     return found->second;
   }
 
-  // Pods of this size that find room in what is free.
+  // Pods of this size that fit into free GPUs.
   Gpus room(Gpus size) const {
     Gpus found = 0;
     for (size_t free = size; free < counts.size(); ++free) found += counts[free] * static_cast<Gpus>(free / size);
     return found;
   }
 
-  // The same without so many GPUs of some nodes.
+  // The same, where `without` GPUs of nodes stay free.
   Gpus room(Gpus size, const Takes& without) const {
     Gpus found = room(size);
     for (auto [id, gpus] : without) {
@@ -87,7 +87,7 @@ struct Pool {
 
   Gpus free_gpus() const { return room(1); }
 
-  // GPUs by node for so many pods: fullest nodes first, so that empty machines stay whole.
+  // GPUs by node for a number of pods: fullest nodes first, so that empty nodes stay whole.
   Takes pick(Gpus pods, Gpus size, const Takes& without) const {
     Takes taken;
     Gpus left = pods;
@@ -131,7 +131,7 @@ class Pools {
   Names skus, member_names;
   std::unordered_map<int, MemberFacts> members;
   long long layout = 0, changes = 0;
-  // Asked for the speed of a SKU once, when it is first seen.
+  // Gives the speed of a SKU. It is called once for each SKU.
   double (*speed_factor)(const std::string& sku, void* context) = nullptr;
   void* context = nullptr;
 
@@ -203,7 +203,7 @@ class Pools {
     count(attempt, sign);
   }
 
-  // What does not change what is held: its place by end, and whether it is to go.
+  // Adds an attempt to the order of ends and to stopping attempts, or removes it (`sign` -1). Free GPUs stay as they are.
   void count(Attempt* attempt, int sign) {
     Pool& pool = *all[attempt->pool];
     if (attempt->stopping) pool.stopping += sign * attempt->gpus;
@@ -216,7 +216,7 @@ class Pools {
     touch(pool);
   }
 
-  // SKUs of all pools, and GPUs of each.
+  // SKUs of all pools, with their number of GPUs.
   const std::vector<std::pair<int, Gpus>>& capacity() {
     if (refreshed_ != layout) {
       refreshed_ = layout;
@@ -236,7 +236,7 @@ class Pools {
     return capacity_;
   }
 
-  // Pods of this size that would find room if nothing ran, by pool; at least 1.
+  // Pods of this size that would fit into empty nodes, by pool; at least 1.
   const std::vector<Gpus>& whole_room(Gpus size) {
     capacity();
     auto [found, is_new] = whole_room_.try_emplace(size);
@@ -250,7 +250,7 @@ class Pools {
     return found->second;
   }
 
-  // Pods of this size that find room in what is free, by pool; kept up to date.
+  // Pods of this size that fit into free GPUs, by pool; kept up to date.
   const std::vector<Gpus>& room(Gpus size) {
     auto [found, is_new] = room_.try_emplace(size);
     if (is_new) {
@@ -324,7 +324,7 @@ class Pools {
     place_nodes(pool);
   }
 
-  // Sort nodes by name and by what is free of them anew.
+  // Sort nodes again, by name and by free GPUs.
   void place_nodes(Pool& pool) {
     pool.by_name.clear();
     Gpus most = 8;

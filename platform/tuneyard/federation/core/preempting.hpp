@@ -1,4 +1,4 @@
-// Who may ask others to go, and whom. As preempting.py and refusing.py.
+// Preemption: asks that may preempt, their candidates, and pools without victims. As candidates.py and preemption.py.
 #pragma once
 
 #include <set>
@@ -14,7 +14,7 @@ constexpr int kPriorities = 4;
 
 struct Kind {
   long long shape;
-  int priority, team;  // team -1: it does not matter
+  int priority, team;  // team -1: the quota of the team does not matter
   bool has_starved, is_patient;
   bool operator<(const Kind& other) const {
     return std::tie(shape, priority, team, has_starved, is_patient) <
@@ -22,7 +22,7 @@ struct Kind {
   }
 };
 
-// For which kinds of ask nobody could be asked to go, remembered until something changes that matters.
+// Kinds of asks for which no victims were found, remembered until a relevant change.
 class Refusals {
  public:
   Refusals(Pools& pools, Teams& teams) : pools_(pools), teams_(teams) {}
@@ -37,7 +37,7 @@ class Refusals {
     known_[kind] = std::move(made);
   }
 
-  // Those of the pools of which a refusal may not hold any more.
+  // Pools of `pools` where victims may be found since the last search.
   std::vector<int> worth_a_look(const Kind& kind, const std::vector<int>& pools) {
     auto found = known_.find(kind);
     if (found == known_.end()) return pools;
@@ -99,11 +99,11 @@ class Preempting {
     if (attempt.preemptible || attempt.stopping) by_priority_[attempt.priority] += sign;
   }
 
-  // Whether it is worth a look.
+  // Whether a search for victims makes sense now.
   bool may(const Ask& ask) { return may(ask.priority, ask.team, *ask.shape, ask.created, ask.seconds); }
   bool first_may(const Line& line) { return may(line.priority, line.team, *line.shape, line.created, line.first_s); }
 
-  // Whether nobody of a group may, for as long as this priority is looked at.
+  // Whether no ask of a group may preempt, while asks of this priority are considered.
   bool nobody_may(const Group& group, int priority) {
     Gpus workers = group.shape->worlds.back();
     if (!policy_.preempts || !workers) return true;
@@ -161,7 +161,7 @@ class Preempting {
     return keep(std::move(made));
   }
 
-  // Whether an attempt can come to be asked to go for an ask, however long that waits.
+  // Whether an ask may preempt an attempt at some time, however long it waits.
   bool may_ever_go(const Attempt& attempt, const Ask& ask, double now) const {
     if (attempt.stopping) return true;
     if (!policy_.preempts || !attempt.preemptible || attempt.priority > ask.priority) return false;
@@ -211,7 +211,7 @@ class Preempting {
     return is_patient(created);
   }
 
-  // Whether an ask may take back what others have borrowed already.
+  // Whether an ask has waited long enough to reclaim quota.
   bool is_patient(double created) const { return now_ >= created + policy_.settled_s; }
 
   bool has_starved(int team, Gpus workers, double created, double seconds) {
@@ -252,7 +252,7 @@ class Preempting {
     return false;
   }
 
-  // Asks of one shape and priority are refused together, but where a team has quota to take back by, or quota stands in its way.
+  // Asks of one shape and priority are refused together, unless a team may reclaim quota, or lacks it. Returns this team, or -1.
   int team_that_matters(const Ask& ask) {
     if (!teams_[ask.team].team.has_quota) return -1;
     bool mine = by_priority_[ask.priority] != 0;
@@ -262,7 +262,7 @@ class Preempting {
     return -1;
   }
 
-  // The cheapest victims of all pools: those pools first whose bound is least, until no bound beats what was found.
+  // The cheapest victims of all pools. Pools come by the lower bound of their costs, until no bound is below the best cost.
   bool cheapest(const Ask& ask, const std::vector<int>& pools, double now, const Reservations& reservations, Best& best) {
     struct Bound {
       double least_s;
@@ -300,7 +300,7 @@ class Preempting {
     return has_best;
   }
 
-  // The cheapest victims in one pool, for the largest size of pod for which there are any.
+  // The cheapest victims in one pool, for the largest size of pods with any victims.
   bool search_in(const Ask& ask, Candidates& candidates, Gpus workers, double now, const Takes& claimed, const std::vector<Deficit>& deficits,
                  Best& found) {
     ++searches_;
@@ -324,7 +324,7 @@ class Preempting {
     return false;
   }
 
-  // Also those in other pools of the SKU who could give back the quota that is missing.
+  // Adds candidates in other pools of the SKU that return quota which the ask lacks.
   void add_others(Candidates& here, const Ask& ask, const Pool& pool, const std::vector<Deficit>& deficits, double now) {
     auto is_over = [&](int team) {
       return std::any_of(deficits.begin(), deficits.end(), [&](const Deficit& deficit) { return deficit.has(team); });
@@ -343,7 +343,7 @@ class Preempting {
     std::sort(here.attempts.begin(), here.attempts.end(), by_age);
   }
 
-  // Attempts of lower priority, and settled ones of the same that may be taken back, or asked by a gang that has starved.
+  // Candidates in a pool: attempts of lower priority, and settled attempts of the ask's own (to reclaim, or for a starved gang).
   Candidates candidates(const Ask& ask, Pool& pool, double now) {
     Candidates found;
     found.attempts = of_priority(pool, ask.priority, lower_in_, [&](const Attempt& each) { return each.priority < ask.priority; }).attempts;
@@ -387,12 +387,12 @@ class Preempting {
     return attempt.started + std::min(policy_.longest_settled_s, settled_s * power(2.0, doublings));
   }
 
-  // Whether an attempt would lose little for a gang that has starved.
+  // Whether an attempt has a checkpoint that is recent enough for a starved gang to preempt it.
   bool has_saved(const Attempt& attempt, double now) const {
     return attempt.saved > attempt.started && attempt.saved >= now - policy_.starves_unsaved_s;
   }
 
-  // Attempts of a pool that may be asked to go, youngest checkpoint first; remembered until the pool changes.
+  // Preemptible attempts of a pool, youngest checkpoint first; remembered until the pool changes.
   template <class Is>
   const Known& of_priority(Pool& pool, int priority, std::map<std::pair<int, int>, Known>& memory, Is is) {
     Known& known = memory[{pool.index, priority}];
@@ -412,7 +412,7 @@ class Preempting {
     return known;
   }
 
-  // The room that is made by those who have been asked to go already, where it is enough: the tightest.
+  // GPUs that stopping attempts free, where these are enough: of the pool with the least to spare.
   bool by_those_who_go(const Ask& ask, const std::vector<int>& pools, double now, const Reservations& reservations, Reservation& kept) {
     struct Room {
       Gpus gpus;

@@ -1,11 +1,11 @@
-// When a gang could start, GPUs kept for it until then, and quota kept for those who are next. As reserving.py and promising.py.
+// Earliest starts of gangs, and reservations of GPUs and quota for asks that start later. As reservations.py.
 #pragma once
 
 #include "shapes.hpp"
 
 namespace tuneyard {
 
-// An attempt with the end that is thought of.
+// An attempt with its assumed end.
 struct Ending {
   const Attempt* attempt;
   double ends;
@@ -36,7 +36,7 @@ struct Reservation {
   double lent_until;
 };
 
-// GPUs by node while something is worked out; back to nothing by `reset`, at the cost of what was touched.
+// GPUs by node during a computation. `reset` clears it, at the cost of the touched nodes.
 class Sheet {
  public:
   Gpus& operator[](int node) {
@@ -72,9 +72,9 @@ inline void add_to(Takes& takes, int node, Gpus gpus) {
   takes.emplace_back(node, gpus);
 }
 
-// The earliest start of `pods` pods of `size` GPUs; false if not even the end of all of `ends` makes room. Null: all that runs in the pool.
+// The earliest start of `pods` pods of `size` GPUs. False: the end of all of `ends` makes no room. `ends` null: all attempts of the pool.
 inline bool start_in(Pool& pool, Gpus pods, Gpus size, double now, const Takes& claims, const std::vector<Ending>* ends, Start& start) {
-  static thread_local Sheet less, gained;  // GPUs by node: more is free by so many than now; ended there
+  static thread_local Sheet less, gained;  // GPUs by node: taken from its free GPUs; freed by ended attempts
   less.reset();
   gained.reset();
   for (auto [id, gpus] : claims) {
@@ -118,7 +118,7 @@ inline bool start_in(Pool& pool, Gpus pods, Gpus size, double now, const Takes& 
   }
   if (have < pods) return false;
   start.at = start.latest(now);
-  // Those nodes first that are free already, so that what is kept idle is kept for long on few.
+  // Nodes that are free now come first, so that few nodes wait idle for the rest of the gang.
   Gpus left = pods;
   auto take = [&](int id) {
     Gpus count = std::min(left, std::max<Gpus>(0, pool.nodes[id].free + less.get(id)) / size);
@@ -167,7 +167,7 @@ inline Reservation reservation(const Key& key, const Start& start, double lent_u
 
 using Reservations = std::vector<Reservation>;
 
-// GPUs by node that are free and kept from whoever ends after `until`.
+// Free GPUs by node that an attempt may not use if it ends after `until`.
 inline Takes withheld_in(const Pool& pool, const Reservations& reservations, double until) {
   Takes found;
   for (auto& each : reservations) {
@@ -178,7 +178,7 @@ inline Takes withheld_in(const Pool& pool, const Reservations& reservations, dou
   return found;
 }
 
-// GPUs by node that reservations take of a pool, or that are to be avoided.
+// GPUs by node of a pool that are reserved or avoided.
 inline Takes claimed_in(const Pool& pool, const Reservations& reservations, Takes avoided) {
   for (auto& each : reservations) {
     if (each.pool == &pool) {
@@ -188,12 +188,12 @@ inline Takes claimed_in(const Pool& pool, const Reservations& reservations, Take
   return avoided;
 }
 
-// Earliest starts by pool, remembered until something changes in the pool.
+// Earliest starts by pool, remembered until the pool changes.
 class Starts {
  public:
   explicit Starts(Pools& pools) : pools_(pools) {}
 
-  // Where the first world that is possible would end soonest among these pools; false: nowhere.
+  // The start of the first possible world that is predicted to end first, over these pools. False: there is none.
   bool earliest(const Ask& ask, double now, const Reservations& reservations, const std::vector<int>& pools, Start& chosen) {
     bool has_best = false;
     double best = 0.0;
@@ -243,7 +243,7 @@ class Starts {
   }
 };
 
-// Quota kept for those who are next, in one cycle.
+// Quota reserved in one cycle.
 class Promises {
  public:
   explicit Promises(Teams& teams) : teams_(teams) {}
@@ -260,7 +260,7 @@ class Promises {
     return found == of_team_.end() ? 0 : found->second;
   }
 
-  // `back_by`, `now`: where others go for the ask, when the last of them has gone.
+  // `back_by`, `now`: for an ask that preempts, when its last victim has stopped.
   void make(int team, int sku, Gpus gpus, double until, double back_by = -kInfinity, double now = -kInfinity) {
     of_team_[{team, sku}] += gpus;
     for (auto& limit : teams_.limits(team)) {
@@ -269,7 +269,7 @@ class Promises {
     }
   }
 
-  // An ask lacks quota: promise it what becomes free first, of one of these SKUs. Each limit promises once a cycle.
+  // Reserve quota for an ask that lacks it, of the SKU that has it first. A limit is reserved for one such ask in a cycle.
   void make_when_free(int team, const std::vector<int>& skus, Gpus gpus, double now, const Names& names) {
     bool has_any = false;
     double best = 0.0;

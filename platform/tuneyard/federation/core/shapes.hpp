@@ -1,11 +1,11 @@
-// What asks of one kind have in common: where they could go at all, and in which sizes of pod. As shapes.py and fitting.py.
+// Shapes: constraints that asks share, with the pools and sizes of pods that fit them, and the queues of asks. As queues.py.
 #pragma once
 
 #include "teams.hpp"
 
 namespace tuneyard {
 
-// Sizes of pod that `workers` divide into, largest first.
+// Sizes of equal pods into which `workers` divide, largest first.
 inline void pod_sizes(Gpus workers, Gpus gpus_per_node, bool cpu, Gpus unit, std::vector<Gpus>& found) {
   found.clear();
   if (cpu) {
@@ -34,17 +34,17 @@ struct Shape {
   long long serial = 0;
   int uses = 0;  // groups
 
-  // Of cycles, by number.
+  // Numbers of cycles.
   long long blocked_in = -1, held_in = -1;
   double held_s = 0.0;
 
-  // Of one layout.
+  // How the shape fits one layout.
   std::vector<Option> options;
   std::vector<int> allowed, sku_numbers;
   std::vector<std::pair<int, Gpus>> least_by_sku;
-  std::vector<double> back;  // by pool: how far back it stands in the asker's own lists
+  std::vector<double> back;  // by pool: its place in the ask's own lists
   double fastest = 1.0;
-  Gpus first = 0;  // the best world that some pool would take if nothing ran there
+  Gpus first = 0;  // the best world that some empty pool could run
   bool only_on_failed = false;
 
   Takes avoided(const Pool& pool) const {
@@ -62,10 +62,10 @@ struct Shape {
     pod_sizes(workers, pool.gpus_per_node, pool.is_cpu, unit, found);
   }
 
-  // Whether the model fits on so many GPUs of a pool, as far as that is known.
+  // Whether the model fits on a number of GPUs of a pool, as far as that is known.
   bool fits(const Pool& pool, Gpus workers) const { return workers >= fewest(*pool.sku_name); }
 
-  // The smallest world that may start on a SKU of some pool; the smallest of all where none may.
+  // The smallest world that may start on a SKU. Where none may: the smallest of all worlds.
   Gpus smallest(int sku) const { return smallest_[sku]; }
 
   bool has_room(Pools& pools) const {
@@ -116,7 +116,7 @@ struct Shape {
     only_on_failed = !avoid.empty() && !do_elsewhere;
   }
 
-  // Predicted seconds with so many workers in a pool: by_roofline of policy.py.
+  // Predicted seconds with `workers` workers in a pool: `by_roofline` of policy.py.
   static double speed(double seconds, Gpus first_world, const Pool& pool, Gpus workers) {
     return seconds * (workers ? static_cast<double>(first_world) / static_cast<double>(workers) : 1.0) / pool.speed_factor;
   }
@@ -142,7 +142,7 @@ struct Shape {
     return found < 0 ? *std::min_element(worlds.begin(), worlds.end()) : found;
   }
 
-  // Of each SKU, the smallest world in the smallest pods.
+  // For each SKU, the smallest world in the smallest pods.
   void list_least() {
     least_.clear();
     std::vector<Gpus> done;
@@ -232,7 +232,7 @@ struct Line {
   std::vector<Ask*> entries;
   std::vector<double> seconds;
   size_t place = 0;  // in its group
-  // Of its first, so that whoever goes through all lines need not look at asks.
+  // Of its first ask, so that loops over all lines need not read asks.
   double rank = 0, created = 0, first_s = 0;
   bool owed = false;
   bool never = false;
@@ -276,7 +276,7 @@ class Lines {
   explicit Lines(const Policy& policy) : policy_(policy) {}
 
   std::map<int, std::unordered_map<Shape*, Group>, std::greater<int>> groups;  // by priority, highest first
-  std::vector<Line*> fresh;  // those that came into being since somebody emptied this
+  std::vector<Line*> fresh;  // lines made since the last reader emptied this
 
   void add(Ask* ask) {
     ask->rank = rank(*ask);
@@ -296,7 +296,7 @@ class Lines {
     line->add(ask);
   }
 
-  // True where nothing of the ask's shape waits any more.
+  // Removes an ask. True: no ask of its shape waits any more.
   bool remove(Ask* ask) {
     Line* line = ask->line;
     line->remove(ask);
@@ -317,7 +317,7 @@ class Lines {
     return --ask->shape->uses == 0;
   }
 
-  // Nobody looks at lines that have gone any more.
+  // Frees removed lines, when no reader is left.
   void bury() { buried_.clear(); }
 
  private:

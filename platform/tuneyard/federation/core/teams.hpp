@@ -11,7 +11,7 @@ namespace tuneyard {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// pow is not to be rewritten by the compiler: shares are equal to those of the Python version to the last bit.
+// The compiler must not rewrite pow: shares equal those of the Python version to the last bit.
 inline double power(double base, double exponent) {
   volatile double of = base;
   return std::pow(of, exponent);
@@ -23,7 +23,7 @@ struct Account {
   std::vector<Gpus> holds, leaving;  // by SKU
   std::vector<double> used_s;        // by SKU
   std::vector<bool> has_used;
-  std::set<const Attempt*> attempts;  // those that hold quota
+  std::set<const Attempt*> attempts;  // attempts that hold quota
   double at = 0.0;
   long long changed = 0, grown = 0;
   Gpus waits = 0;
@@ -40,7 +40,7 @@ struct Account {
   }
 };
 
-// What bounds a team: its own quota with what it may borrow, or the quota of its cohort.
+// A limit of a team: its quota and borrowing limit, or the quota of its cohort.
 struct Limit {
   bool of_cohort;
   int number;
@@ -66,7 +66,7 @@ class Teams {
 
   Names names;
   std::vector<Account> accounts;
-  std::vector<int> order;  // of accounts, as they came to be known
+  std::vector<int> order;  // accounts in the order in which they were added
   long long changes = 0, version = 0;
   double half_life_s = 1.0;
 
@@ -143,8 +143,8 @@ class Teams {
     return static_cast<double>(account.team.quota_of(sku) + *borrows - Account::get(account.holds, sku));
   }
 
-  // GPUs under a limit whose attempts are predicted to end by then.
-  // What has overrun its prediction at `overrun_at` is thought to need as long again.
+  // GPUs under a limit of attempts that are predicted to end by `until`.
+  // An attempt that has overrun its prediction at `overrun_at` is expected to need as long again.
   Gpus gives_back(const Limit& limit, int sku, double until, double overrun_at) {
     Gpus found = 0;
     for (auto& [end, gpus] : ends(limit, sku)) {
@@ -154,7 +154,7 @@ class Teams {
     return found;
   }
 
-  // When enough attempts are predicted to have ended for so many GPUs more; false where their end would not do.
+  // When enough attempts are predicted to have ended for `gpus` more GPUs. False: too few GPUs become free.
   bool quota_start(int team, int sku, Gpus gpus, double now, double& start) {
     start = now;
     for (auto& limit : limits(team)) {
@@ -171,7 +171,7 @@ class Teams {
     return true;
   }
 
-  // Of which teams how many GPUs of a SKU must become free before this one may take so many.
+  // GPUs to reclaim per borrowing group of teams so that a team can start `gpus` more GPUs of a SKU.
   std::vector<Deficit> deficits(int team, int sku, Gpus gpus) {
     std::vector<Deficit> found;
     Account& account = (*this)[team];
@@ -237,7 +237,7 @@ class Teams {
     return found;
   }
 
-  // How often each team with work here has had its fair share of the resource that it uses most; 0 for others.
+  // Usage of each team with attempts or asks, in fair shares of its dominant resource; 0 for other teams.
   std::vector<double> shares(const std::vector<std::pair<int, Gpus>>& capacity, double now) {
     std::vector<double> found(accounts.size(), 0.0);
     double weights = 0.0;
@@ -265,7 +265,7 @@ class Teams {
     return found;
   }
 
-  // Bring what all teams have used up to now.
+  // Bring decayed usage of all teams up to now.
   void settle_all(double now) {
     for (int team : order) settle(accounts[team], now);
   }

@@ -1,4 +1,4 @@
-// Who is to go, so that a gang finds room: the legal set of attempts that loses least GPU-time. As victims.py, step by step.
+// Victims: the legal set of attempts that makes room for a gang and loses the least GPU-time. As victims.py, step by step.
 #pragma once
 
 #include "reserving.hpp"
@@ -30,7 +30,7 @@ inline double lost_s(const Attempt& attempt, double now, double overhead_s) {
   return gpus * std::max(0.0, now - attempt.saved) + gpus * overhead_s;
 }
 
-// No set that frees so many GPUs costs less GPU-seconds: the fractional knapsack.
+// A lower bound of the GPU-seconds lost by any victims that free `missing` GPUs: the fractional knapsack.
 inline double least_cost_s(const Attempts& attempts, size_t from, Gpus missing, double now, double overhead_s) {
   double cost = 0.0;
   for (size_t at = from; at < attempts.size(); ++at) {
@@ -56,8 +56,8 @@ struct Search {
   const std::vector<Deficit>& deficits;
   double overhead_s;
 
-  std::vector<Gpus> reserve;  // by node: what is claimed of it
-  std::vector<Gpus> held;     // by node: what is held without those who go anyway
+  std::vector<Gpus> reserve;  // by node: claimed GPUs
+  std::vector<Gpus> held;     // by node: held GPUs, without those of stopping attempts
   Gpus room_now = 0, missing = 1;
 
   void prepare() {
@@ -100,7 +100,7 @@ struct Victims {
   Cost cost;
 };
 
-// A set of attempts that would go, and what comes of it.
+// A set of victims, its room and its legality.
 class Going {
  public:
   explicit Going(Search& search) : search_(search), freed_(search.pool.nodes.size(), 0), of_deficit_(search.deficits.size(), 0) {
@@ -140,7 +140,7 @@ class Going {
     return true;
   }
 
-  // Whether of no team more is taken back than it has borrowed, but by the last of its attempts to go.
+  // Whether no team returns more than it borrows, except by the last of its victims.
   bool is_legal() const {
     for (auto& team : teams_) {
       if (team.back.empty()) continue;
@@ -248,7 +248,7 @@ class CheapestVictims {
     }
   }
 
-  // Clear the cheapest nodes, each of as much as one pod needs.
+  // Clear the cheapest nodes, each for one pod.
   void node_by_node(Going& going, const Attempts& candidates) {
     Pool& pool = search_.pool;
     std::vector<std::vector<std::pair<const Attempt*, Gpus>>> on_node(pool.nodes.size());
@@ -305,7 +305,7 @@ class CheapestVictims {
     }
   }
 
-  // Those of the greedy answer and the cheapest others.
+  // Keeps the candidates of the greedy answer, and the cheapest others.
   static void narrow(Attempts& candidates, const Attempts& needed) {
     auto is_needed = [&](const Attempt* each) { return std::find(needed.begin(), needed.end(), each) != needed.end(); };
     size_t others = kMost > needed.size() ? kMost - needed.size() : 0;

@@ -1,7 +1,7 @@
-"""What would have happened: a trace of jobs on machines that may fail, under any policy, decided by the scheduler that the hub runs.
+"""Simulation of a policy: the hub's scheduler plays a trace of jobs on machines that may fail.
 
-`simulate` plays a trace and returns a Run, `results_of` its figures. No clock and no files: jobs, machines and randomness come in as
-arguments; `tuneyard simulate` reads them, and draws what comes out.
+`simulate` plays a trace and returns a Run, and `results_of` returns the figures of a Run. There are no clocks and no files: jobs, machines
+and randomness come in as arguments. `tuneyard simulate` reads the files and draws the results.
 """
 
 from tuneyard.federation.simulation.life import Life, Stay

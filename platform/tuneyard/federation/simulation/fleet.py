@@ -1,4 +1,4 @@
-"""The machines: what is away, what runs where, and a referee who refuses to give a GPU twice."""
+"""The machines of a simulation: failed machines, jobs by machine, and a check that no GPU is given twice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Slot = tuple[str, str]
 
 
 class Fleet:
-    """Counts for itself and believes no scheduler: the figures of a simulation rest on it."""
+    """GPUs of all nodes, counted independently of the scheduler: the figures of a simulation rest on this count."""
 
     def __init__(self, members: Iterable[Member]) -> None:
         self.members = {member.name: member for member in members}
@@ -25,11 +25,11 @@ class Fleet:
         self._free = dict(self.gpus)
         self._here: dict[Slot, set[int]] = defaultdict(set)
         self._away: dict[Slot, int] = defaultdict(int)
-        """How many reasons there are for which a node is away: its own, its member's."""
+        """The number of failures that keep a node away: its own, and its member's."""
         self._members_away: set[str] = set()
 
     def take(self, job: int, member: str, nodes: Mapping[str, int]) -> None:
-        """Give GPUs to a job. Raises RuntimeError where they are held or away: a bug in the scheduler."""
+        """Give GPUs to a job. Raises RuntimeError where the GPUs are held or away, which is a bug in the scheduler."""
         for node, gpus in nodes.items():
             slot = (member, node)
             if self._away[slot] or self._free[slot] < gpus:
@@ -47,7 +47,7 @@ class Fleet:
             self.held -= gpus
 
     def lose(self, what: Slot) -> list[int]:
-        """A node, or with an empty node name a whole member, is away from now on. Returns the jobs that ran there, in their order."""
+        """Take a node away, or a whole member where the node name is empty. Returns the jobs that ran there, in their order."""
         member, node = what
         if not node:
             self._members_away.add(member)
@@ -60,7 +60,7 @@ class Fleet:
         return sorted(hit)
 
     def mend(self, what: Slot) -> None:
-        """It is back."""
+        """Bring a node or a member back."""
         member, node = what
         if not node:
             self._members_away.discard(member)
@@ -70,7 +70,7 @@ class Fleet:
                 self.away -= self.gpus[slot]
 
     def facts(self, name: str) -> Member:
-        """A member as the scheduler should see it. A node that is away stays in the inventory without a free GPU: what needs it waits."""
+        """A member as the scheduler sees it. A node that is away stays in the inventory without free GPUs, so that jobs wait for it."""
         member = self.members[name]
         nodes = tuple(replace(node, free=0 if self._away[name, node.name] else node.gpus) for node in member.nodes)
         away = name in self._members_away
@@ -78,7 +78,7 @@ class Fleet:
 
     @property
     def whole(self) -> bool:
-        """Nothing is away."""
+        """Whether no machine is away."""
         return self.away == 0 and not self._members_away
 
     def _slots(self, what: Slot) -> Iterator[Slot]:

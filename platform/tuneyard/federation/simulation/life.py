@@ -1,4 +1,4 @@
-"""One job's way through a simulation: what it still has to do, what it holds, and what it has lost."""
+"""One job in a simulation: its remaining work, the GPUs that it holds, and its lost GPU time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ TASK = "train"
 
 @dataclass
 class Attempt:
-    """GPUs held since `started`; work goes on from `ready` at `slowdown` seconds per second on the reference SKU.
+    """GPUs held since `started`. Work continues from `ready` on, at `slowdown` seconds per second on the reference SKU.
 
-    `notice`: when it was asked to checkpoint and to go.
+    `notice`: when it was asked to save a checkpoint and to stop.
     """
 
     number: int
@@ -42,8 +42,8 @@ class Stay:
 
 @dataclass
 class Life:
-    """`factor`: the scheduler's estimates over the truth. `left_s`: work that no checkpoint holds, in seconds on the reference SKU.
-    `stays`: its attempts that are over."""
+    """One job. `factor`: the scheduler's estimates over the true durations. `left_s`: remaining work after the last kept checkpoint, in
+    seconds on the reference SKU. `stays`: its ended attempts."""
 
     index: int
     job: TraceJob
@@ -63,7 +63,7 @@ class Life:
     stays: list[Stay] = field(default_factory=list)
 
     def ask(self) -> Ask:
-        """What it asks the scheduler for now. Its age is that of its submission, however often it was interrupted."""
+        """Its ask now. The age of the ask is that of the job's submission, however often the job was interrupted."""
         restart_s = self.checkpoints.restart_s if self.attempts else 0.0
         job = self.job
         return Ask(
@@ -79,7 +79,7 @@ class Life:
         )
 
     def start(self, place: Place, now: float) -> Attempt:
-        """Begin an attempt. On a SKU that the scheduler predicts to be slower, the work takes longer by as much."""
+        """Begin an attempt. The work takes longer on a slower SKU, by the factor that the scheduler predicts."""
         ready = now + (self.checkpoints.restart_s if self.attempts else 0.0)
         slowdown = place.seconds / place.ask.seconds if place.ask.seconds > 0 else 1.0
         self.attempts += 1
@@ -101,19 +101,19 @@ class Life:
         self.ended_at = attempt.ends
 
     def fail(self, now: float) -> None:
-        """A machine under it is gone: what no checkpoint holds must be done again."""
+        """One of its machines has failed: work since the last checkpoint must be done again."""
         self.failures += 1
         self._stop(now, self.checkpoints.kept_s(self._running().worked_s(now)))
 
     def yield_to_others(self, now: float) -> None:
-        """Stop as asked: all that was done up to the notice is kept, where there are checkpoints."""
+        """Stop as a victim. Work up to the notice is kept, where the job has checkpoints."""
         attempt = self._running()
         assert attempt.notice is not None
         self.preemptions += 1
         self._stop(now, attempt.worked_s(attempt.notice) if self.checkpoints.every_s else 0.0)
 
     def as_running(self, now: float) -> Running:
-        """Its attempt as the scheduler should see it."""
+        """Its attempt as the scheduler sees it."""
         attempt = self._running()
         place = attempt.place
         return Running(
@@ -138,7 +138,7 @@ class Life:
         self.queued_at = now
 
     def _account(self, now: float, kept_s: float) -> None:
-        """Of the GPU time that the attempt held, all that is not kept work is lost: work to be done again, restarts, last moments."""
+        """End the attempt. GPU time that is not kept work is lost: work to be done again, restarts, and the grace of a victim."""
         attempt = self._running()
         held_s = now - attempt.started
         self.held_gpu_s += attempt.place.workers * held_s

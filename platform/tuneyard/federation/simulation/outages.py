@@ -1,4 +1,4 @@
-"""When machines fail and come back: drawn for each machine by itself, so that every policy meets the same failures."""
+"""Failures and returns of machines. Each machine has its own random source, so that every policy meets the same failures."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Outages:
         return [(at, slot) for at, slot in found if at is not None]
 
     def next_failure(self, slot: Slot, now: float) -> float | None:
-        """When a machine that works as of now fails next; None: never."""
+        """The next failure of a machine that works from `now` on. None: it never fails."""
         every_s = self._failures.node_every_s if slot[1] else self._failures.member_every_s
         return now + float(self._rngs[slot].exponential(every_s)) if every_s else None
 
     def back(self, slot: Slot, now: float) -> float:
-        """When a machine that fails now is back."""
+        """The return of a machine that fails now."""
         return now + (self._failures.node_away_s if slot[1] else self._failures.member_away_s)

@@ -1,4 +1,4 @@
-"""The figures of a simulation: what its users would have felt, what the machines did, and who got less than others."""
+"""The figures of a simulation: waits and slowdowns of users, utilisation of machines, and fairness between teams."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tuneyard.federation.simulation.life import Life
 from tuneyard.federation.simulation.simulator import Run
 
 BOUND_S = 10.0
-"""Jobs shorter than this count as this long in slowdowns: bounded slowdown (Feitelson and Rudolph 1998)."""
+"""The shortest duration in slowdowns; shorter jobs count as this long (bounded slowdown; Feitelson and Rudolph 1998)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TeamResults:
-    """`speed`: mean over its jobs of 1 / bounded slowdown; 1: none ever waited, was restarted, or ran on a slower machine."""
+    """Figures of one team. `speed`: mean of 1 / bounded slowdown over its jobs. 1: no job waited, restarted, or ran on a slower machine."""
 
     team: str
     jobs: int
@@ -33,10 +33,13 @@ class TeamResults:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """Of the jobs that ended, except for the counts. `jct`: from submission to end. `wait`: time in the queue, before the first attempt
-    and between attempts. `gpu_utilisation`: GPU time held of all that there was until `makespan_s`. `lost_gpu_hours`: held, and not kept as
-    work: redone after failures and preemptions, restarts, the last moments of a victim. `fairness`: Jain's index (Jain, Chiu and Hawe 1984)
-    over the teams' speeds: 1 where all are slowed alike, 1/teams where one has it all."""
+    """Figures of one run. Times are those of ended jobs; counts are of all jobs.
+
+    `jct`: from submission to end. `wait`: time in the queue, before the first attempt and between attempts. `gpu_utilisation`: held share
+    of all GPU time until `makespan_s`. `lost_gpu_hours`: held without kept work (work redone after failures and preemptions, restarts, the
+    grace of victims). `fairness`: Jain's index (Jain, Chiu and Hawe 1984) over the teams' speeds: 1 where all teams are slowed alike,
+    1/teams where one team has all.
+    """
 
     policy: str
     jobs: int
@@ -105,13 +108,13 @@ def results_of(run: Run) -> Results:
 
 
 def jain(shares: Sequence[float]) -> float:
-    """Jain's fairness index of shares that are not negative: (sum x)^2 / (n sum x^2); 1 for none at all."""
+    """Jain's fairness index of non-negative shares: (sum x)^2 / (n sum x^2); 1 without shares."""
     squares = sum(share * share for share in shares)
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
 
 
 def starved(results: Results, reference: Results) -> tuple[str, ...]:
-    """Teams that have a job which waited longer than any job did under the reference policy."""
+    """Teams with a job that waited longer than any job under the reference policy."""
     return tuple(team.team for team in results.teams if team.longest_wait_s > reference.longest_wait_s)
 
 
@@ -152,7 +155,7 @@ def _slowdown(life: Life) -> float:
 
 
 def _held_s(life: Life, now: float) -> float:
-    """GPU-seconds held, by an attempt that still runs too."""
+    """GPU-seconds held, including those of an attempt that still runs."""
     attempt = life.attempt
     return life.held_gpu_s + (attempt.place.workers * (now - attempt.started) if attempt is not None else 0.0)
 

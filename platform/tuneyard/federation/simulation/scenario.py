@@ -1,4 +1,4 @@
-"""What a simulation is given: jobs as they came, and the rules of the world that they meet."""
+"""Inputs of a simulation: the jobs of a trace, checkpoints, failures of machines, teams, and the policy."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from tuneyard.federation.policy import Policy, policy_of
 from tuneyard.federation.world import Team
 
 ORACLES = frozenset({"shortest-first-oracle"})
-"""Policies that are told true durations: bounds to compare with, not something that could be built."""
+"""Policies that get true durations: bounds for comparison, which no real scheduler can reach."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TraceJob:
-    """A job of a trace. `duration_s`: what it takes with `gpus` on the reference SKU without interruption, its start included.
+    """A job of a trace. `duration_s`: its duration with `gpus` GPUs on the reference SKU without interruption, its start included.
 
-    `skus`: those that would do, in order of preference; empty: any. `least_gpus`: it may start with `gpus` halved down to this, and takes
-    longer in proportion; None: it is rigid. `stated_over_true`: the duration that its team states over the true one, before the scenario's
-    noise; below 1: the team understates.
+    `skus`: allowed SKUs in order of preference; empty: any. `least_gpus`: the job may start with `gpus` halved repeatedly down to this, and
+    takes longer in proportion; None: it is rigid. `stated_over_true`: the duration that its team states over the true duration, before the
+    scenario's noise; below 1: the team understates.
     """
 
     name: str
@@ -32,7 +32,7 @@ class TraceJob:
 
     @property
     def worlds(self) -> tuple[int, ...]:
-        """Numbers of GPUs that would do, best first."""
+        """Possible numbers of GPUs, best first."""
         found = [self.gpus]
         while self.least_gpus is not None and found[-1] % 2 == 0 and found[-1] // 2 >= self.least_gpus:
             found.append(found[-1] // 2)
@@ -41,21 +41,22 @@ class TraceJob:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoints:
-    """`every_s` None: there are none, and whoever is interrupted starts from scratch. `restart_s`: what each start but the first takes
-    before the job goes on (images, weights, process groups): GPUs are held meanwhile, and nothing is gained."""
+    """Checkpoints of all jobs. `every_s`: their interval of work; None: no checkpoints, so that interrupted jobs start from scratch.
+    `restart_s`: the time of each start but the first, until the job continues (images, weights, process groups). GPUs are held meanwhile,
+    without progress."""
 
     every_s: float | None = 1800.0
     restart_s: float = 60.0
 
     def kept_s(self, worked_s: float) -> float:
-        """How much of so much uninterrupted work the last periodic checkpoint holds."""
+        """Work in the last periodic checkpoint after `worked_s` of uninterrupted work."""
         return worked_s // self.every_s * self.every_s if self.every_s else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failures:
-    """Mean time to a failure of each node and of each member while it works (exponential; None: never), and the time it is away then.
-    A member that fails takes all that runs there with it."""
+    """Mean time to a failure of each node and of each member while it works (exponential; None: never), and the time until its return. All
+    attempts on a failed member fail."""
 
     node_every_s: float | None = None
     node_away_s: float = 3600.0
@@ -65,8 +66,8 @@ class Failures:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """`noise`: sigma of the log-normal factor by which the durations that the scheduler is told differ from the true ones (median 1; one
-    draw for each job, the same under every policy). `until_s`: stop the clock there, counted from the first submission."""
+    """All inputs beside jobs and members. `noise`: sigma of the log-normal factor between the scheduler's durations and the true ones
+    (median 1; one draw for each job, the same under every policy). `until_s`: end of the simulation, counted from the first submission."""
 
     policy: Policy | str
     noise: float = 0.7

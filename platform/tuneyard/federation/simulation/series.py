@@ -1,4 +1,4 @@
-"""What waits and what is held over time: written at each change, read as averages over equal stretches."""
+"""Waiting jobs and held GPUs over time: recorded at each change, read as averages over equal intervals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Samples:
-    """Averages over equal stretches of time that end at `until_s`: jobs and GPUs that wait, the share of GPUs that is held."""
+    """Averages over equal intervals that end at `until_s`: waiting jobs, GPUs that they ask for, and the held share of all GPUs."""
 
     until_s: Floats
     queued_jobs: Floats
@@ -22,7 +22,7 @@ class Samples:
 
 @dataclass
 class Series:
-    """Step functions: each row holds from its time until the next one's."""
+    """Step functions: each row holds from its time until the time of the next row."""
 
     at: list[float] = field(default_factory=list)
     queued_jobs: list[int] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Series:
         )
 
     def _averages(self, values: list[int], edges: Floats) -> Floats:
-        """Differences of the integral, which is linear between rows."""
+        """Averages between edges, from differences of the integral, which is linear between rows."""
         at = np.asarray(self.at)
         integral = np.concatenate([[0.0], np.cumsum(np.diff(at) * np.asarray(values[:-1], np.float64))])
         found: Floats = np.diff(np.interp(edges, at, integral)) / np.diff(edges)

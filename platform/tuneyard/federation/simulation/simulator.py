@@ -1,7 +1,8 @@
-"""The event loop: jobs come, end, are asked to go; machines fail and come back; after each such moment the scheduler has one cycle.
+"""The event loop of a simulation: jobs are submitted, end and are preempted; machines fail and return. One scheduling cycle follows each
+moment.
 
-The scheduler is the one that the hub runs. It is told what a hub would know: estimates instead of durations, the last checkpoint of each
-attempt, machines as they report. Events less than a second apart are one moment, as they are to a hub that looks once a second.
+The scheduler is the hub's. It knows only the facts of a hub: estimates instead of true durations, the last checkpoint of each attempt,
+machines as they report. Events less than a second apart are one moment, as for a hub that looks once a second.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from tuneyard.federation.simulation.series import Series
 from tuneyard.federation.world import Infeasible, Member, Place, Preempt
 
 Progress = Callable[[int, float], None]
-"""Told how many jobs have ended, and the time of the simulation."""
+"""Gets the number of ended jobs, and the time of the simulation."""
 Observe = Callable[[Scheduler, float], None]
-"""Shown the scheduler after each cycle, and the time; must not change it."""
+"""Gets the scheduler after each cycle, and the time. It must not change the scheduler."""
 
 _MOMENT_S = 1.0
 _EVERY_MOMENTS = 200
 
 
 class _Kind(IntEnum):
-    """In the order in which events of the same instant happen: what frees GPUs comes first."""
+    """Kinds of events, in the order of events of the same instant: events that free GPUs come first."""
 
     END = 0
     STOP = 1
@@ -45,13 +46,13 @@ class _Kind(IntEnum):
 
 
 _Event = tuple[float, _Kind, int, int, Slot]
-"""When, what, which job (or serial number), which of its attempts, which machine."""
+"""Time, kind, index of the job, number of its attempt, machine. 0 and `_NOWHERE` where there is none."""
 _NOWHERE: Slot = ("", "")
 
 
 @dataclass(frozen=True)
 class Run:
-    """What came of a simulation. Times count from the first submission. `cycle_s`: by the clock that was given."""
+    """The raw results of a simulation. Times count from the first submission. `cycle_s`: seconds in cycles, by the given clock."""
 
     scenario: Scenario
     lives: Sequence[Life]
@@ -76,9 +77,9 @@ def simulate(
 ) -> Run:
     """Run a trace to its end, or to `scenario.until_s`.
 
-    `rng`: source of noise and failures; the same seed gives the same under every policy. `clock`: seconds, for the cost of a cycle.
+    `rng`: source of noise and failures; the same seed gives the same ones under every policy. `clock`: seconds, for the cost of a cycle.
     `observe`: sees the scheduler after each cycle.
-    Raises KeyError on an unknown policy, and RuntimeError where the scheduler gives GPUs away that it has not.
+    Raises KeyError on an unknown policy, and RuntimeError where the scheduler places a job on GPUs that are not free.
     """
     return _Simulation(jobs, members, scenario, rng, clock).run(progress or (lambda *_: None), observe or (lambda *_: None))
 
@@ -98,7 +99,7 @@ class _Simulation:
         self._series = Series()
         self._events: list[_Event] = []
         self._saves: list[tuple[float, int, int]] = []
-        """When the next checkpoint of each attempt is committed: no event, since nothing is to be decided then."""
+        """The time of each attempt's next checkpoint, with job and attempt. It is no event, because a checkpoint needs no cycle."""
         self._lives = _lives(jobs, scenario, noises)
         self._index = {life.job.name: life.index for life in self._lives}
         self._tells_saves = _may_preempt(jobs, scenario)
@@ -151,8 +152,8 @@ class _Simulation:
         heapq.heapify(self._events)
 
     def _moment(self, now: float) -> tuple[float, list[_Event]]:
-        """The events of the next moment, and when it is over. One that the last moment has brought about, and that would lie in it, is in
-        this one: time does not go back."""
+        """The end of the next moment, and its events. An event that the last moment caused within itself is moved into this moment: time
+        does not run back."""
         due = [heapq.heappop(self._events)]
         first = max(now, due[0][0])
         while self._events and self._events[0][0] < first + _MOMENT_S:
@@ -160,7 +161,7 @@ class _Simulation:
         return max(now, due[-1][0]), [(max(now, event[0]), *event[1:]) for event in due]
 
     def _stuck(self) -> bool:
-        """Only failures are to come, nothing runs, no machine is away, and still nothing was placed: nothing ever will be."""
+        """Whether no waiting job will ever start: no job runs, no machine is away, and only failures are to come."""
         waiting_for_nobody = self._cycles > 0 and not self._running and self._fleet.whole
         return waiting_for_nobody and all(kind is _Kind.LOSS for _, kind, *_ in self._events)
 
@@ -208,7 +209,7 @@ class _Simulation:
             heapq.heappush(self._events, (following, _Kind.LOSS, 0, 0, slot))
 
     def _learn(self, life: Life, at: float) -> None:
-        """A job has ended: what its team's guesses are worth may be known better."""
+        """Correct the guesses of a team by an ended job, and ask again for its waiting jobs."""
         if not self._scheduler.policy.corrects_guesses:
             return
         said_s = life.job.duration_s * life.factor
@@ -236,7 +237,7 @@ class _Simulation:
         self._queued_gpus -= life.job.gpus
 
     def _leave(self, life: Life, at: float) -> None:
-        """Its attempt is over: the GPUs are free."""
+        """Free the GPUs of an attempt that is over."""
         assert life.attempt is not None
         place = life.attempt.place
         self._fleet.give_back(life.index, place.cluster, place.nodes)
@@ -260,7 +261,7 @@ class _Simulation:
         self._look_again()
 
     def _look_again(self) -> None:
-        """Let there be a moment at which who could not be asked to go yet can be."""
+        """Add a moment at which spared attempts become candidates for preemption."""
         at = self._scheduler.again_at
         if at != self._looks_at and at < math.inf:
             self._looks_at = at
@@ -275,7 +276,7 @@ class _Simulation:
         heapq.heappush(self._events, (attempt.ends, _Kind.END, life.index, attempt.number, _NOWHERE))
         if self._tells_saves:
             self._push_save(life, now)
-            if life.preemptions:  # how often it was asked before is known from the start
+            if life.preemptions:  # the scheduler knows earlier preemptions from the start
                 self._scheduler.hold(life.as_running(now), now)
 
     def _push_save(self, life: Life, now: float) -> None:
@@ -288,7 +289,7 @@ class _Simulation:
                 heapq.heappush(self._saves, (following, life.index, attempt.number))
 
     def _tell_saves(self, now: float) -> None:
-        """Let the scheduler know of the checkpoints that were committed since its last cycle."""
+        """Tell the scheduler the checkpoints that were committed since its last cycle."""
         while self._saves and self._saves[0][0] <= now:
             _, index, number = heapq.heappop(self._saves)
             life = self._lives[index]
@@ -297,7 +298,7 @@ class _Simulation:
                 self._push_save(life, now)
 
     def _notify(self, decision: Preempt, now: float) -> None:
-        """A victim has its notice. If it would end by itself before its grace is over, it does."""
+        """Give a victim its notice. A victim whose work is done before its grace is over still ends as a success."""
         life = self._lives[self._index[decision.victim.job]]
         assert life.attempt is not None
         if life.attempt.notice is None:
@@ -314,7 +315,7 @@ class _Simulation:
 
 
 def _lives(jobs: Sequence[TraceJob], scenario: Scenario, rng: np.random.Generator) -> list[Life]:
-    """One for each job. The noise is drawn even where nobody looks at it, so that all policies see the same draws."""
+    """One life for each job. The noise is drawn even where the policy ignores it, so that all policies see the same draws."""
     factors = np.exp(rng.normal(0.0, scenario.noise, len(jobs))).tolist()
     knows = scenario.settings.name in ORACLES
     return [
@@ -331,8 +332,7 @@ def _lives(jobs: Sequence[TraceJob], scenario: Scenario, rng: np.random.Generato
 
 
 def _may_preempt(jobs: Sequence[TraceJob], scenario: Scenario) -> bool:
-    """Whether the scheduler could ask anybody to go. Where it cannot, it need not hear of the checkpoints of every
-    job, which are more than all events."""
+    """Whether the scheduler could preempt any attempt. If not, it needs no checkpoints, which outnumber all events."""
     ranks = {job.priority for job in jobs}
     settings = scenario.settings
     return settings.preempts and (len(ranks) > 1 or settings.starves_from > 0 or any(team.quota is not None for team in scenario.teams))
