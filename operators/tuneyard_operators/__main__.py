@@ -46,23 +46,23 @@ class _JsonLines(logging.Formatter):
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tuneyard_operators", description="Tuneyard's operators")
-    hub = parser.add_subparsers(dest="operator", required=True).add_parser("hub", help="JobSpecs on this cluster, RayJobs on its members")
+    hub = parser.add_subparsers(dest="operator", required=True).add_parser("hub", help="run this cluster's JobSpecs on its members")
     own = Settings()
     hub.add_argument("--kubeconfig", help="default: the pod's service account, else $KUBECONFIG")
-    hub.add_argument("--namespace", default=own.namespace, help="of the hub's lease and of the Secrets with members' kubeconfigs")
-    hub.add_argument("--output", default="", help="URI prefix for jobs that name no storage.output")
-    hub.add_argument("--image", default="", help="image for jobs that name none")
-    grace = "seconds for a step and a checkpoint, before an attempt that is to stop is ended"
+    hub.add_argument("--namespace", default=own.namespace, help="namespace of the hub's lease and of the Secrets with members' kubeconfigs")
+    hub.add_argument("--output", default="", help="URI prefix for the output of jobs without storage.output")
+    hub.add_argument("--image", default="", help="image for jobs without spec.image")
+    grace = "seconds that a stopping attempt has for a step and a checkpoint, before its pods are removed"
     hub.add_argument("--stop-grace", type=float, default=own.stop_grace_s, metavar="S", help=grace)
-    hub.add_argument("--metrics-port", type=int, default=9090, help="/metrics, /healthz, /readyz; 0: any free port")
-    hub.add_argument("--logs-port", type=int, default=0, help="the aggregated API of logs, over TLS; default: it is not served")
-    hub.add_argument("--qps", type=float, default=own.qps, help="requests a second to the hub's API server")
-    hub.add_argument("--member-qps", type=float, default=own.member_qps, help="requests a second to each member's")
+    hub.add_argument("--metrics-port", type=int, default=9090, help="port of /metrics, /healthz and /readyz; 0: any free port")
+    hub.add_argument("--logs-port", type=int, default=0, help="port of the aggregated API of logs, over TLS; default: not served")
+    hub.add_argument("--qps", type=float, default=own.qps, help="most requests a second to the hub's API server")
+    hub.add_argument("--member-qps", type=float, default=own.member_qps, help="most requests a second to each member's API server")
     hub.add_argument(
-        "--member-lost-after", type=float, default=own.member_lost_s, metavar="S", help="seconds until a silent member is lost"
+        "--member-lost-after", type=float, default=own.member_lost_s, metavar="S", help="seconds until an unreachable member is lost"
     )
     hub.add_argument(
-        "--settle-after", type=float, default=own.policy.settled_s, metavar="S", help="seconds for which a team may keep what it borrows"
+        "--settle-after", type=float, default=own.policy.settled_s, metavar="S", help="seconds for which a team may keep borrowed GPUs"
     )
     hub.add_argument("--log-format", choices=("json", "text"), default="json")
     hub.add_argument("--log-level", default="info")
@@ -83,7 +83,7 @@ def main() -> int:
         policy=replace(POLICIES["tuneyard"], settled_s=arguments.settle_after),
     )
     try:
-        kinds()  # entries that cannot be understood end the hub before it takes the lead
+        kinds()  # an unreadable entry of the catalog ends the hub before it becomes leader
     except BadInput as wrong:
         logging.getLogger("tuneyard_operators").error("%s: %s", wrong.cause, wrong.next_step)
         return wrong.exit_code

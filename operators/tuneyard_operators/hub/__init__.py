@@ -1,7 +1,7 @@
-"""The hub: JobSpecs, Clusters and Schedules on one side, RayJobs on members on the other. All state lives in the API servers.
+"""The hub reads JobSpecs, Clusters and Schedules, and keeps RayJobs on members. All state lives in the API servers.
 
-Read first, in this order: `hub` (the loop), `records` (what it knows about a job), `lifecycle` (the one place of decisions, pure),
-`placements` (jobs in the scheduler), `member` (what it follows on a member).
+Read first, in this order: `hub` (the loop), `records` (the hub's memory of a job), `lifecycle` (all decisions about a job, pure),
+`placements` (jobs in the scheduler), `member` (the hub's view of a member).
 """
 
 from tuneyard_operators.hub.operator import run_hub

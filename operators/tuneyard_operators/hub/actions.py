@@ -1,4 +1,4 @@
-"""Actions of an outcome, carried out once its status is stored: on the JobSpec at once, on a member in the lane of that member."""
+"""Carries out the actions of an outcome once its status is stored: on the JobSpec at once, on a member in that member's lane."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_TRIES = 3
 
 
 class Actions:
-    """Each action may be repeated any number of times. A failed one is repeated by the next look at its job."""
+    """Every action is idempotent. A failed action is repeated when its job is reconciled again."""
 
     def __init__(self, connection: Connection, jobs: JobSpecs, members: Members, queue: WorkQueue[Key], settings: Settings) -> None:
         self._connection = connection
@@ -34,7 +34,7 @@ class Actions:
         self._settings = settings
 
     async def carry_out(self, outcome: Outcome, goal: Goal) -> bool:
-        """Carry out all actions. False if one was handed to a member, whose result is not known yet."""
+        """Carry out all actions. False if an action waits in a member's lane: its result is not known yet."""
         for action in outcome.actions:
             await self._carry_out(action, goal, outcome.status.output)
         return all(action.attempt is None for action in outcome.actions)
@@ -54,7 +54,7 @@ class Actions:
             member.lane.hand(action.attempt.name, work, then=partial(self._queue.add, key))
 
     async def _on_member(self, member: Member, verb: Verb, attempt: Attempt, goal: Goal, output: str) -> None:
-        """One action on a member, when its turn has come in the member's lane. Raises nothing."""
+        """Carry out one action on a member; the member's lane calls this. Raises nothing."""
         key = goal.key
         try:
             if not member.reachable:
@@ -81,7 +81,7 @@ class Actions:
             self._queue.retry(key, base_s=5.0, longest_s=300.0)
 
     def _is_wanted(self, goal: Goal, attempt: Attempt) -> bool:
-        """False for an attempt that was given up, or whose JobSpec went, while it waited to be started."""
+        """False if the attempt ended, or its JobSpec was deleted, while the start waited in the lane."""
         item = self._jobs.items.get(goal.key)
         if item is None or item["metadata"]["uid"] != goal.uid or "deletionTimestamp" in item["metadata"]:
             return False

@@ -1,4 +1,4 @@
-"""Actions on members: each may be repeated any number of times, and cut short at any point."""
+"""The objects of an attempt on its member: create them, ask the attempt to stop. Each action is idempotent, and may be cut short."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ log = logging.getLogger(__name__)
 
 
 async def start(goal: Goal, attempt: Attempt, output: str, member: Member, hub: Connection, settings: Settings) -> None:
-    """Create the attempt's Secret, NetworkPolicy and RayJob where they are not there.
+    """Create the attempt's Secret, NetworkPolicy and RayJob, unless they exist.
 
-    Raises ApiError, and BadInput where no image is known.
+    Raises ApiError, and BadInput if no image is known.
     """
     job = goal.job
     namespace = member.cluster.spec.namespace
@@ -62,7 +62,7 @@ async def start(goal: Goal, attempt: Attempt, output: str, member: Member, hub: 
 
 
 async def _autoscaled(goal: Goal, attempt: Attempt, member: Member, settings: Settings) -> bool:
-    """Whether the pods of the attempt's data workers come and go: the autoscaler's account is the member's switch."""
+    """Whether the attempt's data workers are autoscaled. A member allows it by having the autoscaler's ServiceAccount."""
     image = platform_image(member.cluster, settings.defaults)
     if not wants_autoscaler(goal.job, attempt.task, member.cluster, image):
         return False
@@ -74,24 +74,24 @@ async def _autoscaled(goal: Goal, attempt: Attempt, member: Member, settings: Se
 
 
 async def _create(member: Member, kind: Kind, body: Mapping[str, Any]) -> None:
-    """Create what must be there before the pods are."""
+    """Create an object that the attempt's pods need, unless it exists."""
     try:
         await member.connection.create(kind, member.cluster.spec.namespace, body, brief=True)
     except AlreadyExists:
-        log.info("the %s of %s is there already", kind.name, body["metadata"]["name"])
+        log.info("the %s of %s exists already", kind.name, body["metadata"]["name"])
 
 
 async def stop(attempt: Attempt, member: Member, settings: Settings) -> None:
-    """Write the hub's wish into the attempt's report, where the attempt reads it with its next heartbeat."""
+    """Write the request to stop into the attempt's report. The attempt reads it with its next heartbeat."""
     body = {"spec": {"stop": {"reason": attempt.stopping, "graceS": settings.stop_grace_s}}}
     try:
         member.caches.reports.put(await member.connection.patch(ATTEMPT_REPORT, member.cluster.spec.namespace, attempt.name, body))
     except Missing:
-        log.info("%s has no report to ask it to stop by", attempt.name)
+        log.info("%s cannot be asked to stop: it has no report", attempt.name)
 
 
 async def read_secrets(hub: Connection, namespace: str, needed: list[SecretKey]) -> dict[SecretKey, bytes]:
-    """Values of the job's secrets. Raises Missing that names the first which is neither there nor optional."""
+    """Values of the job's secrets. Raises Missing for the first required secret that does not exist."""
     found: dict[str, Mapping[str, str]] = {}
     values: dict[SecretKey, bytes] = {}
     for key in needed:

@@ -1,7 +1,7 @@
-"""What the hub knows of attempts on one member beside the objects in its caches: one record per attempt, in one table.
+"""The hub's memory of attempts on one member, beside the objects in its caches: one record per attempt, in one table.
 
-An event about an attempt, or the first look at it, makes its record. `forget` drops it: once a status says that nothing of the attempt is
-left, or once nothing is left of an attempt that no JobSpec knows.
+The first event about an attempt, or the first `recall`, makes its record. `forget` drops the record once all objects of the attempt are
+removed: when the job's status says so, or when the sweep has removed an attempt without a JobSpec.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ Object = dict[str, Any]
 @dataclass(slots=True)
 class AttemptRecord:
     job: Key | None = None
-    """Key of the attempt's JobSpec, once an object of the attempt has told it."""
+    """Key of the attempt's JobSpec, known from the labels of the attempt's objects."""
     pods: set[Key] = field(default_factory=set)
-    """Pods in the cache."""
+    """Keys of the attempt's pods in the cache."""
     remains: dict[str, Object] = field(default_factory=dict)
-    """Failed pods by name, as last seen: KubeRay replaces them at once."""
+    """Failed pods by name, as last seen. They are kept because KubeRay replaces failed pods at once."""
     spoken_s: float | None = None
-    """When its report last changed, or when it was first looked at, by the clock of the event loop."""
+    """When the report last changed, or when `silent_s` was first called; by the clock of the event loop."""
     report: tuple[str, AttemptReport, str] | None = None
-    """Version of its report, the report, and what of it cannot be read."""
+    """resourceVersion of the report, the report, and its unreadable fields in words."""
     refusal: str = ""
-    """Why the member does not take the attempt, until its status says so."""
+    """Why the member refuses the attempt's RayJob; empty if it does not."""
 
 
 class AttemptRecords:
-    """The table of records by the attempt's name."""
+    """The records of all attempts on one member, by the attempt's name."""
 
     def __init__(self) -> None:
         self._records: dict[str, AttemptRecord] = {}
@@ -51,27 +51,27 @@ class AttemptRecords:
         return found
 
     def forget(self, attempt: str) -> None:
-        """Drop the record of an attempt of which nothing is left."""
+        """Drop the record of an attempt whose objects are all removed."""
         self._records.pop(attempt, None)
 
     def jobs(self) -> Iterator[tuple[str, Key]]:
-        """Names of recorded attempts, each with the key of its job."""
+        """Names of recorded attempts with a known job, each with the key of that job."""
         return ((name, record.job) for name, record in self._records.items() if record.job is not None)
 
     def has_pods(self, attempt: str) -> bool:
-        """Whether pods of an attempt are there."""
+        """Whether the attempt still has pods."""
         record = self._records.get(attempt)
         return record is not None and bool(record.pods)
 
     def silent_s(self, attempt: str, now_s: float) -> float:
-        """Seconds since the report of an attempt last changed, or since it was first looked at."""
+        """Seconds since the report of an attempt last changed, or since the first call for the attempt."""
         record = self.recall(attempt)
         if record.spoken_s is None:
             record.spoken_s = now_s
         return now_s - record.spoken_s
 
     def report(self, attempt: str, item: Object | None) -> tuple[AttemptReport | None, str]:
-        """The report of an attempt, and what of it cannot be read; parsed once per version. Shared: not to be changed."""
+        """The report of an attempt, and its unreadable fields in words; parsed once per version. Shared: callers must not change it."""
         if item is None:
             return None, ""
         record = self.recall(attempt)
@@ -81,12 +81,12 @@ class AttemptRecords:
         return record.report[1], record.report[2]
 
     def take_in_report(self, attempt: str, job: Key | None, now_s: float) -> None:
-        """An attempt has reported."""
+        """Record that an attempt's report has changed."""
         record = self.recall(attempt)
         record.spoken_s, record.job = now_s, job or record.job
 
     def take_in_pod(self, key: Key, old: Object | None, new: Object | None) -> bool:
-        """A pod was made, has changed, or is gone (`new` is None). False if it belongs to no attempt."""
+        """Record a pod that was created, changed or deleted (`new` is None). False if it belongs to no attempt."""
         pod = new or old or {}
         attempt = attempt_of(pod)
         if attempt is None:
@@ -103,7 +103,7 @@ class AttemptRecords:
 
 
 def report_of(item: Object) -> tuple[AttemptReport, str]:
-    """The report of an attempt as far as it can be read, and what of it cannot."""
+    """The readable part of an attempt's report, and its unreadable fields in words."""
     goal = read(AttemptGoal, item.get("spec")).value
     state = read(AttemptState, item["status"]) if item.get("status") else None
     problems = state.problems if state is not None else ""

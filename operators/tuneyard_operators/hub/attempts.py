@@ -1,4 +1,4 @@
-"""One attempt from placement to end, by what its member shows. Pure, but for the `Attempt` and `TaskStatus` that it brings up to date."""
+"""Follows one attempt from placement to end, by its report, RayJob and pods. Pure, except that it updates `Attempt` and `TaskStatus`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from tuneyard_operators.hub.settings import Settings
 _KIND_OF_STOP = {"Cancelled": FailureKind.CANCELLED, "Preempted": FailureKind.PREEMPTED, "Deadline": FailureKind.DEADLINE}
 _WORTH_A_WORD_S = 30.0
 _LAST_WORDS_S = 15.0
-"""How long a report may be on its way: an attempt whose pods are gone may have said before why, and one that is asked to stop hears of it
-with its next report."""
+"""Longest delay of a report: a dead pod's last report may still arrive, and an attempt reads a request to stop with its next report."""
 
 
 @dataclass
 class AttemptStep:
-    """What is to be done for an attempt, and when to look again."""
+    """Actions for an attempt; `later`: seconds until it must be followed again."""
 
     start: bool = False
     stop: bool = False
@@ -32,7 +31,7 @@ def is_active(attempt: Attempt) -> bool:
 
 
 def advance_attempt(attempt: Attempt, task: TaskStatus, seen: Observed, now: datetime, settings: Settings) -> AttemptStep:
-    """Bring an active attempt up to date, ending it where that is what is seen."""
+    """Bring an active attempt up to date with the member, and end it if it has ended there."""
     step = AttemptStep()
     if not seen.known:
         _unreachable(attempt, seen, now, settings, step)
@@ -56,7 +55,7 @@ def advance_attempt(attempt: Attempt, task: TaskStatus, seen: Observed, now: dat
 
 
 def _unreachable(attempt: Attempt, seen: Observed, now: datetime, settings: Settings, step: AttemptStep) -> None:
-    """A member that is away may come back: its attempts go on there. After a while they count as lost, and are fenced by their number."""
+    """Wait for an unreachable member, whose attempt may still run. After `member_lost_s` the attempt is lost, and fenced by its token."""
     assert attempt.placement is not None
     where = attempt.placement.cluster
     if seen.unreachable_s <= settings.member_lost_s:
@@ -95,7 +94,7 @@ def _take_in_report(attempt: Attempt, task: TaskStatus, seen: Observed, now: dat
 
 
 def _over(attempt: Attempt, task: TaskStatus, seen: Observed, now: datetime, settings: Settings, step: AttemptStep) -> bool:
-    """True if the attempt has ended, by its own words, by its RayJob's, or by what became of its pods."""
+    """True if the attempt has ended, by its report, its RayJob or its pods."""
     state = seen.report.status if seen.report is not None else None
     ray = (seen.rayjob or {}).get("status") or {}
     if (state is not None and state.phase is Phase.SUCCEEDED) or (ray.get("jobStatus") == "SUCCEEDED"):
@@ -117,7 +116,7 @@ def _over(attempt: Attempt, task: TaskStatus, seen: Observed, now: datetime, set
 
 
 def _lost(attempt: Attempt, seen: Observed, now: datetime, settings: Settings, step: AttemptStep) -> Failure | None:
-    """What an attempt suffers that cannot speak for itself, or has not for too long."""
+    """The failure of an attempt that cannot report, or has not reported for too long; None if it may still run."""
     if attempt.phase is Phase.RUNNING:
         seen = seen.without_data_pods
     pulling_s = seconds_since(attempt.placed_at, now) if attempt.placed_at and is_pulling(seen) else 0.0
@@ -125,7 +124,7 @@ def _lost(attempt: Attempt, seen: Observed, now: datetime, settings: Settings, s
         step.later.append(max(1.0, settings.image_grace_s - pulling_s))
     failure = failure_of(seen, pulls_failing_s=pulling_s, image_grace_s=settings.image_grace_s)
     if failure is not None and _may_still_speak(attempt, seen, failure):
-        # The driver knows more: which rank, its last lines. It has a moment to say so.
+        # The driver's report has more detail (the rank, its last lines). Wait a moment for it.
         step.later.append(1.0)
         return failure if seen.silent_s > _LAST_WORDS_S else None
     if failure is not None:
@@ -136,7 +135,7 @@ def _lost(attempt: Attempt, seen: Observed, now: datetime, settings: Settings, s
         step.later.append(_LAST_WORDS_S - seen.silent_s + 0.1)
     elif attempt.phase is Phase.RUNNING:
         if seen.silent_s > settings.silent_s:
-            return Failure(kind=FailureKind.NODE_LOST, message=f"it has not been heard of for {seen.silent_s:.0f} s")
+            return Failure(kind=FailureKind.NODE_LOST, message=f"it has not reported for {seen.silent_s:.0f} s")
         step.later.append(settings.silent_s - seen.silent_s + 1)
     if attempt.phase is Phase.STARTING and attempt.placed_at is not None:
         waited = seconds_since(attempt.placed_at, now)
@@ -148,14 +147,14 @@ def _lost(attempt: Attempt, seen: Observed, now: datetime, settings: Settings, s
 
 
 def _has_its_head(attempt: Attempt, seen: Observed) -> bool:
-    """False where the head pod is gone, or another one stands in its place: KubeRay makes a new head, which knows nothing."""
+    """False if the head pod is gone or was replaced: the new head that KubeRay makes does not drive the ranks."""
     began = at(attempt.started_at) if attempt.started_at else None
     heads = [at(pod["metadata"]["creationTimestamp"]) for pod in seen.pods if is_head(pod)]
     return any(began is None or made <= began for made in heads)
 
 
 def _may_still_speak(attempt: Attempt, seen: Observed, failure: Failure) -> bool:
-    """True where the driver is alive to report a failure of its gang."""
+    """True if the driver is alive and can still report a failure of its gang."""
     if attempt.phase is not Phase.RUNNING or seen.report is None:
         return False
     heads = [pod for pod in seen.pods if is_head(pod) and pod.get("status", {}).get("phase") == "Running"]
@@ -164,19 +163,19 @@ def _may_still_speak(attempt: Attempt, seen: Observed, failure: Failure) -> bool
 
 
 def _stop(attempt: Attempt, task: TaskStatus, seen: Observed, now: datetime, settings: Settings, step: AttemptStep) -> None:
-    """Ask, wait, then end it: the RayJob goes with the clean-up."""
+    """Ask the attempt to stop, wait for its grace period, then end it. The clean-up removes its RayJob."""
     asked_s = seconds_since(attempt.stop_asked_at, now) if attempt.stop_asked_at else 0.0
     if seen.report is None or attempt.phase is Phase.STARTING or asked_s > settings.stop_grace_s + _LAST_WORDS_S:
         _end(attempt, task, now, _stopped(attempt))
         return
     if seen.report.spec.stop is None:
         step.stop = True
-    attempt.message = f"is being stopped ({attempt.stopping}): commits a checkpoint"
+    attempt.message = f"is stopping ({attempt.stopping}) and commits a checkpoint"
     step.later.append(settings.stop_grace_s + _LAST_WORDS_S - asked_s + 0.5)
 
 
 def _stopped(attempt: Attempt) -> Failure:
-    """An attempt that stopped without being asked was told so by its pods: the machine is wanted back."""
+    """The failure of a stopped attempt. If the hub did not ask it to stop, its node was reclaimed: it counts as preempted."""
     kind = _KIND_OF_STOP.get(attempt.stopping, FailureKind.PREEMPTED)
     if attempt.phase is Phase.STARTING:
         return Failure(kind=kind, message="stopped before it had begun")

@@ -1,7 +1,7 @@
-"""Tasks that wait for a placement, over all jobs, and the scheduler's share in them.
+"""The waiting tasks of all jobs.
 
-Each task stands in the record of its job (`Demand.tasks`). The indexes here repeat keys of such tasks, so that a cycle walks over neither
-running nor ended jobs; `want` and `drop` are the only ways in and out, and keep indexes, records and scheduler the same.
+The record of a job holds its waiting tasks (`Demand.tasks`). The indexes here repeat their keys, so that a cycle does not walk over running
+and ended jobs. Only `want` adds a task and only `drop` removes one; both keep indexes, records and scheduler consistent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST_ASIDE_S = 600.0
 
 
 class Backlog:
-    """`jobs`: the records with waiting tasks, by key; `teams`: how many of them name each team."""
+    """`jobs`: the records with waiting tasks, by key; `teams`: waiting jobs per team that they name."""
 
     def __init__(self, records: JobRecords, corrections: Corrections) -> None:
         self.jobs: dict[Key, JobRecord] = {}
@@ -32,10 +32,10 @@ class Backlog:
         self._records = records
         self._corrections = corrections
         self._asides: set[TaskKey] = set()
-        """Tasks whose record has an `aside`."""
+        """Tasks that are set aside: their record has an `aside`."""
 
     def want(self, scheduler: Scheduler, key: Key, asks: Mapping[str, Ask], now: float, *, names_team: bool) -> bool:
-        """Set what a job waits for, by task. True if a cycle is worth while for it."""
+        """Set the asks of a job, by task. True if an ask is new, so that a cycle is due."""
         record = self._records.recall(key) if asks else self._records.find(key)
         if record is None:
             return False
@@ -56,7 +56,7 @@ class Backlog:
         return is_new
 
     def _replace(self, scheduler: Scheduler, record: JobRecord, task: str, ask: Ask, now: float) -> None:
-        """Take in a new ask of a task. A placement that it still allows is kept."""
+        """Replace the ask of a task. Its placement is kept if the new ask allows it."""
         known = record.demand.tasks.get(task)
         self._asides.discard((record.key, task))
         if known is not None and known.still_suits(ask):
@@ -69,7 +69,7 @@ class Backlog:
         self.explanations.add((record.key, task))
 
     def drop(self, scheduler: Scheduler, record: JobRecord, task: str, now: float) -> None:
-        """A task waits no more: nothing here or in the scheduler mentions it as waiting or placed."""
+        """Remove a task that no longer waits, here and from the scheduler, with its placement."""
         known = record.demand.tasks.pop(task)
         scheduler.withdraw(record.name, task)
         if known.place is not None:
@@ -81,7 +81,7 @@ class Backlog:
             self._name_team(record, "")
 
     def _name_team(self, record: JobRecord, team: str) -> None:
-        """Count the team that a waiting job names."""
+        """Set the team that a waiting job names, and count it in `teams`."""
         before = record.demand.team
         if before == team:
             return
@@ -94,7 +94,7 @@ class Backlog:
                 del self.teams[before]
 
     def take_back(self, scheduler: Scheduler, key: Key, task: str, now: float) -> bool:
-        """Undo a placement of this very cycle that has to make room at once. False for an attempt that a status holds."""
+        """Undo the placement of a victim that no status holds yet. False if there is none: the victim is an attempt in a status."""
         record = self.jobs.get(key)
         known = record.demand.tasks.get(task) if record is not None else None
         if record is None or known is None or known.place is None:
@@ -106,14 +106,14 @@ class Backlog:
         return True
 
     def correct(self, scheduler: Scheduler, team: str) -> None:
-        """Correct the asks of a team anew: its guesses are worth something else than before."""
+        """Correct the asks of a team again, after its corrections have changed."""
         for record in self.jobs.values():
             for known in record.demand.tasks.values():
                 if known.ask.team == team and _is_in_scheduler(known):
                     scheduler.add(self._corrections.corrected(known.ask))
 
     def tell(self, scheduler: Scheduler, now: float) -> None:
-        """Tell a new scheduler of all asks, and of placements that no status holds yet."""
+        """Give a new scheduler all asks, and all placements that no status holds yet."""
         for record in self.jobs.values():
             for known in record.demand.tasks.values():
                 if known.place is not None:
@@ -124,7 +124,7 @@ class Backlog:
     # --- asks that make cycles fail
 
     def set_aside(self, key: Key, error: Undecidable, now: float) -> None:
-        """Keep an ask from the scheduler, longer after each failure."""
+        """Withhold an ask from the scheduler after it made a cycle fail, for twice as long after each failure."""
         task = error.ask.task
         tasks = self.jobs[key].demand.tasks
         before = tasks[task].aside
@@ -136,7 +136,7 @@ class Backlog:
         self.explanations.drop((key, task))
 
     def try_asides(self, scheduler: Scheduler, now: float) -> None:
-        """Give the scheduler the asks whose pause is over."""
+        """Give the scheduler the set-aside asks whose pause is over."""
         for key, task in list(self._asides):
             tasks = self.jobs[key].demand.tasks
             aside = tasks[task].aside

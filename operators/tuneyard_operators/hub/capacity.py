@@ -1,4 +1,4 @@
-"""The nodes of one member, counted anew only after a change."""
+"""The inventory of one member's nodes, recounted only after a change."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Count:
-    """The nodes of a member by its Cluster. Shared: not to be changed.
+    """The nodes of a member, counted for one version of its Cluster. Shared: callers must not change it.
 
-    `problem`: why nothing can be placed though the member is reached; `left_out`: usable nodes without a SKU, in words.
+    `problem`: why the nodes cannot be counted; `left_out`: usable nodes without a SKU, in words.
     """
 
     cluster: Cluster
@@ -29,17 +29,17 @@ class Count:
 
 
 class Capacity:
-    """`nodes`, `foreign`: nodes of the member, and pods of others on them."""
+    """`nodes`: the member's nodes; `foreign`: the pods on them that are not of this hub."""
 
     def __init__(self, nodes: Callable[[], Iterable[Object]], foreign: Callable[[], Iterable[Object]]) -> None:
         self.unready: set[str] = set()
-        """Hostnames of nodes that do not answer."""
+        """Hostnames of nodes that are not ready."""
         self._nodes = nodes
         self._foreign = foreign
         self._count: Count | None = None
 
     def count(self, cluster: Cluster) -> Count:
-        """The nodes as they are now; the same object until something changes."""
+        """The present count; the same object until something changes."""
         if self._count is None or self._count.cluster is not cluster:
             try:
                 counted = inventory(cluster, self._nodes(), self._foreign())
@@ -50,14 +50,14 @@ class Capacity:
         return self._count
 
     def take_in(self, old: Object | None, new: Object | None) -> bool:
-        """A node, or a pod of others, was made, has changed, or is gone. True if there may be another number of free GPUs."""
+        """Take in a node or a foreign pod that was created, changed or deleted. True if the number of free GPUs may have changed."""
         if old is not None and new is not None and _without_version(old) == _without_version(new):
             return False
         self._count = None
         return True
 
     def take_in_node(self, old: Object | None, new: Object | None) -> None:
-        """Note whether a node answers."""
+        """Record whether a node is ready."""
         if old is not None:
             self.unready.discard(hostname(old))
         if new is not None and not is_ready(new):

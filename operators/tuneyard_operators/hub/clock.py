@@ -1,4 +1,4 @@
-"""Times as Kubernetes writes them. The clock itself is always an argument."""
+"""Times in the format of Kubernetes. Nothing here reads the clock: the present time is an argument."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ def written(moment: datetime) -> str:
 
 
 def at(text: str) -> datetime:
-    """The moment that an RFC 3339 text means. Raises ValueError on anything else."""
+    """The moment of an RFC 3339 text. Raises ValueError on any other text."""
     return moment_of(text)
 
 
 def seconds_since(text: str, now: datetime) -> float:
-    """Never negative: a clock that was set back makes nothing happen early."""
+    """Seconds from `text` to `now`; 0 instead of a negative number, where the clock was set back."""
     return max(0.0, (now - at(text)).total_seconds())

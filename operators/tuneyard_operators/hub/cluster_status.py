@@ -1,4 +1,4 @@
-"""The status of a Cluster object, made from what the hub knows about its member; and read back as far as it outlives a hub. Pure."""
+"""Builds the status of a Cluster from the hub's record of the member, and reads back the part that outlives a hub. Pure."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _KEPT = ("heartbeat", "returnedAt", "conditions")
 
 
 def stored_status(item: Mapping[str, Any]) -> ClusterStatus:
-    """The status of a Cluster without its nodes, as far as it can be read: it outlives the hub that wrote it."""
+    """The readable part of a Cluster's stored status, without its nodes. Another version of the hub may have written it."""
     status = item.get("status")
     return read(ClusterStatus, {name: status[name] for name in _KEPT if name in status} if isinstance(status, dict) else {}).value
 
 
 def status_of(item: Mapping[str, Any], record: MemberRecord, held_out: str, now: datetime) -> Object:
-    """The next status of a Cluster. `held_out`: why a reachable member gets no new gangs; empty if it does."""
+    """The next status of a Cluster. `held_out`: why a reachable member gets no new gangs; empty if it gets them."""
     member = record.link.member
     if member is None:
         return _unconnected(item, record.link.problem, now)
@@ -54,7 +54,7 @@ def _conditions(item: Mapping[str, Any], problem: str, now: datetime) -> list[An
 
 
 def _inventory(written: Written, nodes: list[NodeInventory]) -> Object:
-    """The nodes of a member, worked out again only where they were counted anew."""
+    """The part of the status that shows the nodes, rebuilt only after a new count."""
     if written.nodes is not nodes:
         free = ", ".join(f"{sku} {left}/{total}" for sku, (left, total) in by_sku(nodes).items())
         written.nodes = nodes
@@ -63,7 +63,7 @@ def _inventory(written: Written, nodes: list[NodeInventory]) -> Object:
 
 
 def by_sku(nodes: Iterable[NodeInventory]) -> dict[str, tuple[int, int]]:
-    """Free and all slots of each SKU."""
+    """Free and total slots of each SKU."""
     found: dict[str, tuple[int, int]] = {}
     for node in nodes:
         free, total = found.get(node.sku, (0, 0))
@@ -72,5 +72,5 @@ def by_sku(nodes: Iterable[NodeInventory]) -> dict[str, tuple[int, int]]:
 
 
 def unusable(member: Member, held_out: str) -> str:
-    """Why no gang may start on a member; empty if one may."""
-    return held_out if member.reachable else member.heartbeat.error or "not all of it has been listed yet"
+    """Why no gang may start on a member; empty if gangs may."""
+    return held_out if member.reachable else member.heartbeat.error or "its objects have not all been listed yet"

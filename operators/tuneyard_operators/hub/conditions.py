@@ -1,4 +1,4 @@
-"""Conditions as Kubernetes writes them, so that `kubectl wait --for=condition=Succeeded` works."""
+"""The conditions of a JobSpec, in the format of Kubernetes: `kubectl wait --for=condition=Succeeded` works."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuneyard_operators.hub.status_size import shortened
 
 
 def with_conditions(status: JobStatus, goal: Goal, now: datetime) -> JobStatus:
-    """`status` with its conditions brought up to date; a transition time changes only with the status of its condition."""
+    """`status` with updated conditions. A transition time changes only with the status of its condition."""
     phase = status.phase
     wanted = [
         ("Valid", not goal.problem, "Refused" if goal.problem else "Accepted", goal.problem),

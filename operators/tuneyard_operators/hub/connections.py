@@ -1,4 +1,4 @@
-"""The hub's way to a member: a connection by the Secret that its Cluster names."""
+"""Connects the hub to a member, with the kubeconfig in the Secret that the Cluster names."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Connect = Callable[..., Awaitable[Connection]]
 
 
 async def connect(cluster: Cluster, hub: Connection, own: Connect, namespace: str, **options: Any) -> Connection:
-    """Connection to a member by the Secret that its Cluster names; one that names none is the hub itself (`own` connects to it again).
-    It may write when the connection to the hub may.
+    """Connect to a member with the kubeconfig in its Cluster's Secret. A Cluster without a Secret is the hub's own cluster: `own` connects
+    to it. The connection may write whenever the connection to the hub may.
 
-    Raises ApiError where there is no such Secret, or it cannot be used.
+    Raises ApiError if the Secret does not exist or cannot be used.
     """
     reference = cluster.spec.endpoint.kubeconfig_secret
     if reference is None:

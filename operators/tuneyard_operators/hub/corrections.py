@@ -1,4 +1,4 @@
-"""Guesses of durations, corrected by what ended tasks of the same team took."""
+"""Corrects guessed durations by the durations of the same team's ended tasks."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tuneyard_operators.hub.records import JobRecord
 
 
 class Corrections:
-    """`enabled`: whether the policy corrects guesses at all."""
+    """`enabled`: whether the policy corrects guesses."""
 
     def __init__(self, *, enabled: bool) -> None:
         self._enabled = enabled
         self._guesses = Guesses()
 
     def learn(self, record: JobRecord, spec: Mapping[str, Any], status: JobStatus) -> str | None:
-        """Compare the durations of a job's ended tasks with their guesses. Returns the team if its corrections have moved."""
+        """Learn from the durations of a job's ended tasks. Returns the team if its correction has changed."""
         if not self._enabled:
             return None
         team = str(spec.get("team") or record.key[0])
@@ -30,11 +30,11 @@ class Corrections:
         return team if moved else None
 
     def forget(self, record: JobRecord) -> None:
-        """A job is gone: its tasks teach nothing any more."""
+        """Forget the durations of a deleted job's tasks."""
         for task in record.demand.taught:
             self._guesses.forget((record.name, task))
         record.demand.taught = frozenset()
 
     def corrected(self, ask: Ask) -> Ask:
-        """The ask with its guess corrected; the ask itself if its duration is no guess."""
+        """The ask with its guessed duration corrected; the ask itself if its duration is not a guess."""
         return self._guesses.corrected(ask) if self._enabled else ask

@@ -1,4 +1,4 @@
-"""When a Schedule runs next, and what is to be done about it now. Pure."""
+"""Decides when a Schedule runs next, and which of its jobs to create, cancel and delete now. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_COUNTED = 100
 
 @dataclass(frozen=True)
 class Run:
-    """A job that this schedule has made."""
+    """A job that the schedule has created."""
 
     name: str
     created: datetime
@@ -30,7 +30,7 @@ class Run:
 
 @dataclass(frozen=True)
 class ScheduleStep:
-    """`start`: the moment of the run to create; `cancel`, `delete`: names of jobs; `status` as it should read then."""
+    """`start`: the moment of the run to create; `cancel`, `delete`: names of jobs; `status`: the schedule's next status."""
 
     status: ScheduleStatus
     start: datetime | None = None
@@ -39,10 +39,10 @@ class ScheduleStep:
 
 
 def next_after(cron: str, zone: str, moment: datetime) -> datetime:
-    """The first moment after `moment` that the cron line names, in UTC.
+    """The first moment after `moment` that matches the cron line, in UTC.
 
-    Where clocks change: a line that names its hours runs once a day, an hour that is left out notwithstanding, or one that comes twice;
-    a line that runs every hour, or every so many minutes, goes by time that passes. So do Vixie's and Debian's cron.
+    On days when clocks change, a line with named hours still runs once, even if its hour is skipped or repeated. A line that runs every
+    hour, or every few minutes, follows elapsed time. Vixie's and Debian's cron do the same.
     """
     return _neighbour(cron, zone, moment, forward=True)
 
@@ -64,14 +64,14 @@ def _neighbour(cron: str, zone: str, moment: datetime, *, forward: bool) -> date
 
 
 def run_name(schedule: str, moment: datetime) -> str:
-    """The same for the same run, so that it is created once by however many hubs (as CronJobs name their Jobs)."""
+    """The name of a run's JobSpec. It depends on the run alone, so that two hubs cannot create a run twice (as in CronJobs)."""
     return f"{shortened(schedule, 48)}-{int(moment.timestamp() // 60)}"
 
 
 def run_spec(template: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The spec of the run `name`, as its JobSpec holds it: the template's, with a folder of its own below the template's output."""
+    """The spec of the run `name`: the template's spec, with a folder of its own below the template's output."""
     placement = template.get("placement") or {}
-    if placement.get("spread") == "allowed":  # of an older version; an API server refuses it in a new JobSpec
+    if placement.get("spread") == "allowed":  # templates of an older version have it; the API server refuses it in a new JobSpec
         template = {**template, "placement": {field: value for field, value in placement.items() if field != "spread"}}
     storage = template.get("storage") or {}
     if not storage.get("output"):
@@ -82,7 +82,7 @@ def run_spec(template: Mapping[str, Any], name: str) -> dict[str, Any]:
 def advance_schedule(
     name: str, goal: ScheduleGoal, status: ScheduleStatus, created: datetime, runs: Sequence[Run], now: datetime
 ) -> ScheduleStep:
-    """What is due. Of several runs that were missed, only the last is made up for, and only within `startingDeadline`."""
+    """The step that is due. If several runs were missed, only the last is made up for, and only within `startingDeadline`."""
     active = [run for run in runs if not run.phase.final]
     finished = sorted((run for run in runs if run.phase.final), key=lambda run: run.created, reverse=True)
     delete = tuple(run.name for run in finished[goal.history :])
@@ -90,7 +90,7 @@ def advance_schedule(
     coming = written(next_after(goal.cron, goal.time_zone, now))
     after = status.model_copy(update={"active": sorted(run.name for run in active), "next_run": coming})
     if goal.suspend:
-        # What would have run while suspended is not missed.
+        # Runs that fall into a suspension do not count as missed.
         return ScheduleStep(after.model_copy(update={"next_run": None, "last_run": written(now), "message": "suspended"}), delete=delete)
     if due is None:
         return ScheduleStep(after, delete=delete)
@@ -109,7 +109,7 @@ def advance_schedule(
 
 
 def _due(goal: ScheduleGoal, status: ScheduleStatus, created: datetime, now: datetime) -> tuple[datetime | None, int]:
-    """The last run that should have begun by now and has not, and how many before it have not either."""
+    """The last run that is due and was not created, and the number of missed runs before it."""
     since = max(at(status.last_run), created) if status.last_run else created
     last = _last_until(goal.cron, goal.time_zone, now)
     if last <= since:

@@ -1,8 +1,8 @@
-"""The hub's scheduling cycles, one after another for as long as it leads.
+"""Runs the hub's scheduling cycles, one after another, while the hub is leader.
 
-A change leads to a cycle: a new ask, free GPUs, another member or team, a forecast. So does the moment at which the scheduler may decide
-more without a change (`Scheduler.again_at`). A cycle that fails because of one ask or one member is repeated without it, by a new scheduler
-that learns everything from JobSpecs, Clusters and Teams, as that of the next leader would.
+A change triggers a cycle: a new ask, free GPUs, another member or team, a forecast. Without a change, the scheduler names the time of the
+next cycle (`Scheduler.again_at`). If a cycle fails because of one ask, that ask is set aside. After a failed cycle a new scheduler takes
+over, built from JobSpecs, Clusters and Teams, as on a new leader.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STUCK_AFTER_S = 120.0
 
 
 class Cycles:
-    """`look_at` has a job looked at; `sync_all` has what all jobs hold allocated in a new scheduler."""
+    """`look_at` queues a job to be reconciled; `sync_all` gives a new scheduler the allocations of all jobs."""
 
     def __init__(
         self,
@@ -54,12 +54,12 @@ class Cycles:
 
     @property
     def stuck(self) -> str:
-        """Why the hub does not live any more; empty if it does."""
+        """Why the hub counts as stuck; empty if it does not."""
         idle = time.monotonic() - self._alive
         return f"no scheduling cycle for {idle:.0f} s" if idle > _STUCK_AFTER_S else ""
 
     def wake(self) -> None:
-        """Something has changed that a cycle may decide on."""
+        """Trigger a cycle after a change."""
         self._due.set()
 
     def foresee(self, starts: Starts) -> None:
@@ -82,7 +82,7 @@ class Cycles:
                 self._start_over()
                 self._look_at(job_key(error.ask.job))
             except Exception:
-                log.exception("a scheduling cycle came to nothing")
+                log.exception("a scheduling cycle failed")
                 self._start_over()
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
             await asyncio.sleep(pause_s)
@@ -94,10 +94,10 @@ class Cycles:
         self._due.clear()
 
     def _cycle(self) -> None:
-        # Every job must have been looked at once: what their attempts hold is known by then, and who waits.
+        # Every job must have been reconciled once: only then are all allocations and all waiting tasks known.
         if not (self._placements.waiting and self._members.synced and self._teams.synced):
             return
-        if self._placements.supply.learn_skus(self._members.all()):  # asks that may use them are made anew before the next cycle
+        if self._placements.supply.learn_skus(self._members.all()):  # asks include new SKUs once reconciled
             for key in self._placements.waiting:
                 self._look_at(key)
             self.wake()
@@ -113,6 +113,6 @@ class Cycles:
         try:
             self._placements.start_over(time.time())
         except Exception:
-            log.exception("the scheduler does not know all that it should")
+            log.exception("the new scheduler lacks some placements or asks")
         self._sync_all()
         self.wake()

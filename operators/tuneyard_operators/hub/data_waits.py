@@ -1,4 +1,4 @@
-"""Running jobs whose ranks wait for data, from the JobSpecs that the hub has listed. Pure."""
+"""Finds running jobs whose ranks wait for data, among the listed JobSpecs. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tuneyard.api.status import Phase
 from tuneyard_operators.hub import last_resort
 
 SMALL = 0.01
-"""Share of the time below which a wait is not told: of thousands of jobs only those that wait have a series in Prometheus."""
+"""Smallest share of time that is reported. Of thousands of jobs, only the waiting ones get a series in Prometheus."""
 Key = tuple[str, str]
 """Namespace and name."""
 
 
 def data_waits(items: Mapping[Key, Mapping[str, Any]]) -> Iterator[tuple[Key, float]]:
-    """Job and share of the time, 0 to 1, of each running job that waits for more than 1 % of it."""
+    """Each running job that waits for data for at least 1 % of its time, with that share, 0 to 1."""
     for key, item in items.items():
         status = last_resort.stored_status(item)
         progress = status.get("progress")

@@ -1,7 +1,7 @@
-"""Decisions of the scheduler about one job that no status holds yet, and how a status takes them in. Pure.
+"""The scheduler's decisions about one job, before its status holds them, and their way into the status. Pure.
 
-`Placements` makes decisions, `lifecycle.advance` takes them in: a placement becomes an attempt that starts, a victim gets its notice, and
-tasks that still wait get the reason.
+`Placements` makes decisions. `lifecycle.advance` writes them into the status: a placement becomes a starting attempt, a victim gets its
+notice, and a task that still waits gets the reason.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tuneyard_operators.hub.goals import Goal
 from tuneyard_operators.rendering import attempt_name
 
 _FAR = datetime(2900, 1, 1, tzinfo=UTC).timestamp()
-"""A start predicted for later than this is none."""
+"""A start predicted for later than this counts as no prediction."""
 _MESSAGE_EVERY_S = 30.0
-"""Least seconds between two messages with reasons for waiting: the reasons change with every job that ends."""
+"""Least seconds between two messages with reasons for waiting, because reasons change with every job that ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """An ask that made a cycle fail. The scheduler gets it again at `again_at`, and later after each failure (inf: it has it now)."""
+    """An ask that made a cycle fail. The scheduler gets it again at `again_at` (inf: it has it already), after a longer pause each time."""
 
     ask: Ask
     pause_s: float
@@ -41,22 +41,22 @@ class Aside:
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """A task that waits for a placement, or whose placement no status holds yet."""
+    """A task that waits for a placement, or has a placement that no status holds yet."""
 
     ask: Ask
     place: Place | None = None
     """The placement. The scheduler counts it as allocated."""
     owed_since: float | None = None
-    """When others were first asked to make room for the task, until a status says so."""
+    """When victims were first asked to make room for the task; None once the task's status holds it."""
     verdict: Verdict | None = None
     aside: Aside | None = None
 
     def judged(self, verdict: Verdict | None) -> TaskRecord:
-        """The same with another verdict: `replace` without its cost, which a cycle would pay for hundreds of tasks."""
+        """The same record with another verdict. Faster than `replace`: a cycle calls it for hundreds of tasks."""
         return TaskRecord(self.ask, self.place, self.owed_since, verdict, self.aside)
 
     def still_suits(self, ask: Ask) -> bool:
-        """Whether the placement is one that `ask` allows: the job or its template may have changed since the decision."""
+        """Whether `ask` allows the placement. The job or its template may have changed since the decision."""
         place = self.place
         if place is None or ask == self.ask:
             return place is not None
@@ -75,20 +75,20 @@ class Decided:
 
     tasks: Mapping[str, TaskRecord] = field(default_factory=dict)
     placements: Mapping[str, PlacementStatus] = field(default_factory=dict)
-    """Placements of `tasks` as a status records them."""
+    """Placements of `tasks`, in the form of a status."""
     victims: Mapping[int, str] = field(default_factory=dict)
-    """Attempts to preempt, by number: the reason of each."""
+    """Reason for each attempt to preempt, by the attempt's number."""
     worded_at: datetime | None = None
     """When the status last got the reasons why the job waits."""
     offered: frozenset[str] = frozenset()
-    """SKUs of all members: a task that names none asks for these."""
+    """SKUs of all members. A task without SKUs asks for all of them."""
 
 
 NOTHING_DECIDED = Decided()
 
 
 def with_owed(ask: Ask, known: TaskRecord | None) -> Ask:
-    """The ask with the time since which others make room for it, where its status does not say so yet."""
+    """The ask with the time since which victims make room for it, if its status does not hold that time yet."""
     if known is None or known.owed_since is None or ask.owed_since is not None:
         return ask
     return replace(ask, owed_since=known.owed_since)
@@ -112,7 +112,7 @@ def start(status: JobStatus, goal: Goal, task: str, placement: PlacementStatus, 
 
 
 def record_owed(status: JobStatus, asks: Iterable[str], decided: Decided) -> None:
-    """Write down since when others make room for a waiting task, so that the next leader serves it first too."""
+    """Write into the status since when victims make room for a waiting task, so that the next leader serves it first too."""
     for task in status.tasks:
         known = decided.tasks.get(task.name) if task.name in asks else None
         if known is not None and known.owed_since is not None and task.owed_since is None:
@@ -120,9 +120,9 @@ def record_owed(status: JobStatus, asks: Iterable[str], decided: Decided) -> Non
 
 
 def word(status: JobStatus, asks: Mapping[str, Ask], decided: Decided, stored_message: str, now: datetime) -> datetime | None:
-    """Write down why tasks wait and when the first is predicted to start, at most twice a minute. Returns when that was last done.
+    """Write into the status why tasks wait and when the first is predicted to start, at most twice a minute.
 
-    None: the status says something else, and the next reason is written at once.
+    Returns the time of the last such message. None: the status has another message, and the next reason is written at once.
     """
     verdicts = {task: found for task, ask in asks.items() if (found := _verdict(decided.tasks.get(task), ask)) is not None}
     if status.phase is not Phase.QUEUED or not verdicts:
@@ -140,5 +140,5 @@ def word(status: JobStatus, asks: Mapping[str, Ask], decided: Decided, stored_me
 
 
 def _verdict(known: TaskRecord | None, ask: Ask) -> Verdict | None:
-    """Why a task waits that still asks for the same."""
+    """The verdict on a task, if its ask has not changed since."""
     return known.verdict if known is not None and known.ask == ask else None

@@ -1,6 +1,7 @@
-"""Kubernetes Events on JobSpecs, as `kubectl describe` shows them. Best effort: a lost Event costs nothing but itself.
+"""Posts Kubernetes Events on JobSpecs, for `kubectl describe`. Best effort: nothing depends on an Event.
 
-Events of thousands of jobs at once would be a third of all writes. Beyond a pace, good news is left out: the status tells it anyway.
+With thousands of jobs, Events would be a third of all writes. Beyond a rate limit, Normal Events are dropped: the status has the news
+anyway.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ log = logging.getLogger(__name__)
 _MOST_WAITING = 2000
 _PER_SECOND = 10.0
 _AT_ONCE = 200
-"""Events that may follow each other at once; then it is `_PER_SECOND`."""
+"""Burst of Normal Events; after it, the limit is `_PER_SECOND`."""
 _LONGEST = 1000
 
 
 class Events:
-    """Posts in the background, at a pace of its own."""
+    """Posts Events in the background, within the rate limit."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -54,7 +55,7 @@ class Events:
             namespace, event = await self._waiting.get()
             try:
                 await self._connection.create(EVENT, namespace, event, brief=True)
-            except Exception as error:  # noqa: BLE001 - one that cannot be posted must not stop the others
+            except Exception as error:  # noqa: BLE001 - an Event that cannot be posted must not stop the others
                 log.debug("an event was not posted: %s", error)
 
 

@@ -1,4 +1,4 @@
-"""What pods and RayJobs tell of an attempt that cannot tell itself: the kind of failure, the cause in words, the node to blame. Pure."""
+"""Diagnoses an attempt that cannot report, from its pods and RayJob: the kind of failure, its cause in words, the node to blame. Pure."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ def is_head(pod: Pod) -> bool:
 
 
 def failure_of(observed: Observed, *, pulls_failing_s: float, image_grace_s: float) -> Failure | None:
-    """The failure that is certain from what is seen, or None: the attempt may still get on.
+    """The failure that the objects of an attempt prove; None if the attempt may still succeed.
 
-    `pulls_failing_s`: for how long an image could not be pulled; registries fail for a moment now and then.
+    `pulls_failing_s`: seconds for which an image could not be pulled. Short failures are tolerated: registries fail for a moment now and
+    then.
     """
     for pod in (*observed.remains, *observed.pods):
         found = _of_containers(pod)
@@ -48,7 +49,7 @@ def failure_of(observed: Observed, *, pulls_failing_s: float, image_grace_s: flo
         if reason in _CANNOT_CONFIGURE and pulls_failing_s >= image_grace_s:
             return Failure(
                 kind=FailureKind.USER_ERROR,
-                message=f"a container cannot be made: {message or reason}",
+                message=f"a container cannot be created: {message or reason}",
                 next_step="see the message; often a Secret or a key in it is missing on the member",
                 node=pod["spec"].get("nodeName", ""),
             )
@@ -56,12 +57,12 @@ def failure_of(observed: Observed, *, pulls_failing_s: float, image_grace_s: flo
 
 
 def is_pulling(observed: Observed) -> bool:
-    """True while a container waits for an image or a Secret that cannot be had."""
+    """True while a container waits for an image that cannot be pulled, or for a missing Secret."""
     return any(reason in (*_CANNOT_PULL, *_CANNOT_CONFIGURE) for _, reason, _ in _waiting(observed.pods))
 
 
 def progress_of_start(observed: Observed) -> str:
-    """One line on an attempt whose ranks have not begun."""
+    """One line about an attempt whose ranks have not started."""
     for pod, reason, message in _waiting(observed.pods):
         if reason not in ("PodInitializing", "ContainerCreating"):
             return f"{pod['metadata']['name']}: {reason}: {message}".rstrip(": ")
@@ -82,7 +83,7 @@ def _waiting(pods: Sequence[Pod]) -> Iterator[tuple[Pod, str, str]]:
 
 
 def _of_containers(pod: Pod) -> Failure | None:
-    """Containers that ended by themselves."""
+    """The failure of a container that ended by itself; None if there is none."""
     node = pod["spec"].get("nodeName", "")
     for status in _own_statuses(pod):
         ended = status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated")
@@ -99,7 +100,7 @@ def _of_containers(pod: Pod) -> Failure | None:
         if ended.get("reason") == "OOMKilled":
             return Failure(
                 kind=FailureKind.OUT_OF_MEMORY,
-                message=f"{pod['metadata']['name']} took more host memory than it may, and was killed",
+                message=f"{pod['metadata']['name']} exceeded its limit of host memory, and was killed",
                 next_step="raise memoryPerGpu of the SKU, or use less: fewer data workers, no offload to cpu",
                 node=node,
             )
@@ -107,18 +108,18 @@ def _of_containers(pod: Pod) -> Failure | None:
 
 
 def _of_pod(pod: Pod, unready_nodes: frozenset[str]) -> Failure | None:
-    """Pods that their node has lost, or that were put out."""
+    """The failure of a pod that was evicted, or lost with its node; None if it was neither."""
     name, node = pod["metadata"]["name"], pod["spec"].get("nodeName", "")
     status = pod.get("status", {})
     for condition in status.get("conditions") or []:
         if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
             kind = FailureKind.PREEMPTED if condition.get("reason") in _WANTED_BACK else FailureKind.NODE_LOST
             words = condition.get("message") or condition.get("reason", "")
-            return Failure(kind=kind, message=f"{name} was put out of node {node}: {words}", node=node)
+            return Failure(kind=kind, message=f"{name} was evicted from node {node}: {words}", node=node)
     if status.get("reason") == "Evicted":
         return Failure(kind=FailureKind.NODE_LOST, message=f"{name} was evicted from node {node}: {status.get('message', '')}", node=node)
     if status.get("phase") == "Failed" and status.get("reason") in _GONE_REASONS:
-        return Failure(kind=FailureKind.NODE_LOST, message=f"node {node} went away under {name}", node=node)
+        return Failure(kind=FailureKind.NODE_LOST, message=f"node {node} was lost while {name} ran on it", node=node)
     if node in unready_nodes and status.get("phase") in ("Running", "Pending"):
         return Failure(kind=FailureKind.NODE_LOST, message=f"node {node}, on which {name} runs, does not answer", node=node)
     if is_head(pod) and status.get("phase") == "Failed":
@@ -129,7 +130,7 @@ def _of_pod(pod: Pod, unready_nodes: frozenset[str]) -> Failure | None:
 
 
 def _end_of(pod: Pod) -> tuple[int | None, str]:
-    """Exit code and last words of the container that ended, as far as its node has told."""
+    """Exit code and termination message of the failed container; None and an empty text if its node has not told."""
     for status in _own_statuses(pod):
         ended = status.get("state", {}).get("terminated")
         if ended and ended.get("exitCode"):
@@ -156,7 +157,7 @@ def _container_statuses(pod: Pod) -> list[Mapping[str, Any]]:
 
 
 def _own_statuses(pod: Pod) -> list[Mapping[str, Any]]:
-    """Without KubeRay's autoscaler, whose end is no attempt's: data workers stay as many as they are."""
+    """Statuses without KubeRay's autoscaler. An attempt survives its end: only the number of data workers then stays fixed."""
     return [status for status in _container_statuses(pod) if status.get("name") != AUTOSCALER]
 
 

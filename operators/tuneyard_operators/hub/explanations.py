@@ -1,8 +1,8 @@
-"""The order in which waiting tasks are told why they wait.
+"""The order in which waiting tasks get the reason why they wait.
 
-A scheduling cycle works out a bounded number of reasons: first for tasks that have none, in the order in which they came, then for the
-oldest reasons. The reasons stand in the records as verdicts. These orders repeat the keys of the tasks, because a cycle must not walk over
-all jobs. A waiting task is in one of them, unless it is set aside.
+A scheduling cycle finds a bounded number of reasons: first for tasks without one, in the order of their arrival, then for the tasks with
+the oldest reasons. The records hold the reasons as verdicts. The two orders here repeat the keys of the tasks, because a cycle must not
+walk over all jobs. A waiting task is in one of them, unless it is set aside.
 """
 
 from __future__ import annotations
@@ -16,52 +16,52 @@ from tuneyard_operators.kube import Key
 TaskKey = tuple[Key, str]
 """Key of the job, and name of the task."""
 _REFRESH_S = 30.0
-"""Least seconds between two looks for the reason of one task: reasons change with every job that ends."""
+"""Least seconds between two reasons for one task, because reasons change with every job that ends."""
 _AT_ONCE = 200
-"""Reasons that are worked out in one cycle."""
+"""Most reasons that one cycle finds."""
 
 
 class Explanations:
-    """The two orders, and the predicted starts that reasons are told with."""
+    """The two orders, and the predicted starts that accompany the reasons."""
 
     def __init__(self, records: JobRecords) -> None:
         self._records = records
         self._due: dict[TaskKey, None] = {}
         self._told: dict[TaskKey, float] = {}
-        """When each reason was worked out, the oldest first."""
+        """When each task got its reason, the oldest first."""
         self._starts: Starts = {}
 
     @property
     def unfinished(self) -> bool:
-        """Whether some task waits without a reason."""
+        """Whether a task waits without a reason."""
         return bool(self._due)
 
     def add(self, task: TaskKey) -> None:
-        """Have a task told a reason, after those that wait for one already."""
+        """Queue a task for a reason."""
         self._told.pop(task, None)
         self._due[task] = None
 
     def drop(self, task: TaskKey) -> None:
-        """A task needs no reason any more."""
+        """Remove a task that needs no reason any more."""
         self._due.pop(task, None)
         self._told.pop(task, None)
 
     def told(self, task: TaskKey, now: float) -> None:
-        """A task has been told a reason."""
+        """Record that a task has got its reason."""
         self.drop(task)
         self._told[task] = now
 
     def turn(self, now: float) -> list[TaskKey]:
-        """The tasks of this cycle."""
+        """The tasks that get a reason in this cycle."""
         outdated = takewhile(lambda task: now - self._told[task] >= _REFRESH_S, self._told)
         return list(islice(chain(self._due, outdated), _AT_ONCE))
 
     def start_of(self, name: str, task: str) -> float | None:
-        """The predicted start of a task, in seconds since the epoch; None if it is later than forecasts reach."""
+        """The predicted start of a task, in seconds since the epoch; None if it lies beyond the forecast."""
         return self._starts.get((name, task))
 
     def foresee(self, starts: Starts) -> bool:
-        """Take in a forecast. True if some task has a predicted start for the first time: its reason is due again."""
+        """Take in a forecast, and queue each task that gets its first predicted start. True if any task is queued for a reason."""
         self._starts = starts
         for key, task in [each for each in self._told if self._is_first_start(each)]:
             self.add((key, task))
@@ -76,7 +76,7 @@ class Explanations:
 
 
 def has_moved(before: float | None, starts: float | None, now: float) -> bool:
-    """Whether a predicted start differs from the told one by more than a tenth of the wait and a minute."""
+    """Whether a predicted start differs from the one before by more than a minute, and by more than a tenth of the wait."""
     if before is None or starts is None:
         return before is not starts
     return abs(starts - before) > max(60.0, 0.1 * (starts - now))

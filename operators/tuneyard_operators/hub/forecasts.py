@@ -1,4 +1,4 @@
-"""When each waiting task is likely to start: the scheduler run forward over predicted ends, in a process beside the hub's loop."""
+"""Predicts the start of each waiting task: runs a copy of the scheduler forward over predicted ends, in a separate process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Forecasts:
-    """Tells `told` of predicted starts, again and again, for at most a tenth of a core. `scheduler`: the one of the hub, as it is now."""
+    """Calls `told` with predicted starts, again and again, on at most a tenth of a core. `scheduler` returns the present scheduler."""
 
     def __init__(self, scheduler: Callable[[], Scheduler], told: Callable[[Starts], None], least_pause_s: float = 3.0) -> None:
         self._scheduler = scheduler
@@ -34,7 +34,7 @@ class Forecasts:
         self._least_pause_s = least_pause_s
 
     async def run(self) -> None:
-        """Go on until cancelled. A process that dies is replaced."""
+        """Run until cancelled. A process that dies is replaced."""
         while True:
             pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),))
             try:
@@ -62,21 +62,21 @@ class Forecasts:
                 found, used_s = await asyncio.get_running_loop().run_in_executor(pool, _starts, world, policy, now)
             except BrokenProcessPool:
                 raise
-            except Exception:  # what cannot be predicted is told as before
+            except Exception:  # a failed forecast leaves the tasks without predicted starts
                 log.exception("starts cannot be predicted")
             self._told(found)
             pause_s = max(self._least_pause_s, (used_s + shown_s) / _MOST_OF_A_CORE)
 
 
 def _end_with(hub: int) -> None:
-    """Let the kernel end this process together with the hub, also where the hub is killed; `hub`: its process id. Linux alone can."""
+    """Let the kernel end this process together with the hub, even if the hub is killed. `hub`: its process id. Works on Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != hub:  # it ended before it could be asked for
+        if os.getppid() != hub:  # the hub ended before the call
             os._exit(0)
 
 
 def _starts(world: World, policy: Policy, now: float) -> tuple[Starts, float]:
-    """Starts, and the CPU seconds that they took: neither the start of this process nor what else the machine does."""
+    """Predicted starts, and the CPU seconds of the prediction, without the start of this process."""
     began = time.process_time()
     return forecast(world, policy, now, limit=_MOMENTS), time.process_time() - began

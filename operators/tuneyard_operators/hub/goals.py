@@ -1,4 +1,4 @@
-"""JobSpecs as the API server holds them, as goals: parsed, checked for what cannot work on any cluster, with their output."""
+"""Turns stored JobSpecs into goals: parses them, fills in their template, refuses specs that no cluster can run, names their output."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAMED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """A JobSpec, its uid, and the marks in its metadata that decisions depend on."""
+    """A JobSpec, with the parts of its metadata that decisions depend on."""
 
     job: JobSpec
     uid: str
@@ -40,13 +40,13 @@ class Goal:
     deleted: bool = False
     has_finalizer: bool = False
     problem: str = ""
-    """Why the spec cannot work; empty if it can. Nothing of a job with a problem is started."""
+    """Why the spec cannot work; empty if it can. The hub starts no attempt of a job with a problem."""
     may_pass: bool = False
-    """Whether the job waits for the problem to end, such as a missing template. The job fails otherwise."""
+    """Whether the problem may end by itself, such as a missing template: the job then waits. Otherwise it fails."""
     template: TemplateStatus | None = None
-    """The template that gave `job` its defaults, as the status keeps it."""
+    """The template that gave `job` its defaults, in the form of a status."""
     missing: str = ""
-    """A missing object that people must make, such as a Secret; empty if there is none."""
+    """A message about a missing object that a person must create, such as a Secret; empty if none is missing."""
 
     @property
     def key(self) -> Key:
@@ -54,8 +54,7 @@ class Goal:
 
 
 def goal_of(item: Mapping[str, Any], defaults: Defaults, cluster_images: bool = True, find: FindTemplate = no_template) -> Goal:
-    """The goal that a JobSpec object states, with the defaults of the template that it names. `problem` says what is wrong where it cannot
-    work; the job is then a stub."""
+    """The goal of a JobSpec object, with the defaults of its template. For an unreadable object, `problem` says why and `job` is a stub."""
     metadata = item["metadata"]
     template, name, passing = None, template_of(item.get("spec")), False
     try:
@@ -86,7 +85,7 @@ def goal_of(item: Mapping[str, Any], defaults: Defaults, cluster_images: bool = 
 
 
 def _as_kept(item: Mapping[str, Any], name: str, template: ModelTemplate | None) -> TemplateStatus | None:
-    """A template as the status of its jobs keeps it; what is kept already stays as it is, fields of a newer hub too."""
+    """A template in the form that a job's status keeps. A kept template stays as it is, with fields of a newer hub."""
     if template is None:
         return None
     kept = (item.get("status") or {}).get("template")
@@ -96,7 +95,7 @@ def _as_kept(item: Mapping[str, Any], name: str, template: ModelTemplate | None)
 
 
 def status_of(item: Mapping[str, Any]) -> Reading[JobStatus]:
-    """The stored status; a fresh one where there is none."""
+    """The stored status; a fresh status if there is none."""
     found = read(JobStatus, item.get("status"))
     if found.problems:
         log.warning("the status of %s cannot be read in full: %s", item["metadata"]["name"], found.problems)
@@ -104,7 +103,7 @@ def status_of(item: Mapping[str, Any]) -> Reading[JobStatus]:
 
 
 def output_of(goal: Goal, defaults: Defaults) -> str:
-    """Where the job writes: what it says, else a folder below the hub's own, whose uid keeps it apart from an earlier job of its name."""
+    """The URI that the job writes to: its own, else a folder below the hub's. The uid in its name keeps jobs of one name apart."""
     if goal.job.spec.storage.output is not None:
         return goal.job.spec.storage.output
     metadata = goal.job.metadata
@@ -114,16 +113,16 @@ def output_of(goal: Goal, defaults: Defaults) -> str:
 def _problems(job: JobSpec, defaults: Defaults, cluster_images: bool) -> Iterator[str]:
     size = len(job.model_dump_json(by_alias=True, exclude_unset=True))
     if size > LARGEST_SPEC:
-        yield f"spec: {size:,} bytes as JSON, and a pod takes at most {LARGEST_SPEC:,}: move scripts and texts into files in storage"
+        yield f"spec: {size:,} bytes as JSON, but a pod takes at most {LARGEST_SPEC:,}: move scripts and texts into files in storage"
     yield from map(str, admit(job, Hub()))
     if job.spec.storage.output is not None and is_relative(job.spec.storage.output):
-        yield f"spec.storage.output: {job.spec.storage.output} is a folder of one machine: say where in storage, such as s3://bucket/folder"
+        yield f"spec.storage.output: {job.spec.storage.output} is a folder of one machine: name a place in storage, such as s3://bucket/folder"
     if job.spec.storage.output is None and not defaults.output:
-        yield "spec.storage.output: say where checkpoints and artifacts go, such as s3://bucket/folder; this hub has no default"
+        yield "spec.storage.output: name a place for checkpoints and artifacts, such as s3://bucket/folder; this hub has no default"
     if job.spec.image is None and not defaults.image and not cluster_images:
         yield "spec.image: name an image; this hub has no default"
     for file in local_files(job.spec):
-        yield f"{'.'.join(map(str, file.path))}: {file.text} lies beside the file, and no cluster has it: {ADVICE}"
+        yield f"{'.'.join(map(str, file.path))}: {file.text} is a file of one machine, and no cluster has it: {ADVICE}"
 
 
 def _complaint(error: ErrorDetails) -> str:
@@ -132,7 +131,7 @@ def _complaint(error: ErrorDetails) -> str:
 
 
 def _stub(item: Mapping[str, Any]) -> JobSpec:
-    """Stands in for a JobSpec that the API server let pass, or stored under an older schema."""
+    """A stand-in for an unreadable JobSpec: one that the API server did not refuse, or stored under an older schema."""
     metadata = item["metadata"]
     return JobSpec.model_validate(
         {"metadata": {"name": metadata["name"], "namespace": metadata["namespace"]}, "spec": stub_spec(item.get("spec"))}
@@ -140,8 +139,8 @@ def _stub(item: Mapping[str, Any]) -> JobSpec:
 
 
 def stub_spec(spec: Any) -> dict[str, Any]:
-    """Stands in for a spec that cannot be read, or not yet: what remains is what its tasks are called, and
-    whether and when its author wants it to end or to rest."""
+    """A stand-in for an unreadable spec. It keeps the names of the tasks, and the author's wish to cancel, suspend or end the job
+    (`cancelled`, `suspend`, `deadline`, `ttlAfterFinished`)."""
     known = spec if isinstance(spec, Mapping) else {}
     asked: dict[str, Any] = {name: True for name in ("cancelled", "suspend") if known.get(name) is True}
     listed = known.get("tasks")

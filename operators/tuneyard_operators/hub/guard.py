@@ -1,4 +1,4 @@
-"""One object must not stop the others: what raises on its account rests, longer each time, and the reason stands in its status."""
+"""Keeps one broken object from stopping the others: after an error it pauses, longer each time, and its status shows the error."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ K = TypeVar("K", bound=Hashable)
 _FIRST_S = 5.0
 _LONGEST_S = 300.0
 STALLED = "Stalled"
-"""The condition by kstatus' name for an object that its controller cannot bring further; absent where all is well."""
+"""The condition of an object that its controller cannot reconcile, by kstatus' name; absent if all is well."""
 
 
 class Unreadable(Exception):
-    """An object says what the hub cannot read; the message says what."""
+    """The hub cannot read an object; the message names the unreadable part."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class _Rest:
 
 
 class Guard(Generic[K]):
-    """`what`: the kind of the keys, for the log."""
+    """The pauses of broken objects, by key. `what`: the kind of the objects, for the log."""
 
     def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._what = what
@@ -44,7 +44,7 @@ class Guard(Generic[K]):
         self._rests: dict[K, _Rest] = {}
 
     def rests(self, key: K, mark: object) -> bool:
-        """Whether an object is not to be looked at yet. `mark`: what of it people change; one that they have changed rests no more."""
+        """Whether an object pauses. `mark`: the generation of its spec; a change of it ends the pause."""
         rest = self._rests.get(key)
         return rest is not None and rest.mark == mark and self._clock() < rest.until_s
 
@@ -52,25 +52,25 @@ class Guard(Generic[K]):
         self._rests.pop(key, None)
 
     def failed(self, key: K, mark: object, error: Exception) -> str:
-        """An object raised `error`. Returns the reason, for its status."""
+        """Pause an object that raised `error`. Returns the reason, for its status."""
         before = self._rests.get(key)
         failures = before.failures + 1 if before is not None and before.mark == mark else 1
         pause_s = backoff_s(_FIRST_S, failures, _LONGEST_S)
         self._rests[key] = _Rest(mark, failures, self._clock() + pause_s)
         reason = reason_of(error)
         name = "/".join(part for part in key if part) if isinstance(key, tuple) else key
-        log.warning("%s %s rests for %.0f s: %s", self._what, name, pause_s, reason, exc_info=None if _is_expected(error) else error)
+        log.warning("%s %s pauses for %.0f s: %s", self._what, name, pause_s, reason, exc_info=None if _is_expected(error) else error)
         return reason
 
 
 def reason_of(error: Exception) -> str:
-    """What an object's status says of an error: its words, and the kind of error where that is not one that the hub knows."""
+    """The text of an error for the status of an object: its message, and its type if the hub does not expect this kind of error."""
     words = redact(str(error)[:LONGEST_MESSAGE]) or type(error).__name__
     return (words if _is_expected(error) else f"the hub cannot handle it: {type(error).__name__}: {words}")[: LONGEST_MESSAGE // 2]
 
 
 def with_stalled(conditions: object, reason: str, generation: int, now: datetime) -> list[Any]:
-    """The conditions of an object, as stored, with the reason why it is stalled; an empty reason takes that away."""
+    """The stored conditions of an object with a `Stalled` condition for `reason`; without that condition if the reason is empty."""
     stored = [each for each in conditions if isinstance(each, Mapping)] if isinstance(conditions, list) else []
     others = [each for each in stored if each.get("type") != STALLED]
     if not reason:

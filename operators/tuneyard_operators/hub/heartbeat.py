@@ -1,4 +1,4 @@
-"""Whether a member can be reached: it is asked every few seconds, and the last answer is its heartbeat."""
+"""Checks whether a member can be reached: asks its API server every few seconds; the time of the last answer is the heartbeat."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _OWN_LOOK_S = 10.0
 
 
 def away_for_s(heartbeat: str | None, now: datetime, failing_since: float | None) -> float:
-    """For how long a member has been away: since its last heartbeat, which outlives restarts of the hub.
+    """Seconds since the member's last heartbeat, which outlives restarts of the hub.
 
-    But a hub that was itself away for an hour has heard no heartbeat either: until it has tried in vain for a while (`failing_since`,
-    by the monotonic clock), nothing counts but its own trying.
+    A hub that was down for an hour heard no heartbeat either. Until its own requests have failed for `_OWN_LOOK_S`, the result is therefore
+    the time since the first failure (`failing_since`, monotonic clock).
     """
     tried_s = time.monotonic() - failing_since if failing_since is not None else 0.0
     if heartbeat is None or tried_s < _OWN_LOOK_S:
@@ -31,14 +31,14 @@ def away_for_s(heartbeat: str | None, now: datetime, failing_since: float | None
 
 
 class Heartbeat:
-    """Of the member `name`. `on_change` is called whenever it comes or goes."""
+    """The heartbeat of the member `name`. `on_change` is called when the member becomes usable or unusable."""
 
     def __init__(
         self, name: str, connection: Connection, caches: Sequence[Cache], last: str | None, *, on_change: Callable[[], None]
     ) -> None:
         self.last = last
         self.error = ""
-        """Why it cannot be used, in words for whoever runs it."""
+        """Why the member cannot be used, in words for its administrator; empty if it can."""
         self.refused = False
         """Whether the member refuses the hub's credentials."""
         self._name = name
@@ -64,7 +64,7 @@ class Heartbeat:
             await asyncio.sleep(_EVERY_S)
 
     async def _ask(self) -> str:
-        """A watch that hears nothing cannot tell a quiet server from a dead one. Returns why the member cannot be used."""
+        """Why the member cannot be used; empty if it can. It needs a request: a silent watch cannot tell a quiet server from a dead one."""
         try:
             await asyncio.wait_for(self._connection.raw("/readyz"), _EVERY_S * 2)
         except TimeoutError:
@@ -79,14 +79,14 @@ class Heartbeat:
         except Exception as error:
             log.exception("member %s cannot be asked", self._name)
             return reason_of(error)
-        # A server that answers is believed only once every cache has heard from it again: until then they show the past.
+        # A member that answers counts as usable only once every cache follows it again: until then the caches are outdated.
         return next((_lack(cache) for cache in self._caches if cache.error is not None), "")
 
 
 def _lack(cache: Cache) -> str:
-    """Why the hub cannot do with this member, in words for whoever runs it."""
+    """Why a cache cannot follow the member, in words for its administrator."""
     if isinstance(cache.error, NotServed):
-        return f"it knows no {cache.kind.plural} ({cache.kind.api_version}): install KubeRay and the chart tuneyard-member there"
+        return f"it does not serve {cache.kind.plural} ({cache.kind.api_version}): install KubeRay and the chart tuneyard-member there"
     if isinstance(cache.error, Forbidden):
         return f"its credentials do not let the hub list {cache.kind.plural}: {cache.error.message}"
     return f"its {cache.kind.plural} cannot be followed: {cache.error}"

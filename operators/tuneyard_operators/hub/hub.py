@@ -1,17 +1,17 @@
 """The hub's loop, in the order in which it happens.
 
 1. *Watch.* Caches follow JobSpecs, Clusters, Teams and ModelTemplates on the hub, and RayJobs, reports and pods on each member. A change
-   puts the key of its job into the work queue; a change of capacity wakes the scheduling cycles (`cycles`).
-2. *Queue.* A key waits there once, and is never with two workers at a time.
-3. *Recall.* A worker takes a key and recalls the record of its job (`records`): the goal that the spec states, and what the scheduler has
-   decided since the last look.
-4. *Observe.* Each member says what it has of the job's attempts, as plain values (`observed`).
-5. *Advance.* `lifecycle.advance` decides everything, and is pure: the next status, the actions, and what the job asks of the scheduler.
-6. *Patch.* The status is stored, in one patch. A status without weight may wait, so that it goes with the next change (`write_pace`).
-7. *Do.* The actions follow the stored status (`actions`), never the other way round: a hub that is killed in between repeats them.
-8. *Forget.* The record of a job that is gone is dropped, and that of a job that is over is emptied.
+   puts the key of its job into the work queue; a change of capacity triggers a scheduling cycle (`cycles`).
+2. *Queue.* A key waits in the queue at most once, and only one worker has it at a time.
+3. *Recall.* A worker takes a key and recalls the record of its job (`records`): the goal of the spec, and the scheduler's decisions since
+   the last reconciliation.
+4. *Observe.* Each member lists the objects of the job's attempts, as plain values (`observed`).
+5. *Advance.* `lifecycle.advance`, which is pure, decides everything: the next status, the actions, and the job's asks for the scheduler.
+6. *Patch.* The status is stored, in one patch. A status that nothing depends on may wait for the next change (`write_pace`).
+7. *Do.* The actions are carried out after the status is stored (`actions`), never before: a new hub repeats the actions of a killed one.
+8. *Forget.* The record of a deleted job is dropped; the record of a finished job is emptied.
 
-All state lives in the API servers: the next leader recalls the same.
+All state lives in the API servers: the next leader rebuilds the same records.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Object = dict[str, Any]
 
 
 class Hub:
-    """All work of the leader. `again` makes another connection to the hub's API server."""
+    """All work of the leader. `again` opens another connection to the hub's API server."""
 
     def __init__(self, connection: Connection, again: Connect, settings: Settings, metrics: Metrics) -> None:
         self.settings = settings
@@ -83,7 +83,7 @@ class Hub:
         self._templates = ModelTemplates(connection, on_change=self._template_changed)
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Run until cancelled."""
         work = [
             self.jobs.run(),
             self.members.run(),
@@ -103,7 +103,7 @@ class Hub:
         finally:
             self._queue.close()
 
-    # --- watch: each change leads to a look, or to a cycle
+    # --- watch: each change leads to a reconciliation, or to a cycle
 
     def _look_at(self, key: Key) -> None:
         self._queue.add(key)
@@ -129,7 +129,7 @@ class Hub:
         spec = last_resort.stored_spec(self.jobs.items[key]) if status is not None else {}
         try:
             freed = self.placements.sync(key, spec, status, time.time())
-        except Exception:  # the allocations of one job cannot be counted: those of the others still can
+        except Exception:  # one broken job must not stop the others
             log.exception("the allocations of %s/%s cannot be counted", *key)
             freed = True
         if freed:
@@ -139,7 +139,7 @@ class Hub:
         for key in self.jobs.items:
             self._job_changed(key, self.jobs.status(key))
 
-    # --- queue: workers take keys, and keep the errors of one job from the others
+    # --- queue: workers take keys; the error of one job does not stop the others
 
     async def _work(self) -> None:
         await self.jobs.synced.wait()
@@ -152,14 +152,14 @@ class Hub:
                 self._queue.done(key)
 
     async def _try_to_reconcile(self, key: Key) -> str:
-        """Look at a job. Returns the result for the metrics; raises nothing."""
+        """Reconcile a job. Returns the result for the metrics; raises nothing."""
         try:
             with self.metrics.reconcile_s.time():
                 is_done = await self._reconcile(key)
             if is_done:
                 self._queue.forget(key)
             return "ok"
-        except Conflict:  # the watch tells of the change, and that brings it back
+        except Conflict:  # the watch reports the change, and queues the job again
             self._queue.retry(key)
             return "conflict"
         except ApiError as error:
@@ -173,13 +173,13 @@ class Hub:
             await self._stalled.handle(key, error)
             return "unreadable"
         except Exception as error:  # one broken job must not stop the others
-            log.exception("%s/%s cannot be brought further", *key)
+            log.exception("%s/%s cannot be reconciled", *key)
             await self._stalled.handle(key, error)
             self._queue.retry(key, base_s=5.0, longest_s=300.0)
             return "error"
 
     async def _reconcile(self, key: Key) -> bool:
-        """Bring a job one step further. False if an action was handed to a member, whose result is not known yet."""
+        """Reconcile a job once. False if an action waits in a member's lane: its result is not known yet."""
         item = self.jobs.items.get(key)
         if item is None or _is_over(item):
             self._forget(key, is_gone=item is None)
@@ -212,7 +212,7 @@ class Hub:
         return await self._with_secrets(goal, status)
 
     async def _with_secrets(self, goal: Goal, status: JobStatus) -> Goal:
-        """A job that is about to start waits for its Secrets, as a pod would."""
+        """The goal of a job that has not started, with its first missing Secret: the job waits for its Secrets, as a pod does."""
         needed = needed_secrets(goal.job.spec.env)
         if not needed or goal.problem or status.phase not in (Phase.PENDING, Phase.QUEUED):
             return goal
@@ -228,7 +228,7 @@ class Hub:
         return member.cluster if member is not None else None
 
     def _observed(self, status: JobStatus, now: datetime) -> Mapping[str, Observed]:
-        """What the members have of each attempt of a job, by the attempt's name."""
+        """The observed objects of each attempt of a job, by the attempt's name."""
         return {
             attempt.name: self.members.observe(attempt, attempt.placement.cluster, now)
             for attempt in status.attempts
@@ -238,7 +238,7 @@ class Hub:
     # --- patch
 
     async def _store(self, key: Key, goal: Goal, item: Object, before: JobStatus, outcome: Outcome) -> None:
-        """Write the status if it has changed, now or at its pace. Raises Conflict where the JobSpec was changed meanwhile."""
+        """Write a changed status, at once or when its pause is over. Raises Conflict if the JobSpec was changed meanwhile."""
         is_first, after = not item.get("status"), outcome.status
         at_once = must_be_on_record(before, outcome, is_first=is_first)
         pause_s = 0.0 if at_once else self.jobs.pause_s(key, news=is_news(before, after))
@@ -259,7 +259,7 @@ class Hub:
     # --- forget
 
     def _forget(self, key: Key, *, is_gone: bool) -> None:
-        """Forget a job that is gone, or over. Of one that is over, the record keeps what still counts for its team."""
+        """Drop the record of a deleted job, and empty the record of a finished one, except for its usage."""
         self.placements.forget(key, time.time())
         record = self.records.find(key)
         if record is not None:
@@ -268,7 +268,7 @@ class Hub:
             self.records.forget(key)
         self._queue.drop(key)
 
-    # --- for others
+    # --- teams and metrics
 
     def _usages(self) -> Iterator[tuple[str, JobStatus]]:
         """Team and status of every job."""
@@ -289,7 +289,7 @@ class Hub:
 
 
 def _is_over(item: Object) -> bool:
-    """True if nothing is left to do for a job, nor to wait for: one that was refused before it began may be saved by its template."""
+    """True if the hub has nothing left to do for a job. A job that failed before its first attempt may be mended by its template."""
     metadata, status = item["metadata"], last_resort.stored_status(item)
     if template_of(item.get("spec")) and status.get("phase") == Phase.FAILED and not status.get("attempts"):
         return False

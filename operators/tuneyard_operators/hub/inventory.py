@@ -1,4 +1,4 @@
-"""Nodes and pods of a member as what a scheduler counts: slots per node, and which of them others hold. Pure."""
+"""Counts the slots of a member's nodes, and the slots that pods of others hold. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _Machines:
-    """Machines of one SKU. `resource`: what counts their GPUs; `kind`: None where the catalog lacks the SKU's name."""
+    """Machines of one SKU. `resource`: the extended resource of their GPUs; `kind`: None if the catalog lacks the SKU's name."""
 
     sku: Sku
     resource: str
@@ -25,7 +25,7 @@ class _Machines:
 
 
 def inventory(cluster: Cluster, nodes: Iterable[Object], foreign_pods: Iterable[Object]) -> list[NodeInventory]:
-    """The nodes of a member that belong to one of its SKUs. `free`: what pods of others leave; attempts of the hub are not counted here."""
+    """The nodes of a member that belong to one of its SKUs. `free`: slots that foreign pods leave free; the hub's pods do not count."""
     listed, names = _listed(cluster), kinds()
     held: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for pod in foreign_pods:
@@ -43,7 +43,7 @@ def inventory(cluster: Cluster, nodes: Iterable[Object], foreign_pods: Iterable[
 
 
 def left_out(cluster: Cluster, nodes: Iterable[Object]) -> str:
-    """What nodes that belong to no SKU are by their labels, and how to use them; empty where there are none."""
+    """A message about usable nodes that belong to no SKU: their kinds by their labels, and how to use them. Empty if there are none."""
     listed, names = _listed(cluster), kinds()
     found: Counter[str] = Counter()
     for node in nodes:
@@ -53,11 +53,11 @@ def left_out(cluster: Cluster, nodes: Iterable[Object]) -> str:
     if not found:
         return ""
     which = ", ".join(f"{count} x {sku}" for sku, count in sorted(found.items()))
-    return f"nodes of kinds that it does not list are left out ({which} by their labels): add the SKU, or give one a nodeSelector"
+    return f"nodes without a listed SKU are left out ({which} by their labels): add the SKU, or give one a nodeSelector"
 
 
 def listed_twice(cluster: Cluster) -> list[str]:
-    """Names of SKUs of a Cluster that mean one kind; empty where there are none."""
+    """Names of the first SKUs of a Cluster that mean the same kind of GPU; empty if all differ."""
     names = [(sku.name, canonical_sku(sku.name)) for sku in cluster.spec.skus]
     return next((same for _, kind in names if len(same := [own for own, name in names if name == kind]) > 1), [])
 
@@ -67,8 +67,8 @@ def _listed(cluster: Cluster) -> list[_Machines]:
 
 
 def _machines_of(node: Object, listed: Iterable[_Machines], kind: Gpu | None) -> _Machines | None:
-    """What a node belongs to: the first whose nodeSelector matches, or whose kind is that of the node's labels; else the first whose GPUs
-    it offers. A node whose labels name another kind belongs to none without a nodeSelector."""
+    """The machines that a node belongs to: the first with a matching nodeSelector, or with the kind in the node's labels; else the first
+    whose GPU resource the node offers. SKUs without a nodeSelector do not match a node whose labels name another kind."""
     fitting = [machines for machines in listed if _belongs(node, machines, kind)]
     chosen = (each for each in fitting if each.sku.node_selector or (kind is not None and each.kind == kind))
     return next(chosen, fitting[0] if fitting else None)
@@ -89,7 +89,7 @@ def _labels(node: Object) -> Mapping[str, str]:
 
 
 def hostname(node: Object) -> str:
-    """What pods are bound by; nearly always the node's own name."""
+    """The node's hostname label, which pods are bound by; nearly always the node's own name."""
     return str(node["metadata"].get("labels", {}).get("kubernetes.io/hostname", node["metadata"]["name"]))
 
 
@@ -99,7 +99,7 @@ def is_ready(node: Object) -> bool:
 
 
 def kept_of_node(node: dict[str, Any]) -> dict[str, Any]:
-    """What the hub needs of a node: without the list of images, some tens of KB. Raises where it has not the shape of a node."""
+    """The fields of a node that the hub needs, without its list of images (some tens of KB). Raises on a field of the wrong type."""
     status, metadata, asked = (_mapping(node.get(part)) for part in ("status", "metadata", "spec"))
     conditions = [_mapping(each) for each in status.get("conditions") or []]
     ready = [{"type": "Ready", "status": each.get("status")} for each in conditions if each.get("type") == "Ready"]
@@ -113,14 +113,14 @@ def kept_of_node(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    """A mapping, or an empty one for what is absent. Raises TypeError on anything else."""
+    """The mapping itself; an empty one for None. Raises TypeError on any other type."""
     if not isinstance(value, Mapping | None):
         raise TypeError(f"a mapping is expected, not a {type(value).__name__}")
     return value or {}
 
 
 def kept_of_foreign_pod(pod: dict[str, Any]) -> dict[str, Any]:
-    """What the hub needs of a pod that is not its own: where it is, and which extended resources it holds."""
+    """The fields of a foreign pod that the hub needs: its node, and the extended resources that it holds."""
     asked: Counter[str] = Counter()
     if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
         for container in pod["spec"].get("containers", []):
@@ -132,7 +132,7 @@ def kept_of_foreign_pod(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def _slots(node: Object, machines: _Machines) -> int:
-    """Slots by what the node offers; on cpu, where nodes count none, by what the Cluster says."""
+    """Slots of a node: its allocatable resource, or `gpusPerNode` of the SKU `cpu`, for which nodes have no resource."""
     offered = _allocatable(node, machines.resource)
     return offered if offered or machines.sku.name != "cpu" else machines.sku.gpus_per_node
 
@@ -142,13 +142,13 @@ def _allocatable(node: Object, resource: str) -> int:
 
 
 def counted(amount: object) -> int:
-    """A number of devices, as Kubernetes writes it (`8`, `1k`); 0 for what is none."""
+    """A number of devices in the format of Kubernetes (`8`, `1k`); 0 for any other text."""
     found = re.fullmatch(r"([0-9]{1,9})(k?)", str(amount), re.ASCII)
     return int(found[1]) * (1000 if found[2] else 1) if found else 0
 
 
 def _closed(node: Object, cluster: Cluster, sku: Sku) -> bool:
-    """True if new pods of ours would not be let in."""
+    """True if the node accepts no new pods of attempts: it is cordoned, or has a taint that they do not tolerate."""
     if node.get("spec", {}).get("unschedulable"):
         return True
     of_pods = cluster.spec.pod_template.get("spec", {}).get("tolerations", [])
@@ -160,7 +160,7 @@ def _closed(node: Object, cluster: Cluster, sku: Sku) -> bool:
 
 
 def _at_most(nodes: list[NodeInventory], cluster: Cluster) -> list[NodeInventory]:
-    """No more nodes of a SKU than the Cluster gives to Tuneyard."""
+    """The nodes, cut to the number that the Cluster gives to Tuneyard per SKU; ready nodes first."""
     room = {sku.name: sku.nodes for sku in cluster.spec.skus}
     kept = []
     for node in sorted(nodes, key=lambda node: (not node.ready, node.name)):

@@ -1,4 +1,4 @@
-"""JobSpecs as the hub reads and writes them: a status is parsed once per version, and a write of the hub's own is no news to it."""
+"""Reads and writes JobSpecs. A status is parsed once per version, and the hub's own writes do not queue the job again."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _GONE = "gone"
 
 
 class JobSpecs(Cache):
-    """Follows all JobSpecs. `on_change` hears of every version; `on_news` of versions that others have written.
+    """Follows all JobSpecs. `on_change` is called for every version, `on_news` only for versions that others have written.
 
-    It writes `stored` of the records, and nothing else of them.
+    Of the job records, it writes `stored` alone.
     """
 
     def __init__(
@@ -37,21 +37,21 @@ class JobSpecs(Cache):
         self._on_status = on_change
         self._on_news = on_news
         self._unfinished = 0
-        """JobSpecs whose status is not final: they share the pace of writes."""
+        """Number of JobSpecs whose status is not final: they share the rate of writes."""
 
     def status(self, key: Key) -> JobStatus:
-        """The stored status of a JobSpec that is there, as far as it can be read. Shared: to be copied before it is changed."""
+        """The readable part of the stored status of an existing JobSpec. Shared: callers copy it before they change it."""
         return self._reading(key).value
 
     def check_readable(self, key: Key) -> None:
-        """Raises Unreadable where decisions about the job hang on what cannot be read: an attempt that is lost sight of may be running."""
+        """Raises Unreadable if decisions need a part of the status that cannot be read: an attempt in it may be running."""
         lost = self._reading(key).lost
         if lost:
             advice = "run the version of the hub that wrote it, or delete the job"
-            raise Unreadable(f"the stored status cannot be read ({lost}), so that nothing is started or stopped: {advice}")
+            raise Unreadable(f"the stored status cannot be read ({lost}), so the hub starts and stops nothing: {advice}")
 
     def is_readable(self, key: Key) -> bool:
-        """Whether `check_readable` has nothing to say."""
+        """Whether `check_readable` passes."""
         return not self._reading(key).lost
 
     def _reading(self, key: Key) -> Reading[JobStatus]:
@@ -63,7 +63,10 @@ class JobSpecs(Cache):
         return stored.reading
 
     def pause_s(self, key: Key, *, news: bool) -> float:
-        """Seconds that a status without weight has to wait: after the last write, or after the first call. `news`: people wait for it."""
+        """Seconds until a status that nothing depends on may be written, counted from the last write, or from the first call.
+
+        `news`: the status has news for people (`write_pace.is_news`).
+        """
         now = asyncio.get_running_loop().time()
         stored = self._records.recall(key).stored
         if stored.written_s is None:
@@ -72,17 +75,17 @@ class JobSpecs(Cache):
         return max(0.0, stored.written_s + between_writes_s(self._unfinished, news=news, placed=placed) - now)
 
     async def write_status(self, key: Key, item: Object, status: JobStatus) -> Object:
-        """Store a status. Raises Conflict where the JobSpec is not as `item` any more. Returns the JobSpec as it is now."""
+        """Store a status. Returns the JobSpec as it is now. Raises Conflict if its version is no longer that of `item`."""
         dumped = status.model_dump(mode="json", by_alias=True)
         change = {"metadata": {"resourceVersion": item["metadata"]["resourceVersion"]}, "status": dumped}
         self._records.recall(key).stored.written_s = asyncio.get_running_loop().time()
         return await self._write(key, item, change, status)
 
     async def add_finalizer(self, key: Key, item: Object) -> Object:
-        """Put the finalizer on. Raises Conflict where the JobSpec is not as `item` any more.
+        """Add the finalizer. Raises Conflict if the JobSpec's version is no longer that of `item`.
 
-        The record of who set which field goes on the way, where nobody applies server-side, who alone has a use for it: keeping it up
-        to date takes an API server a third to a half of the time of each later write.
+        The same write removes `managedFields`, unless somebody applies server-side, which needs them: without them, each later write takes
+        the API server a third to a half less time.
         """
         change: Object = {"finalizers": [*item["metadata"].get("finalizers", []), FINALIZER]}
         if not any(entry.get("operation") == "Apply" for entry in item["metadata"].get("managedFields", [])):
@@ -90,7 +93,7 @@ class JobSpecs(Cache):
         return await self._write_metadata(key, item, change)
 
     async def remove_finalizer(self, key: Key, item: Object) -> None:
-        """Take the finalizer off, and so let a JobSpec go that is being deleted. Raises Conflict as `add_finalizer` does."""
+        """Remove the finalizer, so that the API server deletes the JobSpec. Raises Conflict as `add_finalizer` does."""
         rest = [name for name in item["metadata"].get("finalizers", []) if name != FINALIZER]
         try:
             await self._write_metadata(key, item, {"finalizers": rest})
@@ -107,18 +110,18 @@ class JobSpecs(Cache):
         try:
             answer = await self._api.patch(JOBSPEC, *key, change, subresource="status" if "status" in change else "", brief=True)
             version = answer["metadata"]["resourceVersion"]
-            # Nobody has written in between, or the version would not have been the one that was written over.
+            # The write succeeded, so `item` was the newest version: the patch applied to it is the present object.
             now: Object = {**item, **change, "metadata": answer["metadata"]}
             if stored.underway != _GONE:
                 stored.version, stored.reading = version, Reading(status)
-                # The answer to the write that removes the last finalizer is of an object that is gone already.
+                # Once the last finalizer is removed, the object in the answer does not exist any more.
                 if not now["metadata"].get("deletionTimestamp") or now["metadata"].get("finalizers"):
                     self.put(now)
             return self.items.get(key, now)
         finally:
             heard, stored.underway = stored.underway, None
             if heard not in ("", version):
-                self._on_news(key)  # somebody else has written too, or nobody knows what became of the write
+                self._on_news(key)  # somebody else has written too, or the result of the write is unknown
 
     def _heard(self, key: Key, _old: Object | None, new: Object | None) -> None:
         record = self._records.recall(key) if new is not None else self._records.find(key)
@@ -140,7 +143,7 @@ class JobSpecs(Cache):
 
 
 def _kept(item: Object) -> Object:
-    """A JobSpec without the fields in the record of who set which, often the larger part of it."""
+    """A JobSpec without the field lists in `managedFields`, which are often its larger part."""
     if "managedFields" not in item["metadata"]:
         return item
     writers = [{"operation": entry.get("operation")} for entry in item["metadata"]["managedFields"]]

@@ -1,4 +1,4 @@
-"""Actions on members: a few at a time for each member, so that a member that hangs does not delay the others."""
+"""Runs actions on members, a few at a time for each member, so that a member that hangs does not delay the others."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ Work = Callable[[], Awaitable[None]]
 
 
 class Lane:
-    """At most `at_once` actions run; never two of one attempt, so that what is being created cannot count as gone at the same time."""
+    """Runs at most `at_once` actions, and never two for one attempt: an attempt that is being created cannot count as removed meanwhile."""
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
         self._waiting: deque[tuple[str, Work, Callable[[], None]]] = deque()
         self._busy: dict[str, bool] = {}
-        """Attempts with work waiting or running: whether more was asked for meanwhile."""
+        """Attempts with work waiting or running; True if more work was handed in meanwhile."""
         self._running: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -27,9 +27,10 @@ class Lane:
         return attempt in self._busy
 
     def hand(self, attempt: str, work: Work, then: Callable[[], None]) -> None:
-        """Have `work` done. It must raise nothing.
+        """Queue `work` for an attempt. `work` must raise nothing.
 
-        If work for the attempt waits or runs already, none is added; `then` is called once that work is over, to look again.
+        If work for the attempt waits or runs already, the new work is dropped, and the first work's `then` is called at its end, so that
+        the job is reconciled again.
         """
         if attempt in self._busy:
             self._busy[attempt] = True
@@ -42,7 +43,7 @@ class Lane:
             task.add_done_callback(self._running.discard)
 
     async def close(self) -> None:
-        """Cut running work short: it may have happened or not, as in a hub that is killed."""
+        """Cancel all work. As after a kill of the hub, cancelled work may have taken effect or not."""
         self._waiting.clear()
         for task in self._running:
             task.cancel()

@@ -1,6 +1,6 @@
-"""What is left to do for a job by the names in its status alone; its end where the hub cannot bring it further.
+"""Ends a job that the hub cannot reconcile, from the few fields of its stored status that it needs for this. Pure.
 
-Whatever else stands there is not read. Pure.
+The fields are read without a schema: phase, message, and the names, members and clean-up of attempts.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ def is_deleted(item: Object) -> bool:
 
 
 def is_cancelled(item: Object) -> bool:
-    """Whether its author wants it ended, and it has not ended."""
+    """Whether the author has cancelled a job that has not ended."""
     return stored_spec(item).get("cancelled") is True and stored_status(item).get("phase") not in FINAL
 
 
 def is_settled(item: Object) -> bool:
-    """True if nothing is left to do for a job, here or on any member."""
+    """True if a job has ended, and all its attempts are cleaned up."""
     return stored_status(item).get("phase") in FINAL and all(attempt.get("cleaned") for attempt in stored_attempts(item))
 
 
 def left_on_members(item: Object) -> Iterator[tuple[str, str]]:
-    """Member and name of each attempt that may have left objects behind."""
+    """Member and name of each attempt that may still have objects on its member."""
     for attempt in stored_attempts(item):
         placement, name = attempt.get("placement"), attempt.get("name")
         cluster = placement.get("cluster") if isinstance(placement, Mapping) else None
@@ -42,7 +42,7 @@ def left_on_members(item: Object) -> Iterator[tuple[str, str]]:
 
 
 def cancelled_status(item: Object, reason: str, now: datetime) -> dict[str, Any]:
-    """What is to change in the status of a job that was cancelled, once nothing of it is left on any member."""
+    """The change to the status of a cancelled job, once all its objects on members are removed."""
     ended = [{**attempt, "cleaned": True, "endedAt": attempt.get("endedAt") or written(now)} for attempt in stored_attempts(item)]
     return {
         **stalled_status(item, reason, now),
@@ -55,20 +55,20 @@ def cancelled_status(item: Object, reason: str, now: datetime) -> dict[str, Any]
 
 
 def stalled_status(item: Object, reason: str, now: datetime) -> dict[str, Any]:
-    """What is to change in the status of a job that the hub cannot bring further; nothing where it says so already."""
+    """The change to the status of a job that the hub cannot reconcile; empty if the status says so already."""
     stored = stored_status(item).get("conditions")
     conditions = with_stalled(stored, reason, item["metadata"].get("generation", 0), now)
     return {"message": redact(reason), "conditions": conditions} if conditions != stored else {}
 
 
 def stored_spec(item: Object) -> Mapping[str, Any]:
-    """The spec as it stands in an object, where it is a mapping at all."""
+    """The spec of an object; empty if it is not a mapping."""
     spec = item.get("spec")
     return spec if isinstance(spec, Mapping) else {}
 
 
 def stored_status(item: Object) -> Mapping[str, Any]:
-    """The status as it stands in an object, where it is a mapping at all."""
+    """The status of an object; empty if it is not a mapping."""
     status = item.get("status")
     return status if isinstance(status, Mapping) else {}
 

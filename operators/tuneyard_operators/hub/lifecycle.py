@@ -1,16 +1,17 @@
-"""What becomes of a job next. Pure and level-triggered: the same facts give the same outcome, whoever looks and however often.
+"""Decides the next status of a job and the actions that follow from it. Pure and level-triggered: the same facts give the same outcome.
 
-`advance` is the one place of decisions about a job. It takes the goal, the stored status, what the members show, and what the scheduler has
-decided, in this order:
+`advance` is the one place of decisions about a job. It gets the goal, the stored status, the observed attempts and the scheduler's
+decisions, and works in this order:
 
 1. refuse a spec that cannot work; list its tasks;
 2. follow each attempt: start, end, clean up;
 3. end the job if it is cancelled or past its deadline; stop victims that make room;
 4. find the tasks that are ready; stop all attempts of a job that has ended or is deleted;
 5. sum up phase and message; add an attempt for each placed task, and the reason for each that waits;
-6. let the JobSpec go if nothing is left; bring conditions, output and usage up to date; cut the status to its limits.
+6. remove the finalizer of a deleted JobSpec once its attempts are cleaned up; update conditions, output and usage; cut the status to its
+   limits.
 
-The outcome's actions follow once its status is stored. A hub that is killed in between is repeated by the next one.
+The outcome's actions are carried out once its status is stored. If a hub is killed in between, the next one repeats them.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from tuneyard_operators.hub.usage import usage_of
 
 
 def advance(goal: Goal, status: JobStatus, seen: Mapping[str, Observed], decided: Decided, now: datetime, settings: Settings) -> Outcome:
-    """The next status of a job, and what follows from it. `seen`: what is on the member of each attempt, by the attempt's name."""
+    """The next status of a job, and the actions that follow from it. `seen`: the observed attempts, by name."""
     return _Advance(goal, status, seen, decided, now, settings).outcome()
 
 
 def copied(status: JobStatus) -> JobStatus:
-    """A status that may be changed without the other being changed: what is shared, deeper down, is only ever replaced."""
+    """A copy that callers may change. It shares deeper parts with the original: callers replace these, and never change them in place."""
     attempts, tasks = ([each.model_copy() for each in those] for those in (status.attempts, status.tasks))
     return status.model_copy(update={"attempts": attempts, "tasks": tasks, "usage": status.usage.model_copy()})
 
@@ -110,7 +111,7 @@ class _Advance:
         return {task: ask_of(self.goal.job, created, task, self.status, self.decided.offered) for task in ready}
 
     def _take_in_decisions(self, asks: Mapping[str, Ask]) -> datetime | None:
-        """Start placed tasks, and say why the others wait. Returns when that was last said."""
+        """Start placed tasks, and write why the others wait. Returns the time of the last such message."""
         owed = {task: with_owed(ask, self.decided.tasks.get(task)) for task, ask in asks.items()}
         record_owed(self.status, owed, self.decided)
         for task, ask in owed.items():
@@ -123,12 +124,12 @@ class _Advance:
     def _finished_status(self) -> JobStatus:
         """The status with its output and conditions, within its limits."""
         status = self.status
-        if not self.goal.problem and not (status.output and status.attempts):  # until it begins, its template may change its output
+        if not self.goal.problem and not (status.output and status.attempts):  # before attempts, the template may change it
             status.output = output_of(self.goal, self.settings.defaults)
         return fitted(with_conditions(status, self.goal, self.now))
 
     def _wanted_actions(self) -> tuple[Action, ...]:
-        """Each once, and no start or stop of an attempt that has been ended on the way."""
+        """The actions without duplicates, and without starts and stops of attempts that have ended meanwhile."""
         over = (Verb.START, Verb.STOP)
         kept = {
             (action.verb, action.attempt.number if action.attempt else 0): action
@@ -138,7 +139,7 @@ class _Advance:
         return tuple(kept.values())
 
     def _refuse_or_forgive(self) -> None:
-        """A spec that cannot work fails the job before it starts; correcting it starts the job."""
+        """Fail a job whose spec cannot work before its first attempt; revive it once the spec is corrected."""
         fails = bool(self.goal.problem) and not self.goal.may_pass
         if fails and not self.status.attempts:
             self._finish(Phase.FAILED, self.goal.problem)
@@ -146,7 +147,7 @@ class _Advance:
             self.status = JobStatus(observed_generation=self.goal.generation, output=self.status.output)
 
     def _sync_tasks(self) -> None:
-        if self.goal.problem and (self.status.attempts or self.goal.may_pass):  # its tasks are not known: running attempts stay
+        if self.goal.problem and (self.status.attempts or self.goal.may_pass):  # the tasks are not known: keep the recorded ones
             return
         known = {task.name: task for task in self.status.tasks}
         self.status.tasks = [known.get(task.name) or TaskStatus(name=task.name) for task in self.goal.job.spec.tasks]
@@ -187,11 +188,11 @@ class _Advance:
         return any(is_active(attempt) for attempt in self.status.attempts)
 
     def _ready(self) -> tuple[str, ...]:
-        """Tasks to place now; decides on the way whether the job has succeeded or failed."""
+        """Tasks to place now. Ends the job if all tasks have succeeded, or if one has failed for good."""
         spec = self.goal.job.spec
         if self.goal.problem and (self.status.attempts or self.goal.may_pass):
             done = {task.name for task in self.status.tasks if task.phase is Phase.SUCCEEDED}
-            if {task.name for task in spec.tasks} <= done:  # by their names, which a stub has too
+            if {task.name for task in spec.tasks} <= done:  # a stub has the names of the tasks
                 self._finish(Phase.SUCCEEDED, "")
             return ()
         over = spec.cancelled or any(attempt.stopping == "Deadline" for attempt in self.status.attempts)
@@ -242,7 +243,7 @@ class _Advance:
         self._follow(attempt)
 
     def _leave(self) -> None:
-        """Clean-up at the end of a JobSpec's own life."""
+        """Remove the finalizer of a deleted JobSpec, or delete one whose time to live is over, once its attempts are cleaned up."""
         clean = all(attempt.cleaned for attempt in self.status.attempts)
         if self.goal.deleted:
             if clean and self.goal.has_finalizer:

@@ -1,4 +1,4 @@
-"""One member: a connection, caches of what matters there, a record per attempt, and whether the member can be reached."""
+"""The hub's view of one member: a connection, caches of its objects, a record per attempt, its capacity, and its heartbeat."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _LISTED_AGAIN_S = 0.1
 class Hears:
     """Callbacks of a member.
 
-    `on_job`: something has changed for a job; `on_room`: GPUs may be free; `on_listed`: all of the member has been seen for the first time,
-    and jobs that were looked at before found it unknown.
+    `on_job`: an object of a job has changed; `on_room`: the number of free GPUs may have changed; `on_listed`: all objects of the member
+    have been listed for the first time, so that jobs reconciled before must be reconciled again.
     """
 
     on_job: Callable[[Key], None]
@@ -80,7 +80,7 @@ class Member:
 
     @property
     def listed(self) -> bool:
-        """Whether all of the member has been seen once."""
+        """Whether all objects of the member have been listed once."""
         return self.caches.listed
 
     @property
@@ -92,15 +92,15 @@ class Member:
         return time.monotonic() - self._began_s
 
     def inventory(self) -> list[NodeInventory]:
-        """Its nodes, counted anew only after a change. Shared: not to be changed."""
+        """The member's nodes, recounted only after a change. Shared: callers must not change them."""
         return self.capacity.count(self.cluster).nodes
 
     # --- attempts
 
     def observe(self, attempt: Attempt, now: datetime) -> Observed:
-        """What the member has of one attempt."""
+        """The observed objects of one attempt."""
         if not self.reachable:
-            why = self.heartbeat.error or "not all of it has been listed"
+            why = self.heartbeat.error or "its objects have not all been listed yet"
             return Observed(known=False, unreachable_s=self.heartbeat.away_s(now), why_unreachable=why)
         namespace, caches = self.cluster.spec.namespace, self.caches
         key = (namespace, attempt.name)
@@ -121,25 +121,25 @@ class Member:
         )
 
     def refuse(self, attempt: str, why: str) -> None:
-        """The member does not take an attempt."""
+        """Record why the member refuses an attempt."""
         self.attempts.recall(attempt).refusal = why
 
     def has(self, attempt: str) -> bool:
-        """Whether the attempt's RayJob is there, as far as the member has told."""
+        """Whether the attempt's RayJob is in the cache."""
         return (self.cluster.spec.namespace, attempt) in self.caches.rayjobs.items
 
     def is_clean_of(self, attempt: str) -> bool:
-        """Whether nothing of an attempt is there any more."""
+        """Whether the attempt has no objects, no pods and no action under way here."""
         key = (self.cluster.spec.namespace, attempt)
         there = any(key in cache.items for cache in (self.caches.rayjobs, self.caches.reports, self.caches.secrets))
         return not there and not self.attempts.has_pods(attempt) and attempt not in self.lane
 
     def leftovers(self) -> dict[str, Key]:
-        """Attempts that have objects or a record here, each with the key of its job: a sweep compares them with the JobSpecs."""
+        """Attempts with objects or a record here, each with the key of its job. The sweep compares them with the JobSpecs."""
         return dict(self.attempts.jobs()) | dict(self.caches.owners())
 
     async def remove(self, attempt: str) -> bool:
-        """Delete all known objects of an attempt. False if some stay for a while: they have finalizers, or pods."""
+        """Delete all known objects of an attempt. False if its RayJob or pods remain for a while."""
         namespace = self.cluster.spec.namespace
         key = (namespace, attempt)
         gone: list[Cache] = []
@@ -148,12 +148,12 @@ class Member:
             going = item is None or item["metadata"].get("deletionTimestamp")
             if not going and await self.connection.delete(cache.kind, namespace, attempt):
                 gone.append(cache)
-        for cache in gone:  # at once, so that the job is looked at once
+        for cache in gone:  # together, so that the job is reconciled once
             cache.drop(key)
         return not self.has(attempt) and not self.attempts.has_pods(attempt)
 
     async def remove_orphan(self, attempt: str) -> None:
-        """`remove`, of an attempt that no JobSpec counts on. The caller looks again later in any case. Raises nothing."""
+        """`remove` an attempt without a JobSpec, and forget it once removed. Raises nothing: the caller tries again later in any case."""
         try:
             if await self.remove(attempt):
                 self.attempts.forget(attempt)
@@ -193,7 +193,7 @@ class Member:
                     self._hears.on_job(job)
 
     def _tell_all(self) -> None:
-        """The member comes or goes: there is other room, and each of its jobs has to be looked at."""
+        """The member has become usable or unusable: trigger a cycle, and reconcile each of its jobs."""
         self._hears.on_room()
         for job in set(self.leftovers().values()):
             self._hears.on_job(job)
@@ -201,7 +201,7 @@ class Member:
     async def _tell_when_listed(self) -> None:
         for cache in self.caches.needed:
             await cache.synced.wait()
-        while not self.listed:  # its policies are, or are known to be forbidden
+        while not self.listed:  # NetworkPolicies count as listed if the hub may not list them
             await asyncio.sleep(_LISTED_AGAIN_S)
         self._hears.on_room()
         self._hears.on_listed(self.name)

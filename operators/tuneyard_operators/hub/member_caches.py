@@ -1,4 +1,4 @@
-"""The caches of one member: what the hub follows there, cut down to what decisions need."""
+"""The caches of one member. They keep only the fields that decisions need."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OnChange = Callable[[Key, Object | None, Object | None], None]
 
 @dataclass(frozen=True, kw_only=True)
 class MemberCaches:
-    """`foreign`: pods that are not of this hub."""
+    """The caches of one member, by kind. `foreign`: pods that are not of this hub."""
 
     rayjobs: Cache
     reports: Cache
@@ -65,7 +65,7 @@ class MemberCaches:
 
     @property
     def needed(self) -> tuple[Cache, ...]:
-        """Caches without which the member cannot be used."""
+        """Caches that a usable member must serve."""
         return (self.rayjobs, self.reports, self.secrets, self.pods, self.nodes, self.foreign)
 
     @property
@@ -75,24 +75,25 @@ class MemberCaches:
 
     @property
     def isolates(self) -> bool:
-        """Whether attempts get a NetworkPolicy here: the right to make them is the member's switch."""
+        """Whether attempts get a NetworkPolicy here. A member chooses this by granting the hub the right to list NetworkPolicies."""
         return self.policies.synced.is_set() and not isinstance(self.policies.error, Forbidden)
 
     @property
     def listed(self) -> bool:
-        """Whether all of the member has been seen once: before that, a missing object may only not have been heard of."""
+        """Whether all caches have been listed once. Before that, an object that is missing from a cache may exist."""
         return all(cache.synced.is_set() for cache in self.needed) and (self.isolates or isinstance(self.policies.error, Forbidden))
 
     @property
     def removable(self) -> tuple[Cache, ...]:
-        """Objects of attempts that the hub removes, in this order: the RayJob last, so that a removal cut short is taken up again.
+        """Caches of an attempt's objects, in the order in which the hub removes them: the RayJob last, so that a removal cut short is
+        resumed.
 
-        Policies stay where the right to remove them is gone: an attempt's end does not wait for them.
+        If the hub has lost its right to NetworkPolicies, they stay: the end of an attempt does not wait for them.
         """
         return (self.reports, self.secrets, *((self.policies,) if self.isolates else ()), self.rayjobs)
 
     def owners(self) -> Iterator[tuple[str, Key]]:
-        """Attempt of every RayJob, Secret, NetworkPolicy and report, with the key of its job."""
+        """The attempt of every RayJob, Secret, NetworkPolicy and report, with the key of its job."""
         for cache in self.removable:
             for key, item in cache.items.items():
                 job = job_of(item)

@@ -1,4 +1,4 @@
-"""What the hub knows about each Cluster object beside it: one record per Cluster, in one table, forgotten when the Cluster is gone."""
+"""The hub's memory of each Cluster, beside the object: one record per Cluster, in one table, forgotten when the Cluster is deleted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Link:
     """Uid and generation of the Cluster that `member` was made from."""
     tried_s: float = _NEVER
     problem: str = ""
-    """Why the last try failed; empty if it did not."""
+    """Why the last try to connect failed; empty if it did not."""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
-"""All members, each by its Cluster object.
+"""All members, one per Cluster object.
 
-Every second, and at once after a change of a Cluster: connect (again, where spec or credentials have changed), count outages, write the
-status of each Cluster, and forget Clusters that are gone.
+Every second, and at once after a change of a Cluster: connect (again, if spec or credentials have changed), forget deleted Clusters, count
+outages, and write the status of each Cluster.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Object = dict[str, Any]
 
 
 class Members:
-    """`connection`: to the hub's API server, where Clusters and Secrets are; `own` makes another connection to it."""
+    """`connection`: to the hub's API server, which holds Clusters and Secrets; `own` opens another connection to it."""
 
     def __init__(self, connection: Connection, own: Connect, settings: Settings, metrics: Metrics, hears: Hears) -> None:
         self.clusters = Cache(connection, CLUSTER, on_change=lambda _key, _old, _new: self._wake.set())
@@ -53,7 +53,7 @@ class Members:
         self._began_s = time.monotonic()
         self._records: defaultdict[str, MemberRecord] = defaultdict(MemberRecord)
 
-    # --- what is known
+    # --- lookups
 
     def get(self, name: str) -> Member | None:
         record = self._records.get(name)
@@ -68,7 +68,7 @@ class Members:
 
     @property
     def synced(self) -> bool:
-        """Whether every Cluster has been tried: before that, a job could be told that no cluster exists."""
+        """Whether every Cluster has been tried. Before that, a job could get the reason that no cluster exists."""
         return self.clusters.synced.is_set() and all(self._is_tried(name) for _, name in self.clusters.items)
 
     def _is_tried(self, name: str) -> bool:
@@ -83,13 +83,13 @@ class Members:
         return any(item["spec"].get("image") for item in self.clusters.items.values())
 
     def away(self) -> dict[str, str]:
-        """Unusable members, each with the reason: they are not reached, or have come and gone too often lately."""
+        """Unusable members, each with the reason: it cannot be reached, or it had too many outages lately."""
         now = datetime.now(UTC)
         found = {member.name: unusable(member, self._held_out(self._records[member.name], now)) for member in self.all()}
         return {name: why for name, why in found.items() if why}
 
     def _held_out(self, record: MemberRecord, now: datetime) -> str:
-        """Why a member gets no new gangs though it is reached; empty if it does."""
+        """Why a reachable member gets no new gangs; empty if it gets them."""
         returns = record.outages.returns or []
         until = held_out_until(returns, now)
         return why_held_out(returns, until) if until is not None else ""
@@ -97,25 +97,25 @@ class Members:
     # --- attempts
 
     def observe(self, attempt: Attempt, name: str, now: datetime) -> Observed:
-        """What the member `name` has of an attempt."""
+        """The observed objects of an attempt on the member `name`."""
         member = self.get(name)
         if member is not None:
             return member.observe(attempt, now)
         if not self.is_gone(name):
             return self._unconnected(name, now)
-        # The Cluster object was deleted, and its attempts cannot be seen any more: they count as lost, and are not waited for.
+        # The Cluster was deleted, so its attempts cannot be observed any more: they count as lost at once.
         gone = f"the Cluster {name} was removed from the hub"
         return Observed() if attempt.ended_at else Observed(known=False, unreachable_s=1e9, why_unreachable=gone)
 
     def _unconnected(self, name: str, now: datetime) -> Observed:
-        """An attempt on a member without a connection: how long the member has been away, by its last heartbeat."""
+        """An attempt on a member without a connection. The time without the member counts from its last heartbeat."""
         record = self._records.get(name)
         problem = record.link.problem if record is not None else ""
         away_s = away_for_s(stored_status(self._item(name)).heartbeat, now, self._began_s) if problem else 0.0
         return Observed(known=False, unreachable_s=away_s, why_unreachable=problem)
 
     def forget_attempt(self, name: str, attempt: str) -> None:
-        """A status says that nothing of an attempt is left on the member `name`."""
+        """Forget an attempt that is cleaned up on the member `name`, by its status."""
         member = self.get(name)
         if member is not None:
             member.attempts.forget(attempt)
@@ -153,7 +153,7 @@ class Members:
             self._wake.clear()
 
     async def _keep(self, name: str, link: Link, item: Object) -> None:
-        """Have a Member for this Cluster, with its present spec."""
+        """Make or update the Member of a Cluster, by its present spec."""
         now_s = time.monotonic()
         if link.problem and now_s - link.tried_s < _CONNECT_AGAIN_S:
             return
@@ -168,7 +168,7 @@ class Members:
             link.problem = f"its spec cannot be read: {'.'.join(map(str, wrong['loc']))[:200]}: {wrong['msg'][:500]}"
             return
         if twice := listed_twice(cluster):
-            link.problem = f"its SKUs {' and '.join(twice)} are one kind: keep one of them"
+            link.problem = f"its SKUs {' and '.join(twice)} are the same kind of GPU: keep one of them"
             return
         link.problem, link.mark = "", mark
         member = link.member
@@ -180,7 +180,7 @@ class Members:
         await self._connect(name, link, cluster, mark)
 
     async def _connect(self, name: str, link: Link, cluster: Cluster, mark: tuple[str, int]) -> None:
-        """Make a Member for this Cluster."""
+        """Connect to the member of a Cluster, and start to follow it."""
         try:
             connection = await connect(
                 cluster,
@@ -204,7 +204,7 @@ class Members:
             await member.close()
 
     def _note_outages(self) -> None:
-        """Remember returns from outages; the Cluster's status keeps them beyond this hub."""
+        """Record returns from outages. The Cluster's status keeps them for the next hub."""
         now_s = time.monotonic()
         for member in self.all():
             outages = self._records[member.name].outages
@@ -230,7 +230,7 @@ class Members:
             log.exception("the status of Cluster %s could not be written", name)
 
     async def _report(self, name: str) -> None:
-        """Keep the Cluster's status: at once where something has changed, else every heartbeat."""
+        """Write the Cluster's status: at once after a change, else every `heartbeat_s` if only the heartbeat is newer."""
         record, now = self._records[name], datetime.now(UTC)
         status, written = status_of(self._item(name), record, self._held_out(record, now), now), record.written
         changed = {**status, "heartbeat": None} != {**written.status, "heartbeat": None}
@@ -255,5 +255,5 @@ class Members:
 
 
 def _wants_credentials(member: Member) -> bool:
-    """True if its credentials are refused: the Secret may hold fresh ones by now."""
+    """True if the member refuses its credentials: the Secret may hold fresh ones by now."""
     return member.heartbeat.refused and member.age_s > _FRESH_CREDENTIALS_S

@@ -1,4 +1,4 @@
-"""What the hub sees of an attempt on its member, as plain values: the input of every decision about it."""
+"""The observed state of an attempt on its member, as plain values: the input of every decision about the attempt."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ Object = Mapping[str, Any]
 class Observed:
     """One attempt on its member.
 
-    `known`: False where the member has not been listed yet, or cannot be reached; `unreachable_s`: for how long, 0 if it can be.
-    `pods`: those that are there; `remains`: pods that have failed or vanished, as last seen (KubeRay replaces them at once).
-    `silent_s`: since the report last changed. `secret`, `policy`: whether the attempt's Secret and NetworkPolicy are there.
-    `unready_nodes`: nodes that do not answer. `unreadable`: what of its report cannot be read.
-    `refused`: why the member does not take its RayJob. `underway`: the hub is creating or removing it at this moment: what is not there
-    may be there the next.
+    `known`: False if the member has not been listed yet, or cannot be reached. `unreachable_s`: seconds without the member, 0 if it can be
+    reached. `pods`: existing pods; `remains`: pods that have failed and vanished, as last seen (KubeRay replaces failed pods at once).
+    `silent_s`: seconds since the report last changed. `secret`, `policy`: whether the attempt's Secret and NetworkPolicy exist.
+    `unready_nodes`: nodes that are not ready. `unreadable`: unreadable fields of the report, in words. `refused`: why the member refuses
+    the RayJob. `underway`: the hub is creating or removing the attempt's objects now, so a missing object may exist a moment later.
     """
 
     known: bool = True
@@ -41,13 +40,13 @@ class Observed:
 
     @property
     def nothing_left(self) -> bool:
-        """Nothing of the attempt is on the member any more."""
+        """Whether all objects of the attempt are removed from the member."""
         there = self.rayjob is not None or self.report is not None or self.secret or self.policy or self.pods
         return self.known and not there and not self.underway
 
     @property
     def without_data_pods(self) -> Observed:
-        """The same without the pods of data workers: a running attempt loses nothing with them, whatever becomes of them."""
+        """The same without the pods of data workers: a running attempt survives their failure."""
         return replace(self, pods=_not_data(self.pods), remains=_not_data(self.remains))
 
 

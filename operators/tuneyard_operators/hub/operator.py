@@ -1,4 +1,4 @@
-"""A replica of the hub operator: waits until it leads, leads until it cannot, and serves metrics and health all the while."""
+"""A replica of the hub operator: waits to become leader, runs a hub while it is leader, and serves metrics and health checks throughout."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tuneyard_operators.logs import serve_logs
 log = logging.getLogger(__name__)
 LEASE_NAME = "tuneyard-hub"
 _READERS_QPS = 100.0
-"""Requests a second to the hub's API server on behalf of readers of logs."""
+"""Most requests a second to the hub's API server for the API of logs."""
 
 
 class _Replica:
-    """Leads, loses the lead, leads again: each time with a hub that remembers nothing of the last."""
+    """Runs a new hub each time the replica becomes leader: no memory of an earlier term is kept."""
 
     def __init__(self, election: Election, connection: Connection, again: Connect, settings: Settings, metrics: Metrics) -> None:
         self.election = election
@@ -63,9 +63,9 @@ class _Replica:
 
 
 async def run_hub(settings: Settings, *, kubeconfig: str | None = None, metrics_port: int = 9090, logs_port: int = 0) -> None:
-    """Run until SIGTERM or SIGINT. Raises where the hub meets what it cannot go on from; another start may.
+    """Run until SIGTERM or SIGINT. Raises an error that the hub cannot continue after; a new start may.
 
-    `logs_port`: of the API of logs; 0: it is not served.
+    `logs_port`: port of the API of logs; 0: not served.
     """
     metrics = Metrics()
 

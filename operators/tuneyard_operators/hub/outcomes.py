@@ -1,4 +1,4 @@
-"""The outcome of one look at a job: its next status, and the actions that follow once that status is stored."""
+"""The outcome of one reconciliation of a job: its next status, and the actions that follow once the status is stored."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tuneyard.federation import Ask
 
 class Verb(StrEnum):
     START = "start"
-    """Create the Secret, the NetworkPolicy and the RayJob of an attempt where they are missing."""
+    """Create the Secret, the NetworkPolicy and the RayJob of an attempt, unless they exist."""
     STOP = "stop"
     """Ask an attempt to save a checkpoint and end."""
     CLEAN = "clean"
     """Remove all objects of an attempt from its member."""
     ADD_FINALIZER = "add finalizer"
     REMOVE_FINALIZER = "remove finalizer"
-    """Nothing of the job is left on any member: the API server may delete it."""
+    """Let the API server delete the JobSpec: all its objects on members are removed."""
     DELETE = "delete"
     """Delete a JobSpec whose time to live is over."""
 
@@ -33,15 +33,15 @@ class Action:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """`status`: the next status; `actions`: what follows once it is stored; `look_again_s`: when time alone may change something."""
+    """`status`: the next status; `actions`: carried out once it is stored; `look_again_s`: seconds until the next reconciliation is due."""
 
     status: JobStatus
     changed: bool
-    """Whether `status` is another than the stored one."""
+    """Whether `status` differs from the stored one."""
     actions: tuple[Action, ...] = ()
     look_again_s: float | None = None
     asks: Mapping[str, Ask] = field(default_factory=dict)
-    """Tasks that wait for a placement, and what each asks for."""
+    """The ask of each task that waits for a placement."""
     worded_at: datetime | None = None
     """When the status last got the reasons why the job waits; None if it gives none."""
 

@@ -1,4 +1,4 @@
-"""A decision of the scheduler as a status records it. Pure."""
+"""Writes a placement of the scheduler in the form of a job's status. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from tuneyard.federation import Ask, Place, own_sku
 
 
 def guessed_s(place: Place, ask: Ask) -> float | None:
-    """Seconds of a placement by the guess of the job's author alone; None without such a guess. `ask`: as its JobSpec says."""
+    """Seconds of a placement by the author's own guess, before any correction; None without such a guess. `ask`: the uncorrected ask."""
     return place.seconds * ask.seconds / place.ask.seconds if ask.basis == "given" and place.ask.seconds > 0 else None
 
 
 def placement_of(place: Place, cluster: Cluster | None = None, guess_s: float | None = None) -> PlacementStatus:
-    """A decision as a status records it: with the Cluster's own name of the SKU, and its price. Without a Cluster, the catalog's name."""
+    """The placement with the Cluster's own name of the SKU and its price; with the catalog's name and no price if there is no Cluster."""
     name = own_sku(cluster, place.sku) if cluster is not None else place.sku
     sku = next((sku for sku in cluster.spec.skus if sku.name == name), None) if cluster is not None else None
     return PlacementStatus(

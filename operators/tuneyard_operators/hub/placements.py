@@ -1,15 +1,15 @@
-"""Jobs in the scheduler: what waits, what is allocated, and the decisions that no status holds yet.
+"""Connects jobs and scheduler: waiting tasks, allocated attempts, and decisions that no status holds yet.
 
 In the order in which it happens:
 
-1. `sync`: the stored status of a job says which attempts hold GPUs; the scheduler allocates them.
-2. `want`: a look at the job says which tasks wait, and what each asks for.
-3. `cycle`: the scheduler decides. Each decision stands in the record of its job, and the job is looked at again.
-4. `decided`: that look takes the decisions in (`lifecycle.advance`), and stores the status.
-5. `recorded`: a status holds the placement. Only now the scheduler gives up the allocation of the decision: `sync` has allocated the
-   attempt's own before.
+1. `sync`: the stored status of a job names the attempts that hold GPUs; the scheduler allocates these GPUs.
+2. `want`: reconciling a job gives the asks of its waiting tasks.
+3. `cycle`: the scheduler decides. The record of each job keeps its decisions, and the job is reconciled again.
+4. `decided`: that reconciliation takes in the decisions (`lifecycle.advance`), and stores the status.
+5. `recorded`: a status holds the placement. Only now is the allocation of the decision released: `sync` has allocated the attempt itself
+   before.
 
-The scheduler is told of changes alone. All it knows comes from JobSpecs, Clusters and Teams, so that the next leader knows the same.
+The scheduler gets changes only. All its facts come from JobSpecs, Clusters and Teams, so that the next leader has the same.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ log = logging.getLogger(__name__)
 
 
 class Placements:
-    """Bookkeeping around a `Scheduler`; one cycle at a time. It writes `demand` of the records, and nothing else of them."""
+    """Bookkeeping around a `Scheduler`; one cycle at a time. Of the job records, it writes `demand` alone."""
 
     def __init__(self, policy: Policy, records: JobRecords) -> None:
         self.scheduler = new_scheduler(policy)
         self.supply = Supply()
         self.unfinished = False
-        """Whether another cycle would go on at once where the last one ended."""
+        """Whether the last cycle left work that another cycle can continue at once."""
         self._records = records
         self._corrections = Corrections(enabled=policy.corrects_guesses)
         self._backlog = Backlog(records, self._corrections)
@@ -63,20 +63,20 @@ class Placements:
         """Keys of jobs with tasks that wait for a placement, or whose placement no status holds yet."""
         return self._backlog.jobs.keys()
 
-    # --- what waits, and what is allocated
+    # --- waiting tasks and allocated attempts
 
     def want(self, key: Key, asks: Mapping[str, Ask], now: float, *, names_team: bool = False) -> bool:
-        """Set what a job waits for, by task. True if a cycle is worth while for it. `names_team`: the spec names the team."""
+        """Set the asks of a job, by task. True if an ask is new, so that a cycle is due. `names_team`: the spec names the team."""
         return self._backlog.want(self.scheduler, key, asks, now, names_team=names_team)
 
     def recorded(self, key: Key, task: str, now: float) -> None:
-        """A status holds the placement of a task: the decision has done its work."""
+        """Drop the decision about a task whose placement a status now holds."""
         record = self._records.find(key)
         if record is not None and task in record.demand.tasks:
             self._backlog.drop(self.scheduler, record, task, now)
 
     def sync(self, key: Key, spec: Mapping[str, Any], status: JobStatus | None, now: float) -> bool:
-        """Allocate what the attempts of a job hold by its stored status (None: the job is gone). True if that has freed something."""
+        """Allocate the GPUs of a job's attempts, by its stored status (None: the job is deleted). True if any GPUs became free."""
         record = self._records.recall(key) if status is not None else self._records.find(key)
         if record is None:
             return False
@@ -102,27 +102,28 @@ class Placements:
         return self.scheduler.policy.grace_s
 
     def forget(self, key: Key, now: float) -> None:
-        """A job is gone or over: nothing of it waits, and nobody gets notice."""
+        """Drop the asks and notices of a job that is deleted or over."""
         self.want(key, {}, now)
         record = self._records.find(key)
         if record is not None:
             record.demand.victims = {}
 
     def oldest_s(self) -> float | None:
-        """When the oldest waiting job was created, in seconds since the epoch; None if none waits."""
+        """Creation time of the oldest waiting job, in seconds since the epoch; None if none waits."""
         return min((known.ask.created for record in self._backlog.jobs.values() for known in record.demand.tasks.values()), default=None)
 
     def set_teams(self, teams: Iterable[Team]) -> None:
-        """Take in all teams that exist."""
+        """Take in all existing teams."""
         self.supply.tell_teams(self.scheduler, teams)
 
     # --- the cycle
 
     def cycle(self, members: Iterable[Member], away: Mapping[str, str], now: float) -> list[Key]:
-        """Decide for all tasks that wait. `away`: unusable members, each with the reason. Returns the keys of jobs with news.
+        """Run one scheduling cycle over all waiting tasks. `away`: unusable members, each with the reason. Returns the keys of jobs with
+        news.
 
-        Raises Undecidable because of one ask, which is set aside, and whatever the scheduler raises because of a member, which is left out:
-        `start_over` then.
+        Raises Undecidable because of one ask, which is set aside, or the scheduler's error because of one member, which is left out.
+        The caller must then call `start_over`.
         """
         self.supply.tell_members(self.scheduler, members, away)
         self.supply.tell_missing_teams(self.scheduler, self._backlog.teams)
@@ -138,7 +139,7 @@ class Placements:
                 news += self._take_place(decision, now)
             elif isinstance(decision, Preempt):
                 news += self._take_preemption(decision, now)
-            else:  # nobody fails: a member that is too small today may grow. The reason is due at once
+            else:  # a job does not fail if it fits no member: members may grow. The reason is due at once
                 self._explain_anew(job_key(decision.ask.job), decision.ask.task)
         news += self._explain(now)
         self.unfinished = self.scheduler.unfinished or self._backlog.explanations.unfinished
@@ -155,7 +156,7 @@ class Placements:
         return [key]
 
     def _take_preemption(self, decision: Preempt, now: float) -> list[Key]:
-        """Note since when others make room for the ask, and give the victim notice."""
+        """Record since when victims make room for the ask, and give the victim notice."""
         key, victim = job_key(decision.ask.job), job_key(decision.victim.job)
         tasks = self._backlog.jobs[key].demand.tasks
         if decision.ask.owed_since is None:
@@ -176,7 +177,7 @@ class Placements:
         self._backlog.explanations.add((key, task))
 
     def _explain(self, now: float) -> list[Key]:
-        """Work out why tasks wait. Returns the keys of jobs whose reason, or predicted start, is another than before."""
+        """Find the reasons why tasks wait. Returns the keys of jobs whose reason or predicted start has changed."""
         news = []
         for key, task in self._backlog.explanations.turn(now):
             record = self._backlog.jobs[key]
@@ -184,13 +185,13 @@ class Placements:
             before = known.verdict
             try:
                 wait = self.scheduler.explain(record.name, task, now)
-            except KeyError:  # the scheduler does not have it any more
+            except KeyError:  # the scheduler does not have the task any more
                 record.demand.tasks[task] = known.judged(None)
                 self._backlog.explanations.drop((key, task))
                 continue
-            except Exception as error:  # the tasks behind it get their reasons all the same
-                log.exception("why %s/%s waits cannot be told", record.name, task)
-                wait = Wait(ask=known.ask, reasons={}, held=f"why it waits cannot be told: {type(error).__name__}: {error}")
+            except Exception as error:  # one broken task must not stop the others
+                log.exception("the reason why %s/%s waits cannot be found", record.name, task)
+                wait = Wait(ask=known.ask, reasons={}, held=f"the reason why it waits cannot be found: {type(error).__name__}: {error}")
             starts = self._backlog.explanations.start_of(record.name, task)
             record.demand.tasks[task] = known.judged(Verdict(wait.reason, starts))
             self._backlog.explanations.told((key, task), now)
@@ -199,16 +200,16 @@ class Placements:
         return news
 
     def foresee(self, starts: Starts) -> bool:
-        """Take in predicted starts, which count every task in front. Nothing else is told as a start: a single look is wrong by factors.
+        """Take in a forecast, which counts every task ahead in the queue. Statuses show no other estimate: others are wrong by factors.
 
-        True if some task has a predicted start for the first time.
+        True if a task is due for a reason, such as one with its first predicted start.
         """
         return self._backlog.explanations.foresee(starts)
 
-    # --- for a look at one job
+    # --- decisions for one job
 
     def decided(self, key: Key, cluster_of: Callable[[str], Cluster | None]) -> Decided:
-        """Decisions about a job that its status does not hold yet. `cluster_of`: the Cluster of a name, for its SKUs and prices."""
+        """Decisions about a job that its status does not hold yet. `cluster_of`: the Cluster by its name, for SKUs and prices."""
         record = self._records.recall(key)
         demand = record.demand
         placements = {
@@ -220,10 +221,10 @@ class Placements:
             tasks=demand.tasks, placements=placements, victims=demand.victims, worded_at=record.worded_at, offered=self.supply.skus
         )
 
-    # --- an ask that makes cycles fail
+    # --- recovery from a failed cycle
 
     def start_over(self, now: float) -> None:
-        """Make the scheduler anew. `sync` has to follow for every job; waiting tasks and decisions are known here."""
+        """Replace the scheduler by a new one with the same teams, asks and placements. The caller must then call `sync` for every job."""
         self.scheduler = new_scheduler(self.scheduler.policy)
         self.supply.start_over(self.scheduler)
         for record in self._records:
@@ -238,7 +239,7 @@ def job_key(name: str) -> Key:
 
 
 def _open_notices(victims: Mapping[int, str], status: JobStatus | None) -> dict[int, str]:
-    """Notices that no status holds yet, of attempts that have not ended."""
+    """Notices to running attempts that no status holds yet."""
     if not victims or status is None:
         return {}
     alive = {attempt.number for attempt in status.attempts if not attempt.stopping and not attempt.ended_at}

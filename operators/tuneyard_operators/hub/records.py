@@ -1,7 +1,7 @@
-"""What the hub knows about jobs beside the JobSpecs themselves: one record per job, in one table.
+"""The hub's memory of jobs, beside the JobSpecs: one record per job, in one table.
 
-`recall` makes a record when a JobSpec is heard of; `forget` drops it when the JobSpec is gone, and `JobRecord.settle` empties it when the
-job is over (`Hub._forget` calls both). No record is truth: all of it can be made anew from JobSpecs, Clusters and Teams by the next leader.
+`recall` makes a record when a JobSpec appears; `forget` drops it when the JobSpec is deleted, and `JobRecord.settle` empties it when the
+job is over (`Hub._forget` calls both). A record is a cache: the next leader rebuilds all of it from JobSpecs, Clusters and Teams.
 Each group of a record has one writer.
 """
 
@@ -18,7 +18,7 @@ from tuneyard_operators.hub.goals import Goal
 from tuneyard_operators.kube import Key
 
 Mark = tuple[str, int, bool, str]
-"""What a goal is made from: uid and generation of the JobSpec, whether members have images, version of the template."""
+"""The inputs of a goal: uid and generation of the JobSpec, whether members have images, version of the template."""
 
 
 @dataclass(slots=True)
@@ -32,19 +32,19 @@ class StoredStatus:
     written_s: float | None = None
     """When a status was last written, or first due to be written, by the clock of the event loop."""
     underway: str | None = None
-    """None: no write is under way. Else the newest version that the watch has brought since the write began."""
+    """None if no write is under way; else the newest version that the watch has reported since the write began (empty if none)."""
 
 
 @dataclass(slots=True)
 class Demand:
-    """The job in the scheduler: what waits, what runs, and decisions that no status holds yet. `Placements` writes this group."""
+    """The job in the scheduler: waiting tasks, running attempts, and decisions that no status holds yet. `Placements` writes this group."""
 
     team: str = ""
     """The team that the spec names while tasks wait; empty if it names none."""
     tasks: dict[str, TaskRecord] = field(default_factory=dict)
-    """Tasks that wait for a placement, or whose placement no status holds yet."""
+    """Tasks that wait for a placement, or have a placement that no status holds yet."""
     victims: dict[int, str] = field(default_factory=dict)
-    """Attempts to preempt whose stop no status holds yet, by number: the reason of each."""
+    """Reason for each attempt to preempt, by the attempt's number, until a status holds its stop."""
     allocated: frozenset[str] = frozenset()
     """Names of attempts that hold GPUs in the scheduler."""
     taught: frozenset[str] = frozenset()
@@ -53,13 +53,13 @@ class Demand:
 
 @dataclass(slots=True)
 class JobRecord:
-    """What the hub knows about one job. `Hub` writes `goal` and `worded_at`."""
+    """The hub's memory of one job. `Hub` writes `goal` and `worded_at`."""
 
     key: Key
     stored: StoredStatus = field(default_factory=StoredStatus)
     demand: Demand = field(default_factory=Demand)
     goal: tuple[Mark, Goal] | None = None
-    """The goal, and the mark of what it was made from."""
+    """The goal, and the inputs that it was made from."""
     worded_at: datetime | None = None
     """When the status last got the reasons why the job waits."""
 
@@ -69,12 +69,12 @@ class JobRecord:
         return f"{self.key[0]}/{self.key[1]}"
 
     def settle(self) -> None:
-        """Empty the record of a job that is over. Its status still counts for its team, and its tasks for guesses."""
+        """Empty the record of a job that is over. `stored` and `demand` stay: its usage counts for its team, its tasks for guesses."""
         self.goal = self.worded_at = None
 
 
 class JobRecords:
-    """The table of records by key."""
+    """The records of all jobs, by key."""
 
     def __init__(self) -> None:
         self._records: dict[Key, JobRecord] = {}
@@ -97,5 +97,5 @@ class JobRecords:
         return self._records.get(key)
 
     def forget(self, key: Key) -> None:
-        """Drop the record of a job that is gone."""
+        """Drop the record of a deleted job."""
         self._records.pop(key, None)

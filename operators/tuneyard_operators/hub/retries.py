@@ -1,4 +1,4 @@
-"""What `retries` in the JobSpec makes of an attempt that has failed. Pure."""
+"""Decides whether and when a failed attempt is followed by another, by `retries` in the JobSpec. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def answer_to(failed: Attempt, failures: Sequence[Attempt], retries: Retries) ->
 
 
 def not_before(attempts: Sequence[Attempt], settings: Settings, now: datetime) -> float:
-    """Seconds to wait before the next attempt after these: none after the first start or a preemption, then doubling."""
+    """Seconds until the next attempt may start: 0 after the first failure or a preemption, then a pause that doubles with each failure."""
     last = attempts[-1] if attempts else None
     if last is None or not last.failure or last.failure == FailureKind.PREEMPTED or last.ended_at is None:
         return 0.0

@@ -1,4 +1,4 @@
-"""Schedules on the hub: looked at every few seconds, each run a JobSpec that its Schedule owns."""
+"""Runs the Schedules of the hub. Every few seconds it creates the JobSpecs of due runs; a Schedule owns the JobSpecs of its runs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Schedules:
                     await self._look(key, item)
                     self._guard.well(key)
                 except Conflict:
-                    continue  # changed meanwhile: looked at again soon
+                    continue  # changed meanwhile: the next round retries it
                 except Unreachable as error:
                     log.warning("schedule %s/%s: %s", *key, error)
                 except Exception as error:  # noqa: BLE001 - one broken schedule must not stop the others
@@ -59,7 +59,7 @@ class Schedules:
             await asyncio.sleep(_EVERY_S)
 
     async def _tell(self, key: Key, item: Object, reason: str) -> None:
-        """Have the Schedule say why nothing comes of it."""
+        """Write into the Schedule's status why it cannot run."""
         stored = read(ScheduleStatus, item.get("status")).value.model_dump(mode="json", by_alias=True)
         conditions = with_stalled(stored.get("conditions"), reason, item["metadata"].get("generation", 0), datetime.now(UTC))
         try:
@@ -76,14 +76,14 @@ class Schedules:
             raise Unreadable(f"it cannot be read: {error.errors()[0]['msg']}") from None
         created = at(item["metadata"]["creationTimestamp"])
         status = read(ScheduleStatus, item.get("status")).value
-        if status.conditions:  # it could not be followed, and can be again
+        if status.conditions:  # it was stalled, and can be read again
             status = status.model_copy(update={"conditions": [], "message": ""})
         step = advance_schedule(key[1], schedule.spec, status, created, self._runs(key), datetime.now(UTC))
         for name in step.cancel:
             await self._connection.patch(JOBSPEC, key[0], name, {"spec": {"cancelled": True}})
         if step.start is not None:
             await self.start(key, item, step.start)
-        # Written after the job was made: a hub that is killed in between finds the job under the same name.
+        # The status is written after the job is created. If the hub is killed in between, the next one finds the job under the same name.
         await self._store(key, item, step.status.model_dump(mode="json", by_alias=True))
         for name in step.delete:
             await self._connection.delete(JOBSPEC, key[0], name)
@@ -97,7 +97,7 @@ class Schedules:
         return found
 
     async def start(self, key: Key, item: Object, moment: datetime) -> None:
-        """Create the job of the run of this moment, unless it was created already."""
+        """Create the job of the run at `moment`, unless it exists."""
         template = item["spec"]["template"]
         owner = {
             "apiVersion": SCHEDULE.api_version,
@@ -128,7 +128,7 @@ class Schedules:
 
 
 def _readable(spec: Object) -> Object:
-    """A Schedule's spec without the tasks of a job by a ModelTemplate: each run takes the template as it is then, and is judged then."""
+    """A Schedule's spec, with a stub for a job that names a ModelTemplate: each run is checked later, with the template of its own time."""
     template = spec.get("template")
     inner = template.get("spec") if isinstance(template, dict) else None
     return {**spec, "template": {**template, "spec": stub_spec(inner)}} if isinstance(template, dict) and template_of(inner) else spec

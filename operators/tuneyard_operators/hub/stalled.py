@@ -1,4 +1,4 @@
-"""Jobs that the hub cannot bring further. A deleted or cancelled one ends all the same; the status of any other says why it stands."""
+"""Handles jobs that the hub cannot reconcile. A deleted or cancelled job is ended all the same; any other gets the reason in its status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class StalledJobs:
-    """`look_again` has a job looked at once something of it was removed."""
+    """`look_again` queues a job to be reconciled once objects of it were removed."""
 
     def __init__(self, connection: Connection, jobs: JobSpecs, members: Members, look_again: Callable[[Key], None]) -> None:
         self._connection = connection
@@ -27,7 +27,7 @@ class StalledJobs:
         self._look_again = look_again
 
     async def handle(self, key: Key, error: Exception) -> None:
-        """Do for a job what does not depend on the cause of `error`. Raises nothing."""
+        """End a deleted or cancelled job, or write `error` into the status of any other. Raises nothing."""
         item = self._jobs.items.get(key)
         if item is None:
             return
@@ -44,10 +44,10 @@ class StalledJobs:
         except ApiError as refusal:
             log.warning("%s/%s: %s", *key, refusal)
         except Exception:
-            log.exception("%s/%s cannot even be said to be stalled", *key)
+            log.exception("%s/%s is stalled, and its status cannot be written", *key)
 
     def _clean(self, key: Key, item: dict[str, Any]) -> bool:
-        """Have all objects of a job's attempts removed. True while some may be left."""
+        """Queue the removal of all objects of a job's attempts. True while some may be left."""
         left = False
         for cluster, name in last_resort.left_on_members(item):
             member = self._members.get(cluster)

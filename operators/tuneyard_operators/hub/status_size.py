@@ -1,6 +1,6 @@
-"""A status that an API server takes: every text within its limit, and the whole within a budget. Pure; cutting twice is cutting once.
+"""Cuts a status to a size that an API server accepts: every text to its limit, and the whole to a budget. Pure and idempotent.
 
-etcd takes objects of 1.5 MB, spec and status together. Whatever a job's own processes say passes here on its way into the status.
+etcd accepts objects of 1.5 MB, spec and status together. All text from a job's own processes passes here on its way into the status.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tuneyard.api.templates import LARGEST_BYTES
 
 BUDGET_BYTES = 400_000
 MOST_ATTEMPTS = 200
-"""Older ones are forgotten, once nothing of them is left on any member: their numbers are never used again."""
+"""Older attempts are removed from the status once they are cleaned up. Their numbers are never used again."""
 _TOLD_IN_FULL = 3
 _LONGEST_NAME = 100
 _CUT = " … (cut)"
@@ -25,7 +25,7 @@ _CUT = " … (cut)"
 
 @dataclass(frozen=True)
 class _Limits:
-    """`text`: characters of a message; `older`: the same, of attempts before the last few; `items`: figures, and artifacts, of a task."""
+    """`text`: characters of a message; `older`: the same for attempts before the last few; `items`: metrics, and artifacts, of a task."""
 
     text: int
     older: int
@@ -36,7 +36,7 @@ _STEPS = (_Limits(LONGEST_MESSAGE, LONGEST_MESSAGE, 100), _Limits(LONGEST_MESSAG
 
 
 def fitted(status: JobStatus) -> JobStatus:
-    """`status`, brought within its limits: the first step that fits the budget. What is shared with other statuses is replaced."""
+    """`status`, cut in place by the first of `_STEPS` that fits the budget. Parts that it shares with other statuses are replaced."""
     status.attempts = _lately(status.attempts)
     for limits in _STEPS:
         _cut(status, limits)
@@ -46,7 +46,7 @@ def fitted(status: JobStatus) -> JobStatus:
 
 
 def _has_unknown(status: JobStatus) -> bool:
-    """Whether a newer hub has left fields in it, of any size."""
+    """Whether the status has fields of a newer hub, which may have any size."""
     return any(each.model_extra for each in (status, *status.tasks, *status.attempts, *status.conditions))
 
 
@@ -64,13 +64,13 @@ def _cut(status: JobStatus, limits: _Limits) -> None:
     for attempt in status.attempts[:-_TOLD_IN_FULL]:
         _shorten(attempt, limits.older)
         if limits.older < limits.text and attempt.cleaned and attempt.placement is not None:
-            attempt.placement = attempt.placement.model_copy(update={"nodes": {}})  # they are free: their number is enough
+            attempt.placement = attempt.placement.model_copy(update={"nodes": {}})  # its nodes are free again: their number is enough
     for attempt in status.attempts[-_TOLD_IN_FULL:]:
         _shorten(attempt, limits.text)
 
 
 def _bound(status: JobStatus) -> int:
-    """An upper bound in bytes: a character takes six at the most. Most statuses are far below the budget, and this is soon known."""
+    """An upper bound in bytes: a character takes at most six. It is cheap, and enough for most statuses, which are far below the budget."""
     characters = (
         len(status.message) + len(status.output) + sum(map(len, status.artifacts)) + sum(len(each.message) for each in status.conditions)
     )
@@ -96,7 +96,7 @@ def size_of(status: JobStatus) -> int:
 
 
 def shortened(text: str, most: int = LONGEST_MESSAGE) -> str:
-    """The text cut to a number of characters, with a mark where it was cut."""
+    """The text, cut to `most` characters with a mark at the cut."""
     return text if len(text) <= most else text[: most - len(_CUT)] + _CUT
 
 
@@ -109,13 +109,13 @@ def _shorten(attempt: Attempt, most: int) -> None:
 
 
 def _lately(attempts: list[Attempt]) -> list[Attempt]:
-    """Without the oldest that are over and gone, where there are very many."""
+    """The attempts without the oldest that are cleaned up, if there are more than `MOST_ATTEMPTS`."""
     spare = max(0, len(attempts) - MOST_ATTEMPTS)
     return [each for index, each in enumerate(attempts) if index >= spare or each.ended_at is None or not each.cleaned]
 
 
 def _figures(metrics: Mapping[str, Any], most: int) -> dict[str, Any]:
-    """Single numbers and short texts; nothing nested."""
+    """The metrics that are numbers or texts, cut to `most`; nested values are left out."""
     plain = {name: value for name, value in metrics.items() if len(name) <= _LONGEST_NAME and isinstance(value, int | float | str | bool)}
     return {name: value[:_LONGEST_NAME] if isinstance(value, str) else value for name, value in list(plain.items())[:most]}
 

@@ -1,4 +1,4 @@
-"""The phase, message, placement and progress of a job, summed up from its tasks and attempts. Pure."""
+"""Sums up the phase, message, placement and progress of a job from its tasks and attempts. Pure."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def _phase_of(status: JobStatus, task: str) -> Phase:
 
 
 def _message(status: JobStatus, goal: Goal, ready: tuple[str, ...]) -> str:
-    """Why a job without an active attempt does not go on. The reasons of tasks that wait for a placement come from the scheduler."""
+    """Why a job has no active attempt. For tasks that wait for a placement, the reasons of the scheduler stay."""
     if goal.problem and not status.attempts:
         return f"waits: {goal.problem}"
     if goal.problem:
-        return f"nothing more of it is started: {goal.problem}"
+        return f"its remaining tasks do not start: {goal.problem}"
     if goal.missing:
         return goal.missing
     if goal.job.spec.suspend:
-        return "suspended: set spec.suspend to false to go on"
+        return "suspended: set spec.suspend to false to resume"
     if ready:
         return status.message
     last = status.attempts[-1] if status.attempts else None

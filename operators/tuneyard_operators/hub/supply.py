@@ -1,4 +1,4 @@
-"""Members and teams as the scheduler knows them: it is told of changes alone."""
+"""Gives members and teams to the scheduler: only those that have changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuneyard_operators.hub.member import Member
 
 @dataclass(frozen=True)
 class _Facts:
-    """The facts that the scheduler knows of a member. The hub makes new objects where something changes, so identity tells."""
+    """The facts about a member for the scheduler. The hub makes new objects for changes, so a comparison by identity is enough."""
 
     nodes: Sequence[NodeInventory]
     cluster: Cluster
@@ -23,28 +23,28 @@ class _Facts:
 
 
 class Supply:
-    """What the scheduler has been told of members and teams."""
+    """The members and teams that the scheduler has."""
 
     def __init__(self) -> None:
         self.skus: frozenset[str] = frozenset()
-        """SKUs of all members so far, by the catalog's names: asks are checked against these."""
+        """SKUs of all members so far, by the catalog's names. Asks are checked against them."""
         self._told: dict[str, _Facts] = {}
         self._broken: dict[str, _Facts] = {}
-        """Facts of members that the scheduler could not take in."""
+        """Facts of members that made the scheduler raise an error."""
         self._teams: dict[str, Team] = {}
         self._missing_teams: set[str] = set()
-        """Teams that jobs name and that do not exist."""
+        """Teams that jobs name but that do not exist."""
 
     def learn_skus(self, members: Iterable[Member]) -> bool:
-        """Take note of the SKUs of members. True if some are new. SKUs of a member that is gone stay: it may come back."""
+        """Add the SKUs of members. True if some are new. SKUs of a deleted member stay: it may come back."""
         before = self.skus
         self.skus = before.union(*(sku_names(member.cluster).values() for member in members))
         return self.skus != before
 
     def tell_members(self, scheduler: Scheduler, members: Iterable[Member], away: Mapping[str, str]) -> None:
-        """Tell the scheduler of members that have changed. `away`: unusable members, each with the reason.
+        """Give the scheduler the members that have changed. `away`: unusable members, each with the reason.
 
-        Raises what the scheduler raises because of a member; the member is left out until it changes.
+        Raises the scheduler's error about a member; that member is left out until it changes.
         """
         present = set()
         for member in members:
@@ -66,7 +66,7 @@ class Supply:
             del self._broken[name]
 
     def tell_teams(self, scheduler: Scheduler, teams: Iterable[Team]) -> None:
-        """Tell the scheduler of all teams that exist."""
+        """Give the scheduler all existing teams."""
         known = {team.name: team for team in teams}
         for name in (self._teams.keys() | self._missing_teams) - known.keys():
             scheduler.set_team(Team(name=name))
@@ -76,14 +76,14 @@ class Supply:
         self._missing_teams.clear()
 
     def tell_missing_teams(self, scheduler: Scheduler, named: Iterable[str]) -> None:
-        """Close teams that jobs name and that do not exist: their jobs wait. Without any Team object, every team is open."""
+        """Close the teams that jobs name but that do not exist: their jobs wait. Without any Team object, every team is open."""
         if self._teams:
             for team in set(named) - self._teams.keys() - self._missing_teams:
                 scheduler.set_team(unknown_team(team, self._teams))
                 self._missing_teams.add(team)
 
     def start_over(self, scheduler: Scheduler) -> None:
-        """Tell a new scheduler of the teams; members follow with the next cycle."""
+        """Give a new scheduler the teams. It gets the members in the next cycle."""
         self._told.clear()
         self._missing_teams.clear()
         for team in self._teams.values():

@@ -1,4 +1,4 @@
-"""The hub's sweep, once a minute: it removes objects on members that no JobSpec knows, and has jobs looked at whose event was missed."""
+"""Sweeps once a minute: removes objects on members without a JobSpec, and reconciles jobs whose event may have been missed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tuneyard_operators.kube import Key
 log = logging.getLogger(__name__)
 _EVERY_S = 60.0
 _MOST_LOOKS = 6000
-"""Jobs that are looked at in one sweep, at random: all of a hundred thousand would be too many."""
+"""Most jobs that one sweep reconciles, chosen at random: a hundred thousand would be too many."""
 Suspects = set[tuple[str, str]]
 """Member and attempt."""
 
 
 class Sweep:
-    """`look_again` has a job looked at after some seconds."""
+    """`look_again` queues a job to be reconciled after some seconds."""
 
     def __init__(self, jobs: JobSpecs, members: Members, *, look_again: Callable[[Key, float], None]) -> None:
         self._jobs = jobs
@@ -39,7 +39,7 @@ class Sweep:
             await asyncio.sleep(_EVERY_S)
 
     def _remove_orphans(self, before: Suspects) -> Suspects:
-        """Remove what a killed hub, or a member that was away, has left. Returns suspects: the next sweep removes what is still there."""
+        """Remove objects that a killed hub, or an outage of a member, has left behind. Returns new suspects, for the next sweep."""
         suspects: Suspects = set()
         for member in self._members.all():
             try:
@@ -53,7 +53,7 @@ class Sweep:
         for name, key in member.leftovers().items() if member.reachable else ():
             if self._is_orphan(name, key):
                 suspects.add((member.name, name))
-                # Twice in a row: the first time may only be a JobSpec whose last write has not been heard of yet.
+                # Remove it only the second time: the first time, the watch may not have reported the JobSpec's last write yet.
                 if (member.name, name) in before:
                     if not member.is_clean_of(name):
                         log.warning("removing %s on %s: no JobSpec knows it", name, member.name)
@@ -63,11 +63,11 @@ class Sweep:
     def _is_orphan(self, name: str, key: Key) -> bool:
         item = self._jobs.items.get(key)
         if item is not None and not self._jobs.is_readable(key):
-            return False  # what its status says of its attempts is not known
+            return False  # its attempts are not known
         return item is None or all(known != name for _, known in last_resort.left_on_members(item))
 
     def _spread_looks(self) -> None:
-        """Spread looks at unsettled jobs over the time until the next sweep: most find a job as it should be, and cost little."""
+        """Queue unsettled jobs, spread over the time until the next sweep. Most need no change, and cost little."""
         unsettled = [key for key, item in self._jobs.items.items() if not last_resort.is_settled(item)]
         chosen = random.sample(unsettled, min(len(unsettled), _MOST_LOOKS))
         for number, key in enumerate(chosen):

@@ -1,4 +1,4 @@
-"""Teams on the hub: their quota for the scheduler, and what they have used, counted up to a moment that stands in their status."""
+"""Follows the Teams of the hub: gives their quota to the scheduler, and counts their usage into their status, up to a recorded time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TeamJobs = Callable[[], Iterable[tuple[str, JobStatus]]]
 
 
 class Teams:
-    """Follows the Team objects; `jobs` lists what is to be counted."""
+    """Follows the Team objects. `jobs` lists the jobs whose usage counts."""
 
     def __init__(self, connection: Connection, placements: Placements, jobs: TeamJobs, on_change: Callable[[], None]) -> None:
         self._connection = connection
@@ -60,7 +60,7 @@ class Teams:
                 log.exception("the usage of teams cannot be counted")
 
     async def _count(self, now: datetime) -> None:
-        """Bring the usage of all teams up to now, where it has changed."""
+        """Update the usage of all teams up to `now`."""
         attempts: dict[str, list[Attempt]] = {}
         for team, status in self._jobs():
             attempts.setdefault(team, []).extend(status.attempts)
@@ -90,7 +90,7 @@ class Teams:
         status["conditions"] = with_stalled(stored, read_team(item, now)[1], item["metadata"].get("generation", 0), now)
         idle = after == before.model_copy(update={"usage_at": after.usage_at}) and before.usage_at is not None and not after.in_use
         if idle and status["conditions"] == (stored or []):
-            return  # nothing runs and nothing fades: the moment alone is worth no write
+            return  # nothing runs and no usage decays: a new time alone is not worth a write
         await self._connection.patch(TEAM, None, name, {"status": status}, subresource="status")
 
 

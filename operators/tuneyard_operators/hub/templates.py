@@ -1,4 +1,4 @@
-"""ModelTemplates on the hub: looked up by the jobs that name one and have not begun."""
+"""Follows the ModelTemplates of the hub. Jobs that name a template and have not started look it up here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEPT = "kept"
 
 
 class ModelTemplates(Cache):
-    """Follows all ModelTemplates. `on_change` hears the name of one that was made, changed or removed."""
+    """Follows all ModelTemplates. `on_change` gets the name of a template that was created, changed or deleted."""
 
     def __init__(self, connection: Connection, on_change: Callable[[str], None]) -> None:
         super().__init__(connection, MODEL_TEMPLATE, on_change=self._changed)
@@ -22,7 +22,7 @@ class ModelTemplates(Cache):
         self._read: dict[str, ModelTemplate | BadInput] = {}
 
     def find(self, name: str) -> ModelTemplate:
-        """A template. Raises BadInput where there is none, or none that can be used."""
+        """The template of a name. Raises BadInput if it does not exist or cannot be used."""
         item = self.items.get(("", name))
         if item is None:
             why = f": they cannot be read: {self.error}" if self.error is not None else "" if self.synced.is_set() else " yet"
@@ -38,7 +38,7 @@ class ModelTemplates(Cache):
         return found
 
     def version(self, job: Mapping[str, Any]) -> str:
-        """Changes with the template that a JobSpec's goal is made by; empty where it names none."""
+        """Version of the template that the JobSpec's goal depends on; empty if the JobSpec names none."""
         name = template_of(job.get("spec"))
         if not name:
             return ""

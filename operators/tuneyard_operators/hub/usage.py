@@ -1,4 +1,4 @@
-"""GPU-hours and cost of attempts: of a job, and of a team in a month. Pure."""
+"""Counts GPU-hours and cost of attempts: of a job, and of a team in a month. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuneyard_operators.hub.clock import at, written
 
 
 def counted(before: TeamStatus, attempts: Iterable[Attempt], now: datetime) -> TeamStatus:
-    """A team's usage with what its attempts have held since it was last counted. A new month begins at nothing."""
+    """A team's usage, with the GPU-hours of its attempts since the last count added. A new month starts at zero."""
     after = before.model_copy(deep=True)
     month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     since = at(before.usage_at) if before.usage_at else None

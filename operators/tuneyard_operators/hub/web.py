@@ -1,4 +1,4 @@
-"""/metrics, /healthz and /readyz of the hub."""
+"""Serves /metrics, /healthz and /readyz of the hub."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuneyard_operators.hub.metrics import Metrics
 async def serve(
     port: int, metrics: Metrics, *, alive: Callable[[], str], ready: Callable[[], str], refresh: Callable[[], None]
 ) -> web.AppRunner:
-    """Listen on `port`. `alive`, `ready`: why not, or an empty text; `refresh` brings gauges up to date before they are read."""
+    """Listen on `port`. `alive`, `ready`: return the problem, or an empty text. `refresh` updates the gauges before they are read."""
 
     async def answer_metrics(_request: web.Request) -> web.Response:
         refresh()

@@ -1,4 +1,7 @@
-"""Keys to look at: each once however often it is added, never by two at a time, and later where asked so (client-go's work queue)."""
+"""A queue of keys to reconcile, after client-go's work queue.
+
+A key waits at most once however often it is added, only one worker has it at a time, and it may be added after a delay.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ class WorkQueue(Generic[K]):
         self._busy: set[K] = set()
         self._again: set[K] = set()
         self._timers: dict[K, tuple[float, asyncio.Handle]] = {}
-        """When each is due, and what wakes it; an event loop's own handle need not tell the first."""
+        """Due time and timer of each delayed key. The time is kept because an event loop's handle need not tell it."""
         self._failures: dict[K, int] = {}
         self._some = asyncio.Event()
 
@@ -35,7 +38,7 @@ class WorkQueue(Generic[K]):
             self._some.set()
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Add it then, unless an earlier time is set already."""
+        """Add a key after a delay, unless an earlier time is set already."""
         loop = asyncio.get_running_loop()
         due = loop.time() + max(0.0, seconds)
         known = self._timers.get(key)
@@ -46,28 +49,28 @@ class WorkQueue(Generic[K]):
         self._timers[key] = (due, loop.call_later(due - loop.time(), self._due, key))
 
     def retry(self, key: K, *, base_s: float = 0.2, longest_s: float = 30.0) -> None:
-        """Add it after a pause that doubles with each retry until `forget`."""
+        """Add a key after a pause that doubles with each retry until `forget`."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         self.add_after(key, backoff_s(base_s, failures + 1, longest_s))
 
     def failures(self, key: K) -> int:
-        """How often it was put back since it was last forgotten."""
+        """Number of retries of a key since the last `forget`."""
         return self._failures.get(key, 0)
 
     def forget(self, key: K) -> None:
-        """Start the pauses of `retry` anew."""
+        """Reset the pauses of `retry`."""
         self._failures.pop(key, None)
 
     def drop(self, key: K) -> None:
-        """Nothing is to happen to a key later; it comes back with the next `add`."""
+        """Cancel the delayed add of a key, and reset its retries."""
         self.forget(key)
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer[1].cancel()
 
     def close(self) -> None:
-        """Nothing is to happen later any more: timers would keep the keys, and wake nobody."""
+        """Cancel all delayed adds."""
         for _, timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

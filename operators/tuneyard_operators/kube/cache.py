@@ -1,4 +1,4 @@
-"""A copy of all objects of one kind, kept up to date by list and watch."""
+"""Keeps a copy of all objects of one kind up to date, by list and watch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OnChange = Callable[[Key, Object | None, Object | None], None]
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 _SHORT_S = 1.0
-"""A watch that ends sooner, without an event, is cut by the server or by a proxy (client-go calls it a very short watch)."""
+"""A watch that ends sooner, without an event, was cut by the server or a proxy (client-go calls it a very short watch)."""
 log = logging.getLogger(__name__)
 
 
@@ -111,12 +111,12 @@ class Cache:
                     if known is None or is_newer(item, known):
                         self._set(key_of(item), item)
         except Unreachable:
-            # A watch breaks in the ordinary way of things (a proxy, a restart): go on from the same place if that is possible.
+            # Watches break in normal operation (a proxy, a restart): resume from the same version if possible.
             await self._connection.raw("/readyz")
         return version
 
     def _set(self, key: Key, item: Object | None) -> None:
-        """Store an object, or remove it (None), and report the change. An error of `keep` or `on_change` concerns this object alone."""
+        """Store an object, or remove it (None), and report the change. An error of `keep` or `on_change` affects this object alone."""
         old, kept = self.items.get(key), None
         try:
             kept = self._keep(item) if item is not None else None
@@ -135,5 +135,5 @@ class Cache:
 
 
 def _pause_s(rounds: int) -> float:
-    """Seconds after `rounds` rounds in vain: none after none, then twice as many each time, spread by a quarter."""
+    """Seconds to pause after `rounds` failed rounds in a row: 0 after none, doubling with each, with a random spread of a quarter."""
     return backoff_s(_FIRST_PAUSE_S, rounds, _LONGEST_PAUSE_S) * (0.75 + random.random() / 2) if rounds > 0 else 0.0

@@ -1,4 +1,4 @@
-"""A connection to one API server: JSON in, JSON out, with an explicit rate and an explicit number of requests at once."""
+"""A connection to one API server: sends and returns JSON, within an explicit rate and an explicit number of concurrent requests."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ from tuneyard_operators.kube.kubeconfig import Unusable, inline_kubeconfig
 from tuneyard_operators.kube.rate import Rate
 
 _QUIET_S = 90.0
-"""A server sends a bookmark about once a minute: a watch that is silent for longer has a dead connection."""
+"""Longest silence of a live watch: a server sends a bookmark about once a minute."""
 Observe = Callable[[str, str, int, float], None]
 """Method (or WATCH), resource (`jobspecs/status`; empty for a bare path), status (0 without an answer) and seconds of each request."""
 
 
 class Connection:
-    """Requests to one API server. Each method raises an ApiError, and nothing else, where its request fails.
+    """Requests to one API server. A method whose request fails raises an ApiError, and no other error.
 
-    `may_write` is asked before each request that writes. A request that it forbids is not sent, and fails as Unreachable.
+    `may_write` is called before each request that writes. A request that it forbids is not sent, and fails as Unreachable.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Connection:
         may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self._configuration = configuration
-        # Watches hold a connection each, beside the requests.
+        # Each watch holds a connection of its own, beside those of the requests.
         self._session = _session(configuration, connections=at_once + 16)
         self._transport = _transport(configuration)
         self._rate = Rate(qps)
@@ -87,15 +87,15 @@ class Connection:
     async def create(
         self, kind: Kind, namespace: str | None, body: Mapping[str, Any], *, dry_run: bool = False, brief: bool = False
     ) -> Object:
-        """The new object, or, `brief`, its metadata alone. Raises AlreadyExists where there is an object of this name."""
+        """The new object, or its metadata alone if `brief`. Raises AlreadyExists if an object has this name."""
         return await self._ask(create_object(kind, namespace, body, dry_run=dry_run, metadata_only=brief))
 
     async def patch(
         self, kind: Kind, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = "", brief: bool = False
     ) -> Object:
-        """The object after a JSON merge patch, or, `brief`, its metadata alone.
+        """The object after a JSON merge patch, or its metadata alone if `brief`.
 
-        Raises Conflict where `body` holds a `metadata.resourceVersion` that is not the newest.
+        Raises Conflict if `body` holds a `metadata.resourceVersion` that is not the newest.
         """
         return await self._ask(patch_object(kind, namespace, name, body, subresource=subresource, metadata_only=brief))
 
@@ -103,7 +103,7 @@ class Connection:
         return await self._ask(replace_object(kind, namespace, name, body))
 
     async def delete(self, kind: Kind, namespace: str | None, name: str) -> bool:
-        """True once the object is gone; False while its finalizers keep it. Kubernetes deletes its dependents in the background."""
+        """Delete an object. True if it is gone; False if finalizers keep it. Kubernetes deletes its dependents in the background."""
         try:
             answer = await self._ask(delete_object(kind, namespace, name))
         except Missing:
@@ -120,7 +120,7 @@ class Connection:
     ) -> AsyncIterator[tuple[str, Object]]:
         """Type (ADDED, MODIFIED, DELETED, BOOKMARK) and object of each event after `since`. Ends when the server ends it.
 
-        Raises Expired where `since` is too old, Unreachable where the connection breaks or is silent for too long.
+        Raises Expired if `since` is too old, Unreachable if the connection breaks or is silent for too long.
         """
         request = watch_objects(kind, namespace, since=since, labels=labels, timeout_s=timeout_s)
         async with self._send("WATCH", request.target, request.headers, None, resource=request.resource, timeout=None) as response:
@@ -133,7 +133,7 @@ class Connection:
                 raise Unreachable(0, f"the watch of {kind.plural} broke: {_words(error)}") from error
 
     async def _ask(self, request: Request) -> Object:
-        """The answer to a request, which is sent again where the server sheds load and names a time."""
+        """The answer to a request. The request is repeated if the server sheds load and names a time."""
         tries = 0
         while True:
             try:
@@ -153,13 +153,13 @@ class Connection:
         try:
             return msgspec.json.decode(data, type=dict[str, Any])
         except ValueError as error:
-            raise Unreachable(0, f"{self.server} answers with something else than JSON: {error}") from error
+            raise Unreachable(0, f"{self.server} does not answer with JSON: {error}") from error
 
     @asynccontextmanager
     async def _send(
         self, verb: str, target: str, headers: dict[str, str], body: bytes | None, *, resource: str, timeout: aiohttp.ClientTimeout | None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One try at a request, in its turn. `timeout`: None for a watch, which lasts for minutes and holds no slot."""
+        """Send a request once, within rate and slots. `timeout`: None for a watch, which lasts for minutes and holds no slot."""
         await self._rate.wait()
         loop = asyncio.get_running_loop()
         status, began = 0, loop.time()
@@ -167,7 +167,7 @@ class Connection:
             try:
                 await self._sign(headers)
                 if verb not in ("GET", "WATCH") and not self.may_write():
-                    raise Unreachable(0, "not written: this replica may not lead any more")
+                    raise Unreachable(0, "not written: this replica may no longer be the leader")
                 response = await self._session.request(
                     "GET" if verb == "WATCH" else verb,
                     URL(self.server + target, encoded=True),
@@ -191,14 +191,14 @@ class Connection:
                 self._observe(verb, resource, status, loop.time() - began)
 
     async def _sign(self, headers: dict[str, str]) -> None:
-        """Add the token, where there is one: it may have been renewed since the last request."""
+        """Add the token, if there is one. It is read for each request because it may have been renewed."""
         for setting in (await self._configuration.auth_settings()).values():
             if setting["in"] == "header" and setting["value"]:
                 headers[setting["key"]] = setting["value"]
 
 
 def _session(configuration: client.Configuration, *, connections: int) -> aiohttp.ClientSession:
-    """As kubernetes-asyncio makes it, but that ~/.netrc and the environment are not read again, in a thread, for every single request."""
+    """A session like kubernetes-asyncio's, except that it does not read ~/.netrc and the environment, in a thread, for every request."""
     context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
     if configuration.cert_file:
         context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
@@ -231,7 +231,7 @@ def _transport(configuration: client.Configuration) -> dict[str, Any]:
 
 
 def _without_credential(body: bytes, headers: Mapping[str, str]) -> bytes:
-    """An answer that repeats its request, as some proxies do, without the token: it goes into statuses that others read."""
+    """An error body without the token. Some proxies repeat the request in it, and the hub writes it into statuses that others read."""
     found = next((value for name, value in headers.items() if name.lower() == "authorization"), "")
     credential = found.rpartition(" ")[2].encode()
     return body.replace(credential, b"***") if credential else body
@@ -242,16 +242,16 @@ def _words(error: BaseException) -> str:
 
 
 async def from_kubeconfig(path: str | None = None, context: str | None = None, **options: Any) -> Connection:
-    """Connection by a kubeconfig file (default: $KUBECONFIG, ~/.kube/config). Raises ConfigException."""
+    """Connect by a kubeconfig file (default: $KUBECONFIG, ~/.kube/config). Raises ConfigException."""
     configuration = client.Configuration()
     await config.load_kube_config(config_file=path, context=context, client_configuration=configuration)
     return Connection(configuration, **options)
 
 
 async def from_kubeconfig_text(text: str, **options: Any) -> Connection:
-    """Connection by the content of a kubeconfig, as a Secret holds it.
+    """Connect by the text of a kubeconfig from a Secret.
 
-    Raises Unreachable where it is none, or holds more than a server and inline credentials; the message quotes none of them.
+    Raises Unreachable if the text is no kubeconfig, or holds more than a server and inline credentials. The message quotes no value.
     """
     configuration = client.Configuration()
     try:
@@ -264,7 +264,7 @@ async def from_kubeconfig_text(text: str, **options: Any) -> Connection:
 
 
 def in_cluster(**options: Any) -> Connection:
-    """Connection by the service account of this pod. Raises ConfigException outside of one."""
+    """Connect by the service account of this pod. Raises ConfigException outside of a pod."""
     configuration = client.Configuration()
     config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     return Connection(configuration, **options)

@@ -1,6 +1,6 @@
-"""One leader among replicas, by a Lease object, as in client-go: the holder renews the Lease, the others watch it.
+"""Elects one leader among replicas by a Lease object, as in client-go: the holder renews the Lease, the others poll it.
 
-Clocks of other machines play no part: a challenger measures by its own monotonic clock how long the Lease has not changed.
+Clocks of other machines do not matter: a challenger measures by its own monotonic clock for how long the Lease has not changed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ log = logging.getLogger(__name__)
 
 
 class Election:
-    """`acquire` returns once this replica leads; `renew` returns once another replica may lead.
+    """`acquire` returns once this replica is leader; `renew` returns once another replica may be leader.
 
-    A leader that stood still for longer than its lease, as a frozen machine does, finds another leader, or knowledge that is old: `may_act`
-    is false until it has renewed, and it starts over.
+    A leader on a frozen machine may find a new leader, or outdated caches, when it continues. Once its last renewal is too old, `may_act`
+    is therefore false; once its lease has run out, `renew` returns, and the replica starts over.
     """
 
     def __init__(
@@ -36,18 +36,18 @@ class Election:
         self._renew_s = renew_s
         self._lease: dict[str, Any] = {}
         self._renewed_s = 0.0
-        """When the last renewal that succeeded was sent. Not by the loop's clock, which stands still until the loop goes round."""
+        """When the last successful renewal was sent, by the system's monotonic clock: the event loop's `time` may be cached."""
         self.leading = False
 
     def may_act(self) -> bool:
-        """Whether no other replica can lead at this moment."""
+        """Whether no other replica can be leader at this moment."""
         return self.leading and self._since_renewal_s() < self._lease_s * 2 / 3
 
     def _since_renewal_s(self) -> float:
         return time.monotonic() - self._renewed_s
 
     async def acquire(self) -> None:
-        """Take the lease once it is free."""
+        """Wait until the lease is free or has run out, and take it."""
         loop = asyncio.get_running_loop()
         seen, since = "", loop.time()
         while True:
@@ -65,11 +65,11 @@ class Election:
             except Conflict:
                 pass
             except ApiError as error:
-                log.warning("cannot look at the lease %s/%s: %s", self._namespace, self._name, error)
+                log.warning("cannot read the lease %s/%s: %s", self._namespace, self._name, error)
             await asyncio.sleep(min(1.0, self._renew_s))
 
     async def renew(self) -> None:
-        """Renew the lease until another replica holds it, or until it is so old that another replica may take it."""
+        """Renew the lease until another replica holds it or may take it."""
         while self.leading:
             await asyncio.sleep(self._renew_s if self._since_renewal_s() < self._renew_s * 1.5 else 0.5)
             if self._since_renewal_s() > self._lease_s:
@@ -86,7 +86,7 @@ class Election:
         self.leading = False
 
     async def release(self) -> None:
-        """Free the lease at once. It is read anew: a renewal without an answer may have been written."""
+        """Give up the lease, if this replica holds it. It is read first: a renewal without an answer may have been stored."""
         if not self.leading:
             return
         self.leading = False
@@ -96,7 +96,7 @@ class Election:
                 spec = {"holderIdentity": "", "renewTime": _now()}
                 await self._connection.replace(LEASE, self._namespace, self._name, {**current, "spec": spec})
         except ApiError as error:
-            log.warning("the lease was not given back: %s", error)
+            log.warning("the lease could not be released: %s", error)
 
     async def _current(self) -> dict[str, Any]:
         try:

@@ -1,6 +1,6 @@
-"""A member's kubeconfig, which may come from other hands than the hub's: a server, whom to trust, inline credentials.
+"""Checks a member's kubeconfig, which others may have written: it may hold a server, its certificate authority and inline credentials.
 
-What runs a program or reads a file of the hub's is refused. No message quotes a value.
+Fields that run a program or read a file of the hub's are refused. No message quotes a value.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _TEXT = re.compile(r"[\x20-\x7e]+")
 
 
 class Unusable(ValueError):
-    """Why a kubeconfig is not taken."""
+    """The reason why a kubeconfig is refused."""
 
 
 def inline_kubeconfig(text: str) -> dict[str, Any]:
-    """The current context of a kubeconfig and what it names, as a kubeconfig of one entry each.
+    """A kubeconfig with the current context of `text`, its cluster and its user alone.
 
-    Raises Unusable where that is incomplete, or holds more than a server and inline credentials.
+    Raises Unusable if one of them is missing, or holds more than a server and inline credentials.
     """
     document = _document(text)
     context = _entry(document, "contexts", "context", document.get("current-context"))
@@ -44,7 +44,7 @@ def inline_kubeconfig(text: str) -> dict[str, Any]:
     if "proxy-url" in cluster:
         _check_server(cluster["proxy-url"], "proxy-url", credentials=True)
     if "token" in user and not _HEADER.fullmatch(user["token"]):
-        raise Unusable("its token holds spaces, line ends or other characters that no token has")
+        raise Unusable("its token holds spaces, line ends or other characters that tokens cannot have")
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -58,7 +58,7 @@ def inline_kubeconfig(text: str) -> dict[str, Any]:
 def _document(text: str) -> Mapping[str, Any]:
     try:
         found = yaml.safe_load(text)
-    except yaml.YAMLError as error:  # its own words quote the line
+    except yaml.YAMLError as error:  # its message quotes the line
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark is not None else ""
         raise Unusable(f"it is no YAML: there is an error{where}") from None
@@ -68,7 +68,7 @@ def _document(text: str) -> Mapping[str, Any]:
 
 
 def _entry(document: Mapping[str, Any], plural: str, singular: str, name: object) -> Mapping[str, Any]:
-    """What stands in a list of named things under this name."""
+    """The entry of this name in one of the lists of a kubeconfig."""
     if not isinstance(name, str) or not name:
         raise Unusable("it names no current-context" if singular == "context" else f"its current context names no {singular}")
     items = document.get(plural)
@@ -76,7 +76,7 @@ def _entry(document: Mapping[str, Any], plural: str, singular: str, name: object
         if isinstance(item, dict) and item.get("name") == name and isinstance(item.get(singular), dict):
             found: Mapping[str, Any] = item[singular]
             return found
-    raise Unusable(f"it has no {singular} of the name that its {'current-context' if singular == 'context' else 'current context'} says")
+    raise Unusable(f"it has no {singular} of the name in its {'current-context' if singular == 'context' else 'current context'}")
 
 
 def _checked(found: Mapping[str, Any], allowed: tuple[str, ...], what: str) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _checked(found: Mapping[str, Any], allowed: tuple[str, ...], what: str) -> d
         if field in _IGNORED:
             continue
         if field not in allowed:
-            does = _RUN_OR_READ.get(str(field), "is nothing that the hub takes")
+            does = _RUN_OR_READ.get(str(field), "the hub does not accept")
             raise Unusable(
                 f"its {what} has {field!s:.40}, which {does}; allowed are {', '.join(allowed)}: "
                 "make one from the account tuneyard-hub, as `helm get notes tuneyard-member` says"

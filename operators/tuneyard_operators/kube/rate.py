@@ -1,4 +1,4 @@
-"""A token bucket: how many requests a second may be started, with a burst of one second's worth."""
+"""A token bucket that limits the requests started per second, with a burst of one second's worth."""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
 """The logs of jobs as an aggregated API (`logs.tuneyard.dev`), for readers with the right to `get` jobspecs/log.
 
-A reader asks the API server of the hub's cluster, which knows who they are. It passes the question on to this program (`server`), over TLS:
-it trusts the certificate that this program makes (`certificates`), and shows its own front-proxy certificate, beside headers that name the
-reader (`front_proxy`). This program asks the API server whether the reader may (`permissions`), opens the job's storage with the job's own
-keys (`storage_keys`), and answers a bounded part (`log_reader`, `storage`), within limits on how much is asked at once (`limits`).
+1. A reader sends a query to the API server of the hub's cluster, which authenticates the reader.
+2. The API server passes the query on to this program (`server`) over TLS. It trusts the certificate that this program makes
+   (`certificates`), presents its own front-proxy certificate, and names the reader in headers (`front_proxy`).
+3. This program asks the API server whether the reader has the right (`permissions`).
+4. It opens the job's storage with the job's own keys (`storage_keys`), and answers with a bounded part of the log (`log_reader`,
+   `storage`). The number of concurrent queries is limited (`limits`).
 
-Every replica of the hub serves, whether it leads or not: nothing is kept between questions but for seconds.
+Every replica of the hub serves, leader or not: it keeps state between queries for seconds only.
 """
 
 from tuneyard_operators.logs.listener import serve_logs

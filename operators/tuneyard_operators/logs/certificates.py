@@ -1,7 +1,7 @@
-"""The serving certificate of the API of logs, and the authority by which API servers trust it. Pure: time and names come in.
+"""Makes the serving certificate of the API of logs, and the authority that API servers trust it by. Pure: time and names are arguments.
 
-Each certificate is signed by an authority of its own, whose key is forgotten at once, so that nothing else is ever signed by it. The bundle
-of authorities holds the one before as well: replicas that serve the older certificate for another minute stay trusted.
+Each certificate is signed by an authority of its own. The authority's key is dropped at once, so that it never signs anything else. The
+bundle of authorities also holds the previous authority: replicas that serve the older certificate for another minute stay trusted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VALID = datetime.timedelta(days=365)
 _RENEWED_BEFORE = datetime.timedelta(days=120)
 _CLOCKS_DIFFER = datetime.timedelta(hours=1)
 _UNREADABLE = (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.ExtensionNotFound, x509.DuplicateExtension)
-"""Errors of a Secret with other content: a new certificate takes its place."""
+"""Errors on an unreadable Secret: a new certificate replaces its content."""
 _ONE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\n?", re.DOTALL)
 
 
@@ -38,12 +38,12 @@ class Serving:
 
     @classmethod
     def from_data(cls, data: Mapping[str, str]) -> Serving | None:
-        """None where one of the three is not there."""
+        """The certificate in a Secret's data; None if one of the three entries is missing."""
         found = [data.get(name, "") for name in ("tls.crt", "tls.key", "ca.crt")]
         return cls(*found) if all(found) else None
 
     def is_good(self, host: str, now: datetime.datetime) -> bool:
-        """Whether it can be served for `host` for a while: readable, of the first authority, of this key, and not due to be renewed."""
+        """Whether the certificate is readable, issued for `host` by the first authority, for this key, and not due to be renewed."""
         try:
             certificate = x509.load_pem_x509_certificate(self.certificate.encode())
             authority = x509.load_pem_x509_certificate(self.authorities.encode())
@@ -57,7 +57,7 @@ class Serving:
 
 
 def new_serving(host: str, now: datetime.datetime, before: Serving | None = None) -> Serving:
-    """A certificate for `host`, and its authority in front of that of the one before."""
+    """A new certificate for `host`. Its bundle holds its own authority, then that of the certificate `before`."""
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority_name = _name(f"tuneyard-logs-ca-{now:%Y%m%d%H%M%S}")
     authority = _signed(authority_name, authority_name, authority_key, authority_key, now, x509.BasicConstraints(ca=True, path_length=0))

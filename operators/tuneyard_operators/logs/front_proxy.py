@@ -1,7 +1,7 @@
-"""The reader of a request: the API server names them in headers, and proves by its front-proxy certificate that it is the API server.
+"""Identifies the reader of a request: the API server names the reader in headers, and proves its own identity by a front-proxy certificate.
 
-Kubernetes, "Configure the Aggregation Layer": the API server shows a client certificate of the authority in the ConfigMap
-`kube-system/extension-apiserver-authentication`, with a common name of that ConfigMap's list. Headers of other clients count for nothing.
+Kubernetes, "Configure the Aggregation Layer": the API server presents a client certificate of the authority in the ConfigMap
+`kube-system/extension-apiserver-authentication`, with a common name from that ConfigMap's list. Headers of other clients are ignored.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tuneyard_operators.logs.problems import Problem
 
 CONFIG_NAMESPACE, CONFIG_NAME = "kube-system", "extension-apiserver-authentication"
 _USER, _UID, _GROUP, _EXTRA = "X-Remote-User", "X-Remote-Uid", "X-Remote-Group", "x-remote-extra-"
-"""What API servers send, whatever further names of headers they accept themselves: those a reader could have written."""
+"""The headers that API servers send. Further names that an API server accepts itself are ignored: a reader could have written them."""
 
 
 class Headers(Protocol):
-    """Headers of a request; a name may stand there several times."""
+    """Headers of a request; a name may occur several times."""
 
     def get(self, name: str, default: str, /) -> str: ...
 
@@ -31,14 +31,14 @@ class Headers(Protocol):
 
 @dataclass(frozen=True)
 class FrontProxy:
-    """`authority`: PEM of the authority that signs front-proxy certificates; `names`: their common names, any where it is empty."""
+    """`authority`: PEM of the authority that signs front-proxy certificates; `names`: their allowed common names, empty to allow any."""
 
     authority: str
     names: frozenset[str]
 
     @classmethod
     def from_config_map(cls, data: Mapping[str, str]) -> FrontProxy:
-        """Raises ValueError where the API server has no front proxy, or the entries cannot be read."""
+        """The front proxy of a ConfigMap's data. Raises ValueError if the API server has no front proxy, or an entry cannot be read."""
         authority = data.get("requestheader-client-ca-file", "")
         if "BEGIN CERTIFICATE" not in authority:
             raise ValueError(f"{CONFIG_NAMESPACE}/{CONFIG_NAME} has no requestheader-client-ca-file: the API server aggregates no APIs")
@@ -50,7 +50,7 @@ class FrontProxy:
 
 @dataclass(frozen=True)
 class Asker:
-    """A user as the API server knows them, and as a SubjectAccessReview names them."""
+    """The reader: a user as the API server authenticated them, in the fields of a SubjectAccessReview."""
 
     user: str
     uid: str
@@ -63,9 +63,12 @@ class Asker:
 
 
 def asker_of(headers: Headers, certificate: Mapping[str, Any] | None, proxy: FrontProxy) -> Asker:
-    """The reader. `certificate`: the client's, verified against `proxy.authority`, as `ssl` describes it. Raises Problem (401)."""
+    """The reader of a request. Raises Problem (401).
+
+    `certificate`: the client's certificate, verified against `proxy.authority`, in the form of `ssl`.
+    """
     if not certificate:
-        raise Problem(401, "ask the API server, which tells this one who asks: kubectl get --raw …")
+        raise Problem(401, "send the query to the API server, which authenticates you: kubectl get --raw …")
     shown = _common_names(certificate.get("subject", ()))
     if proxy.names and not proxy.names & shown:
         raise Problem(401, "this certificate is not that of the API server's front proxy")
@@ -76,7 +79,7 @@ def asker_of(headers: Headers, certificate: Mapping[str, Any] | None, proxy: Fro
     try:
         "".join([found.user, found.uid, *found.groups, *(value for _, values in found.extra for value in values)]).encode()
     except UnicodeEncodeError:
-        raise Problem(401, "the user is named in bytes that are no UTF-8") from None
+        raise Problem(401, "the name of the user is not UTF-8") from None
     return found
 
 

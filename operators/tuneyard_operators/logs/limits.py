@@ -1,4 +1,4 @@
-"""Limits on concurrent queries: of this program, and of each storage, so that a slow storage takes a part of the program and not all."""
+"""Limits concurrent queries: in total, and per storage, so that one slow storage cannot occupy the whole program."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Limits:
 
     @contextmanager
     def question(self) -> Iterator[None]:
-        """One query. Raises Problem (429) beyond the limit."""
+        """Count one query while it runs. Raises Problem (429) beyond the limit."""
         if self._total >= self._at_once:
-            raise Problem(429, f"the hub reads {self._total} logs at this moment", retry_after_s=_RETRY_S)
+            raise Problem(429, f"the hub already reads {self._total} logs at this moment", retry_after_s=_RETRY_S)
         self._total += 1
         try:
             yield
@@ -35,9 +35,9 @@ class Limits:
 
     @contextmanager
     def of(self, storage: str) -> Iterator[None]:
-        """One query to a storage. Raises Problem (429) beyond the limit of one storage."""
+        """Count one query to a storage while it runs. Raises Problem (429) beyond the limit of one storage."""
         if self._by_storage[storage] >= self._of_a_storage:
-            raise Problem(429, f"the hub waits for {self._by_storage[storage]} answers of {storage}", retry_after_s=_RETRY_S)
+            raise Problem(429, f"the hub already waits for {self._by_storage[storage]} answers of {storage}", retry_after_s=_RETRY_S)
         self._by_storage[storage] += 1
         try:
             yield

@@ -1,4 +1,4 @@
-"""The API of logs in each replica. It starts once API server and certificate are known, and its failures never end the hub."""
+"""Runs the API of logs in each replica, once the front proxy and the certificate are known. Its failures never end the hub."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ log = logging.getLogger(__name__)
 _LOOKS_EVERY_S = 60.0
 _TRIES_AGAIN_S = 5.0
 _LAST_ANSWERS_S = 2.0
-"""Longest wait for answers under way when the hub ends: readers query again, and another replica answers."""
+"""Longest wait for answers under way when the hub ends. Readers repeat their queries, and another replica answers."""
 _LONGEST_LINE = 1 << 17
-"""Bytes of a path: a cursor of 4,096 sources is as long."""
+"""Bytes of a request's path: enough for the cursors of 4,096 sources."""
 _MOST_HEADERS = 2048
-"""A user may be in hundreds of groups, and each is a header."""
+"""Enough for a user in hundreds of groups, each in a header of its own."""
 
 
 async def serve_logs(connection: Connection, port: int, *, reach: Reach, namespace: str, output: str, count: Callable[[int], None]) -> None:
     """Serve on `port` until cancelled.
 
-    `connection`: for this alone, apart from the connection that reconciles; `reach`: connects to a member; `namespace`: of
-    the hub; `output`: the URI below which the hub chooses the outputs of jobs; `count`: called with the code of each answer.
+    `connection`: a connection for the logs alone, not shared with reconciliation; `reach`: connects to a member; `namespace`: the hub's;
+    `output`: the URI below which the hub chooses the outputs of jobs; `count`: called with the code of each answer.
     """
     limits = Limits()
     keys = StorageKeys(connection, MemberKeys(reach, limits), output, dict(os.environ))
@@ -57,7 +57,7 @@ class _Listener:
 
     @property
     def _trusted(self) -> Trust:
-        assert self._trust is not None  # there is no listener before
+        assert self._trust is not None  # nothing listens before it is known
         return self._trust
 
     async def run(self) -> None:
@@ -76,21 +76,24 @@ class _Listener:
             await runner.cleanup()
 
     async def _look(self) -> None:
-        """Read certificate and front proxy. Where they cannot be read, the last ones stay in use."""
+        """Read certificate and front proxy. If they cannot be read, the last ones stay in use."""
         try:
             self._trust = await keep_trust(self._connection, self._namespace, datetime.datetime.now(datetime.UTC))
             trouble = ""
         except (ApiError, ValueError) as error:
             trouble = str(error)
-        except Exception as error:  # objects of others, in whatever form: the hub goes on
+        except Exception as error:  # an unexpected object must not end the hub
             log.exception("the API of logs cannot read what it needs")
             trouble = type(error).__name__
         if trouble and trouble != self._trouble:
-            log.warning("logs are served as before, although %s" if self._trust is not None else "logs are not served: %s", trouble)
+            log.warning(
+                "logs are still served with the last certificate, although %s" if self._trust is not None else "logs are not served: %s",
+                trouble,
+            )
         self._trouble = trouble
 
     async def _listen(self, runner: web.AppRunner, before: web.TCPSite | None) -> web.TCPSite | None:
-        """Listen anew with the current certificates. Open connections keep theirs."""
+        """Listen again, with the current certificates. Open connections keep the earlier ones."""
         try:
             context = _context(self._trusted)
             if before is not None:
@@ -106,7 +109,7 @@ class _Listener:
 
 
 def _context(trust: Trust) -> ssl.SSLContext:
-    """A client without a certificate gets an answer that says so (401); one of another authority fails in the handshake."""
+    """TLS context. A client without a certificate gets a 401; a client with one of another authority fails in the handshake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_OPTIONAL

@@ -1,4 +1,4 @@
-"""From storage to an answer: the sources of an attempt, what follows a cursor, or the last lines. Memory and requests are bounded."""
+"""Reads an answer from storage: the sources of an attempt, and their text after cursors, or their last lines. All work is bounded."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tuneyard.tracking.task_logs import Chunk, source_order, task_folder
 from tuneyard_operators.logs.storage import Found, LogStorage
 
 _AT_ONCE = 32
-"""Sources that are looked at side by side; of what is found, one file at a time is read."""
+"""Sources that are looked up concurrently. Their files are read one at a time."""
 _MOST_FILES, _ENOUGH_S = 500, 5.0
-"""Limits of one answer: files read, and seconds spent reading. It then ends with what it has."""
+"""Limits of one answer: files read, and seconds spent reading. Beyond a limit, the answer ends with the text read so far."""
 _CUT = "\n[{size:,} bytes: the rest of this file is left out]\n"
 
 
@@ -33,7 +33,7 @@ async def read_answer(storage: LogStorage, task: str, attempt: int, query: LogQu
 
 
 class _Reader:
-    """Reads until `limit_bytes`, a number of files or a time are used up: `full` then says that there may be more."""
+    """Reads until `limit_bytes`, the number of files or the time is used up. `full` then tells that there may be more."""
 
     def __init__(self, storage: LogStorage, task: str, attempt: int, limit_bytes: int) -> None:
         self._storage = storage
@@ -45,7 +45,7 @@ class _Reader:
         self.full = False
 
     async def news(self, sources: Sequence[str], cursors: Mapping[str, int]) -> tuple[dict[str, str], dict[str, int]]:
-        """What each source has written after its cursor, and the new cursors."""
+        """The text of each source after its cursor, and the new cursors."""
         texts: dict[str, list[str]] = {}
         now = dict(cursors)
         pending = list(sources)
@@ -67,7 +67,7 @@ class _Reader:
         return {source: "".join(pieces) for source, pieces in texts.items()}, now
 
     async def tails(self, sources: Sequence[str], lines: int) -> tuple[dict[str, str], dict[str, int]]:
-        """The last lines of each source, and the cursors after them. Each source has an equal part of the limit."""
+        """The last lines of each source, and the cursors after them. Each source gets an equal share of the limit."""
         texts: dict[str, str] = {}
         now: dict[str, int] = {}
         share = max(1, self._limit // max(1, len(sources)))
@@ -92,7 +92,7 @@ class _Reader:
         return last_lines(text, lines, most)
 
     async def _newest(self, source: str) -> int:
-        """The number of the last file: numbers have no gaps, so that it is searched for in steps that double and then halve."""
+        """The number of the last file, found in steps that double and then halve: numbers have no gaps."""
         low, high = 0, 1
         while await self._exists(source, high):
             low, high = high, 2 * high
@@ -102,7 +102,7 @@ class _Reader:
         return low
 
     async def _take(self, file: Found) -> str | None:
-        """The text of a file, or None where there is no room for it. The first one always has room, of a huge one its start."""
+        """The text of a file, or None if the limit leaves no room for it. The first file always has room; a huge file is cut."""
         if file.size_bytes > self._left and self._left < self._limit:
             self.full = True
             return None
@@ -131,7 +131,7 @@ class _Reader:
 
 
 def last_lines(text: str, lines: int, most: int) -> str:
-    """The last lines of a text, and of those as many as `most` characters hold; of a line that is longer, its end."""
+    """The last `lines` lines of a text that fit into `most` characters; the end of the last line if it alone is longer."""
     kept = "\n".join(text.removesuffix("\n").rsplit("\n", lines)[-lines:]) + ("\n" if text.endswith("\n") else "")
     if len(kept) <= most:
         return kept

@@ -1,6 +1,6 @@
-"""The keys of storage that a member's administrators give to every container there: `spec.env` of its Cluster, with Secrets of the member.
+"""Reads the storage keys that a member gives to every container: `spec.env` of its Cluster, with Secrets of the member.
 
-The pods of a job on a member have these keys: reading its output with them shows its author nothing new.
+The pods of a job on the member have the same keys, so that reading its output with them shows its author nothing new.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from tuneyard_operators.kube import SECRET, ApiError, Connection
 from tuneyard_operators.logs.limits import Limits
 
 Reach = Callable[[Cluster], Awaitable[Connection]]
-"""Makes a connection to a member. Raises ApiError."""
+"""Connects to a member. Raises ApiError."""
 _TTL_S, _REFUSAL_TTL_S = 60.0, 20.0
 _MEMBER_S = 10.0
 
 
 class NoKeys(Exception):
-    """The reason why a member gives no keys."""
+    """The reason why no keys of a member are known."""
 
 
 class MemberKeys:
-    """The keys of members, or the reasons for none, each kept for some seconds."""
+    """The keys of members, or the reasons why there are none, each kept for some seconds."""
 
     def __init__(self, reach: Reach, limits: Limits) -> None:
         self._reach = reach
@@ -39,7 +39,7 @@ class MemberKeys:
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def of(self, item: Mapping[str, Any]) -> Mapping[str, str]:
-        """The keys of the member that a Cluster object names. Raises NoKeys; Problem (429) where too many wait for this member."""
+        """The keys of the member of a Cluster object. Raises NoKeys; Problem (429) if too many queries wait for this member."""
         name = item["metadata"]["name"]
         with self._limits.of(f"the member {name}"):
             async with self._asking[name]:
@@ -64,7 +64,7 @@ class MemberKeys:
             return NoKeys(f"the member {name} does not answer")
         except ApiError as error:
             return NoKeys(f"the member {name} gives no keys: {error.message[:300]}")
-        return found if "AWS_ACCESS_KEY_ID" in found else NoKeys(f"the Cluster {name} names none in spec.env")
+        return found if "AWS_ACCESS_KEY_ID" in found else NoKeys(f"the Cluster {name} has no keys in spec.env")
 
     async def _values(self, cluster: Cluster, variables: list[EnvVar]) -> dict[str, str]:
         found = {each.name: each.value for each in variables if each.value}

@@ -1,4 +1,4 @@
-"""The right to read a log: a SubjectAccessReview of the API server, kept for seconds, as in every aggregated API."""
+"""Checks the right to read a log by a SubjectAccessReview of the API server. Grants are kept for seconds, as in every aggregated API."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Permissions:
         self._until: dict[tuple[Asker, Key], float] = {}
 
     async def check(self, asker: Asker, namespace: str, name: str) -> None:
-        """Raises Problem (403) where `asker` may not read the log of a job, in the API server's own words; ApiError."""
+        """Raises Problem (403) if `asker` may not read the log of a job, with the API server's own message; ApiError."""
         key = asker, (namespace, name)
         if self._until.get(key, 0.0) > self._clock():
             return

@@ -1,4 +1,4 @@
-"""Refusals and failures of the API of logs, as Kubernetes tells of them: a `Status` with code, reason and message."""
+"""Refusals and failures of the API of logs, as a Kubernetes `Status` with code, reason and message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REASONS = {
 
 
 class Problem(Exception):
-    """An answer that is not 200. `cause`: a reason that clients tell apart, with the next step as its message."""
+    """An answer other than 200. `cause`: a machine-readable reason for clients; `next_step`: its message."""
 
     def __init__(self, code: int, message: str, *, name: str = "", cause: str = "", next_step: str = "", retry_after_s: int = 0) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""The API of logs over HTTP: its paths, the reader of each request, and every failure as a Kubernetes Status."""
+"""Serves the API of logs over HTTP: its paths, the reader of each request, and a Kubernetes Status for every failure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tuneyard_operators.logs.storage_keys import StorageKeys
 
 log = logging.getLogger(__name__)
 ANSWER_S = 20.0
-"""An API server waits for a minute, and a reader for as long."""
+"""Longest time for an answer. API servers and readers wait for a minute."""
 _ROOT = f"/apis/{LOG_GROUP}"
 _LATER = "try again in a minute; tuneyard logs -f does so by itself"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -55,7 +55,7 @@ class LogApi:
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Every answer but 401 requires the certificate of the front proxy, a 404 as well."""
+        """Every answer except 401 requires the certificate of the front proxy, even a 404."""
         try:
             transport = request.transport
             certificate = transport.get_extra_info("peercert") if transport is not None else None
@@ -67,14 +67,14 @@ class LogApi:
             answer = _json(Problem(error.status, f"{request.method} {request.path[:200]}: {error.reason}").to_json(), error.status)
         except Exception:  # one broken object must not take the API away from the others
             log.exception("%s cannot be answered", request.path[:200])
-            answer = _json(Problem(500, "the hub's own log says what went wrong").to_json(), 500)
+            answer = _json(Problem(500, "the hub failed to answer: its own log has the error").to_json(), 500)
         self.count(answer.status)
         return answer
 
     async def _log(self, request: web.Request) -> web.StreamResponse:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         if not (is_dns_label(namespace) and is_subdomain(name)):
-            raise Problem(404, "no JobSpec has such a name")
+            raise Problem(404, "no JobSpec can have this name")
         try:
             query = LogQuery.parse(request.query.items())
         except BadInput as error:
@@ -86,7 +86,7 @@ class LogApi:
             except ApiError as error:
                 raise Problem(503, f"the hub cannot ask its API server: {error}", name=name, retry_after_s=1) from error
         if query.as_text:
-            return web.Response(text=await asyncio.to_thread(as_text, answer))  # a text of control characters takes half a second
+            return web.Response(text=await asyncio.to_thread(as_text, answer))  # control characters take up to half a second
         return _json(answer.to_json(namespace, name))
 
     async def _job(self, namespace: str, name: str, query: LogQuery) -> HubJob:
@@ -95,7 +95,7 @@ class LogApi:
         except Missing:
             raise Problem(404, f'jobspecs.{LOG_GROUP} "{name}" not found', name=name) from None
         if query.uid and query.uid != job.uid:
-            raise Problem(404, f'jobspecs.{LOG_GROUP} "{name}" not found: another has its name', name=name)
+            raise Problem(404, f'jobspecs.{LOG_GROUP} "{name}" not found: a newer job has its name', name=name)
         return job
 
     async def _answer(self, job: HubJob, query: LogQuery) -> LogAnswer:
@@ -121,13 +121,13 @@ async def _group(_request: web.Request) -> web.Response:
 
 
 async def _no_schemas(_request: web.Request) -> web.Response:
-    """API servers ask for schemas again and again, and write into their log that there are none, unless they are told so."""
+    """An empty schema. Without an answer, API servers ask again and again, and log each failure."""
     return _json({"swagger": "2.0", "info": {"title": LOG_GROUP, "version": LOG_VERSION}, "paths": {}})
 
 
 async def _resources(_request: web.Request) -> web.Response:
     log_of_one = {"name": "jobspecs/log", "singularName": "", "namespaced": True, "kind": LOG_KIND, "verbs": ["get"]}
-    # Nothing can be done with it: it is there for `kubectl auth can-i`, which looks for what has the subresource.
+    # The parent resource has no verbs. `kubectl auth can-i` needs it, to look up the subresource.
     parent = {**log_of_one, "name": "jobspecs", "verbs": []}
     return _json({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": LOG_API_VERSION, "resources": [parent, log_of_one]})
 

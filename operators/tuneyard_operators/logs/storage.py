@@ -1,4 +1,4 @@
-"""The output of one job as the API reads it: without a thread, with short limits, and never more bytes than are asked for."""
+"""Reads the output of one job for the API: without threads, with short timeouts, and never more bytes than asked for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LIMITS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Found:
-    """A file that is there; its content is read on demand."""
+    """An existing file; its content is read on demand."""
 
     size_bytes: int
     _answer: Any
@@ -46,7 +46,7 @@ class Found:
 
 
 class LogStorage:
-    """A folder in an object store. `server` names who answers, for limits and messages. Every method may raise StorageError."""
+    """A folder in an object store. `server`: name of the storage server, for limits and messages. Every method may raise StorageError."""
 
     def __init__(self, uri: str, server: str, inner: Any) -> None:
         self.server = server
@@ -61,7 +61,7 @@ class LogStorage:
         return [str(prefix).rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"]]
 
     async def find(self, path: str) -> Found | None:
-        """A file, or None where there is none."""
+        """A file, or None if it does not exist."""
         try:
             with self._errors(path, "read"):
                 answer = await obstore.get_async(self._inner, path)
@@ -82,9 +82,9 @@ class LogStorage:
 
 
 def with_keys(uri: str, variables: Mapping[str, str]) -> LogStorage:
-    """The S3 storage at `uri` with the keys, region and server in `variables`, and with nothing of this process's environment.
+    """The S3 storage at `uri` with the keys, region and server in `variables`; this process's environment is ignored.
 
-    Raises BadInput for a URI that names no bucket, or credentials.
+    Raises BadInput for a URI without a bucket, or with credentials.
     """
     keys = {
         "access_key_id": variables["AWS_ACCESS_KEY_ID"],
@@ -96,7 +96,7 @@ def with_keys(uri: str, variables: Mapping[str, str]) -> LogStorage:
 
 
 def with_identity(uri: str, variables: Mapping[str, str]) -> LogStorage:
-    """The storage at `uri` by the identity that this process's environment names. Raises BadInput as `with_keys` does."""
+    """The storage at `uri` with the identity in this process's environment. Raises BadInput as `with_keys` does."""
     if scheme_of(uri) == "gs":
         bucket, prefix = split_bucket(uri)
         return LogStorage(uri, f"gs://{bucket}", obstore.store.GCSStore(bucket, prefix=prefix or None, **_LIMITS))
@@ -107,7 +107,7 @@ def _s3(uri: str, variables: Mapping[str, str], **options: Any) -> LogStorage:
     bucket, prefix = split_bucket(uri)
     region = next((variables[name] for name in REGIONS if variables.get(name)), "us-east-1")
     server = next((variables[name] for name in ENDPOINTS if variables.get(name)), f"https://s3.{region}.amazonaws.com")
-    # The first of these names wins in obstore over all that the environment says.
+    # In obstore, the first of these names overrides every variable of the environment.
     config = {
         "aws_endpoint_url_s3": server,
         "endpoint": server,

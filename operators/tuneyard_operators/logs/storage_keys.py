@@ -1,9 +1,9 @@
-"""The keys of a job's storage: those of its own pods, and never the hub's where the author chose the place.
+"""Finds the keys of a job's storage: the keys of its own pods; the hub's own only for a place that the hub chose.
 
-First the keys in Secrets that the job names, or in that of its namespace; else the keys of the member on which it ran last. The hub's own
-identity opens the folders that the hub has chosen itself, below its `--output`, and nothing else: an author who names `storage.output`
-would read with it what another team has written. The rules for keys, regions and servers are those of the client
-(`tuneyard.cluster.storage_access`): a server is used only where a Cluster names it.
+In this order: the keys in the Secrets that the job names, or in its namespace's Secret; the keys of the member that it ran on last; the
+hub's own identity. The hub's identity opens only folders that the hub has chosen itself, below its `--output`: otherwise an author could
+name another team's folder as `storage.output`, and read it. The rules for keys, regions and servers are the client's
+(`tuneyard.cluster.storage_access`): a server is used only if a Cluster names it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DIRECTLY = "read it directly, with keys of your own: tuneyard logs does so wher
 
 @dataclass(frozen=True)
 class _Looked:
-    """The input of a job's lookup: Clusters, and Secrets by name, each with its values or the error of its read."""
+    """The inputs of a lookup for one job: Clusters, and Secrets by name, each with its values or the error of reading it."""
 
     items: Sequence[Mapping[str, Any]]
     secrets: Mapping[str, Mapping[str, str] | TuneyardError]
@@ -67,7 +67,7 @@ class StorageKeys:
         self._open: dict[tuple[str, ...], tuple[float, LogStorage]] = {}
 
     async def open(self, job: HubJob) -> LogStorage:
-        """The storage of a job's output. Raises Problem (400) where the hub has no way to it, ApiError."""
+        """The storage of a job's output. Raises Problem (400) if the hub cannot read it; ApiError."""
         key = (job.namespace, job.name, job.uid, str(job.generation), job.output, str(job.last_attempt and job.last_attempt.number))
         until, storage = self._open.get(key, (0.0, None))
         if storage is None or until < time.monotonic():
@@ -81,7 +81,7 @@ class StorageKeys:
         scheme = scheme_of(job.output)
         if scheme not in _READABLE:
             where = "a path of its pods' machines" if scheme == "file" else f"{scheme}://, which the hub does not read"
-            raise _no_way(f"the output of {job.label} is {where}", "read it where it lies")
+            raise _no_way(f"the output of {job.label} is {where}", "read it there")
         looked = await self._look(job)
         try:
             access = storage_access(looked, job, {})
@@ -101,7 +101,7 @@ class StorageKeys:
         raise _no_way(f"the hub has no keys for the storage of {job.label}: {'; '.join(why for why in whys if why) or 'none'}", _DIRECTLY)
 
     async def _of_member(self, looked: _Looked, job: HubJob) -> tuple[Mapping[str, str], str]:
-        """Keys of the member on which the job ran last, or the reason for none."""
+        """Keys of the member that the job ran on last, or the reason why there are none."""
         ran_on = job.last_attempt.placement.cluster if job.last_attempt and job.last_attempt.placement else ""
         cluster = looked.cluster(ran_on)
         if cluster is None:
@@ -112,7 +112,7 @@ class StorageKeys:
             return {}, str(error)
 
     def _is_chosen(self, job: HubJob) -> bool:
-        """Whether the hub has chosen this output: `goals.output_of` names it by namespace, name and uid."""
+        """Whether the hub has chosen this output: `goals.output_of` composes it from namespace, name and uid."""
         named = (job.filled.get("storage") or {}).get("output")
         return not named and bool(self._output) and job.output == f"{self._output.rstrip('/')}/{job.label}-{job.uid[:8]}"
 

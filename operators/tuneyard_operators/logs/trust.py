@@ -1,7 +1,7 @@
-"""The trust between replicas and API server: the serving certificate in a Secret, its authority in the APIService, the front proxy.
+"""Keeps the trust between replicas and API server: the serving certificate in a Secret, its authority in the APIService, the front proxy.
 
-The chart makes the Secret, empty, and the APIService, without an authority. The first replica fills both; replicas that race write over a
-version they have read, so that one wins and the others take what it wrote.
+The chart makes an empty Secret, and an APIService without an authority. The first replica fills both. If replicas race, each writes with
+the version that it has read, so that one write succeeds, and the other replicas use its result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tuneyard_operators.logs.certificates import Serving, new_serving
 from tuneyard_operators.logs.front_proxy import CONFIG_NAME, CONFIG_NAMESPACE, FrontProxy
 
 NAME = "tuneyard-hub-logs"
-"""Of the Service and of the Secret, in the hub's namespace."""
+"""Name of the Service and of the Secret, in the hub's namespace."""
 API_SERVICE_NAME = f"{LOG_VERSION}.{LOG_GROUP}"
 _TRIES = 3
 
@@ -29,7 +29,7 @@ class Trust:
 
 
 async def keep_trust(connection: Connection, namespace: str, now: datetime.datetime) -> Trust:
-    """Bring Secret and APIService up to date. Raises ApiError, and ValueError where the API server aggregates no APIs."""
+    """Bring Secret and APIService up to date. Raises ApiError; ValueError if the API server aggregates no APIs."""
     proxy = FrontProxy.from_config_map((await connection.get(CONFIG_MAP, CONFIG_NAMESPACE, CONFIG_NAME)).get("data") or {})
     serving = await _serving(connection, namespace, now)
     await _tell_api_server(connection, serving)
@@ -50,7 +50,7 @@ async def _serving(connection: Connection, namespace: str, now: datetime.datetim
             return made
         except Conflict:
             continue
-    raise ApiError(409, f"the Secret {namespace}/{NAME} is changed again and again by others")
+    raise ApiError(409, f"others keep changing the Secret {namespace}/{NAME}")
 
 
 async def _tell_api_server(connection: Connection, serving: Serving) -> None:

@@ -1,4 +1,4 @@
-"""Attempts as KubeRay's RayJobs, and the Secrets and NetworkPolicies that go with them.
+"""Renders attempts as KubeRay's RayJobs, with their Secrets and NetworkPolicies.
 
 Pure: the same attempt gives the same object, byte for byte.
 """

@@ -1,9 +1,9 @@
-"""KubeRay's autoscaler beside the head of an attempt whose data workers' pods come and go.
+"""Adds KubeRay's autoscaler to the head pod of an attempt with a varying number of data workers.
 
-KubeRay adds a container `autoscaler` to the head pod, which patches the RayCluster, and binds a Role of its own making to the head pod's
-account. That Role is for all pods and Ray clusters of the namespace, and whoever submits a job runs code in the head. So the head pod has
-the account of the autoscaler, whose token only the autoscaler's container mounts, in an image that no job chooses; the head's own
-container mounts the token of the account that it has elsewhere too.
+KubeRay adds a container `autoscaler`, which patches the RayCluster, to the head pod, and binds a Role of its own to the head pod's account.
+That Role covers all pods and Ray clusters of the namespace, but the head also runs the code of a job's author. The head pod therefore gets
+the autoscaler's account, and only the autoscaler's container, whose image no job can choose, mounts its token. The head's own container
+mounts the token of the account that jobs always have.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from tuneyard_operators.rendering.container import plain, security_context
 from tuneyard_operators.rendering.merge import merged
 
 AUTOSCALER = "autoscaler"
-"""KubeRay's name of the container."""
+"""KubeRay's name for the container."""
 AUTOSCALER_ACCOUNT = "tuneyard-autoscaler"
-"""Of the member's chart: a member without it has as many data pods as a job may have at most."""
+"""ServiceAccount of the member's chart. On a member without it, a job has its greatest number of data pods throughout."""
 JOB_TOKEN = "tuneyard-job-token"
-"""Secret of the member's chart with a token of the account of jobs."""
+"""Secret of the member's chart, with a token of the account of jobs."""
 IDLE_S = 10
-"""A pod without a data worker ends after this time; the service ends a worker after a minute without work."""
+"""Seconds after which a pod without a data worker ends. The service itself ends a worker after a minute without work."""
 _ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 _TOKEN_S = 3607
-"""The kubelet's own choice for accounts' tokens, which it renews."""
+"""Lifetime of the token: the kubelet's own choice for accounts. The kubelet renews it."""
 _HEADLESS_S = 5
-"""It ignores SIGTERM, and ends after this time without a head. Ray's own 60 s would delay the end of the pod."""
+"""The autoscaler ignores SIGTERM, and ends after this time without a head. Ray's default of 60 s would delay the end of the pod."""
 _OPTIONS = ("env", "volumeMounts", "securityContext")
-"""Fields of a container that KubeRay's options take."""
+"""Fields of a container that KubeRay's autoscaler options accept."""
 
 
 def data_service(job: JobSpec, task: str) -> DataService | None:
@@ -39,14 +39,16 @@ def data_service(job: JobSpec, task: str) -> DataService | None:
 
 
 def wants_autoscaler(job: JobSpec, task: str, cluster: Cluster, image: str) -> bool:
-    """Whether data pods of the task should come and go on `cluster`, if it has the account. Kueue admits a fixed number of pods only.
-    `image`: of the autoscaler, which a job must not choose; empty where the cluster and the hub name none."""
+    """Whether the data pods of a task should be autoscaled on `cluster`, if it has the account. Kueue admits fixed numbers of pods only.
+
+    `image`: the autoscaler's image, which a job must not choose; empty if neither the cluster nor the hub names one.
+    """
     service = data_service(job, task)
     return service is not None and service.min_workers < service.max_workers and cluster.spec.local_queue is None and bool(image)
 
 
 def autoscaling(cluster: Cluster, image: str) -> dict[str, Any]:
-    """Fields of a RayCluster by which KubeRay adds its autoscaler."""
+    """Fields of a RayCluster that make KubeRay add its autoscaler."""
     container = {
         "env": plain({"HOME": "/tmp", "RAY_USAGE_STATS_ENABLED": "0", "RAY_gcs_rpc_server_reconnect_timeout_s": str(_HEADLESS_S)}),
         "volumeMounts": [_mount("autoscaler-account")],
@@ -69,7 +71,7 @@ def autoscaling(cluster: Cluster, image: str) -> dict[str, Any]:
 
 
 def with_accounts_apart(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A head pod's spec with the autoscaler's account, and the token of jobs in its own container."""
+    """A head pod's spec with the autoscaler's account for the pod, and the token of jobs in its own container."""
     (container,) = spec["containers"]
     account = [
         {"serviceAccountToken": {"path": "token", "expirationSeconds": _TOKEN_S}},

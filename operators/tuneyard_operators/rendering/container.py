@@ -11,7 +11,7 @@ from tuneyard_operators.rendering.secrets import SecretKey
 
 SCRATCH = "/scratch"
 _LOG = f"{SCRATCH}/setup.log"
-# Ray gives its node 30 s to come up, a time that cannot be set and that a busy machine misses: it is tried again.
+# Ray's node has 30 s to start, a fixed time that a busy machine may exceed: the script tries again.
 _SCRIPT = f"""\
 setup() {{
   eval "$1" >>{_LOG} 2>&1 && return
@@ -30,26 +30,31 @@ for try in 1 2 3 4; do
 done
 exit $code
 """
-# A pod that must stop (drained node, reclaimed spot machine) learns it here, before SIGTERM: the attempt sees `notice`, commits a
-# checkpoint and removes `busy`. Without work there is no `busy`, and no wait.
+
+# Kubernetes runs this hook before SIGTERM in a pod that must stop (drained node, reclaimed spot machine): the attempt sees `notice`,
+# commits
+# a checkpoint and removes `busy`. A pod without work has no `busy`, and does not wait.
 # A worker without a head stops at once: only the head can tell its ranks to stop.
 _PRE_STOP = f"touch {SCRATCH}/notice; while [ -e {SCRATCH}/busy ]{{head}}; do sleep 0.5; done"
 _HEAD_ANSWERS = ' && (exec 3<>"/dev/tcp/$FQ_RAY_IP/6379") 2>/dev/null'
 
 
-# KubeRay's own way is an init container that runs `ray health-check`, a Python start every 5 s in every worker pod. With this one it can
-# be switched off: ENABLE_INIT_CONTAINER_INJECTION=false on the KubeRay operator.
+# Replaces KubeRay's init container, which runs `ray health-check`, a Python start every 5 s in every worker pod. That container can be
+# switched
+# off with ENABLE_INIT_CONTAINER_INJECTION=false on the KubeRay operator.
 _WAIT = 'until (exec 3<>"/dev/tcp/$FQ_RAY_IP/6379") 2>/dev/null; do sleep 0.5; done\n'
 
 
 WARM_SERVERS = f"{SCRATCH}/warm"
-# Ranks and engines start cold without the fork server, and say so.
+# Without the fork server, ranks and engines start cold, and log that they do.
 _WARM = f"mkdir -p {WARM_SERVERS}; python -P -m tuneyard.runtime.stack_server {{arguments}} >{SCRATCH}/warm.log 2>&1 &\n"
 
 
 def command(setup: Sequence[str], *, wait_for_head: bool, warm: str = "") -> list[str]:
-    """`setup`, each command in the same shell, so that what one exports is there for the next and for Ray; then Ray. `warm`: arguments of
-    the fork server that loads meanwhile (see `tuneyard.runtime.stack_server`), or empty."""
+    """The command of a container: the `setup` commands, then Ray, all in one shell, so that later commands and Ray see exported variables.
+
+    `warm`: arguments of the fork server that loads meanwhile (see `tuneyard.runtime.stack_server`), or empty.
+    """
     commands = "\n".join(f"setup {quote(line)}" for line in setup)
     script = _SCRIPT.replace("{commands}", commands).replace("{wait}", _WAIT if wait_for_head else "")
     return ["/bin/bash", "-c", script.replace("{warm}", _WARM.format(arguments=warm) if warm else "")]
@@ -71,9 +76,9 @@ def security_context() -> dict[str, Any]:
 
 
 def literal(container: Mapping[str, Any]) -> dict[str, Any]:
-    """`container` with every `$` of its command, arguments and variables doubled: the kubelet passes on what stood there before.
+    """`container` with every `$` of its command, arguments and variables doubled, so that the kubelet passes on the original text.
 
-    It would else replace `$(NAME)` by the variable NAME, also where NAME holds a secret, and `$$` by `$`
+    Otherwise the kubelet replaces `$(NAME)` by the variable NAME, even if NAME holds a secret, and `$$` by `$`
     (https://kubernetes.io/docs/reference/kubernetes-api/definitions/container-v1-core, `command`).
     """
     words = {field: [_doubled(word) for word in container[field]] for field in ("command", "args") if field in container}
@@ -94,7 +99,7 @@ def from_field(name: str, path: str) -> dict[str, Any]:
 
 
 def job_env(env: Sequence[EnvVar], secret_name: str | None) -> list[dict[str, Any]]:
-    """The job's variables; secrets are read from the Secret `secret_name`, or (None) from the Secret that the variable itself names."""
+    """The job's variables. Their secrets come from the Secret `secret_name`, or (None) from the Secret that each variable names."""
     found: list[dict[str, Any]] = []
     for variable in env:
         if variable.value_from is None:

@@ -1,6 +1,6 @@
 """The NetworkPolicy of an attempt: only its own pods reach each other.
 
-The policy of the member's chart lets in KubeRay and other programs; policies add up.
+The policy of the member's chart admits KubeRay and other programs; Kubernetes allows what any policy allows.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 from tuneyard_operators.rendering.names import ATTEMPT, UID
 
 ISOLATED = "tuneyard.dev/isolated"
-"""Label of pods with such a policy: the chart's policies do not select pods that older hubs started without one."""
+"""Label of pods with such a policy. The chart's policies select it, and so leave out pods that older hubs started without a policy."""
 
 
 def network_policy(name: str, labels: Mapping[str, str]) -> dict[str, Any]:
-    """`labels`: those of the attempt's pods."""
+    """The NetworkPolicy of an attempt. `labels`: the labels of its pods."""
     own = {"matchLabels": {key: labels[key] for key in (UID, ATTEMPT)}}
     rules = [{"from": [{"podSelector": own}]}]
     return {"metadata": {"name": name, "labels": dict(labels)}, "spec": {"podSelector": own, "policyTypes": ["Ingress"], "ingress": rules}}

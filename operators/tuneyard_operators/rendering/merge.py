@@ -1,4 +1,4 @@
-"""A cluster's pod template merged into a pod that was rendered: mappings by key, lists by the name of their items, as kubectl patches."""
+"""Merges a cluster's pod template into a rendered pod: mappings by key, lists by the name of their items, as kubectl patches."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ _NAMED_BY = {
 
 
 def merged_pod(pod: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
-    """`pod` (a pod template) with `template` laid over it. The template's first container is laid over every container of the pod.
-
-    Without a template it is `pod` itself.
-    """
+    """`pod` (a pod template) with `template` merged over it. The template's first container is merged over every container of the pod."""
     if not template:
         return dict(pod)
     rest = copy.deepcopy(dict(template))
@@ -35,7 +32,7 @@ def merged_pod(pod: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str,
 
 
 def merged(under: Any, over: Any, field: str = "") -> Any:
-    """`over` laid over `under`: what both hold is merged where it is a mapping or a named list, else `over` wins; plain lists add up."""
+    """`over` merged over `under`: mappings and named lists are merged, plain lists are joined, and other values of `over` win."""
     if isinstance(under, Mapping) and isinstance(over, Mapping):
         keys = [*under, *(key for key in over if key not in under)]
         return {key: merged(under[key], over[key], key) if key in under and key in over else _one(under, over, key) for key in keys}

@@ -10,7 +10,7 @@ UID = "tuneyard.dev/job-uid"
 TASK = "tuneyard.dev/task"
 ATTEMPT = "tuneyard.dev/attempt"
 JOB_LABELS = JOB
-"""Label selector of everything that belongs to some job."""
+"""Label selector of all objects that belong to a job."""
 
 _JOB_LENGTH, _TASK_LENGTH, _UID_LENGTH = 18, 10, 8
 
@@ -18,7 +18,7 @@ _JOB_LENGTH, _TASK_LENGTH, _UID_LENGTH = 18, 10, 8
 def attempt_name(job: str, uid: str, task: str, number: int) -> str:
     """Name of an attempt's RayJob, AttemptReport and Secret: at most 45 characters, as KubeRay allows 47.
 
-    The uid keeps apart jobs of one name in several namespaces, and a job from its predecessor of the same name.
+    The uid distinguishes jobs of one name in several namespaces, and a job from an earlier one of the same name.
     """
     if not 1 <= number <= 99999:
         raise ValueError(f"attempt number {number} is out of range")

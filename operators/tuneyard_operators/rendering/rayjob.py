@@ -1,4 +1,4 @@
-"""The RayJob of an attempt: a head without GPUs that drives, and one group of equal worker pods, the gang."""
+"""Renders the RayJob of an attempt: a head without GPUs, which drives the ranks, and one group of equal worker pods, the gang."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ DATA_GROUP = "data"
 USER = 10001
 SERVICE_ACCOUNT = "tuneyard-job"
 RAY_VERSION = "2.60.0"
-"""Of the images, as locked in requirements/: KubeRay chooses cheap health checks by it."""
+"""Ray's version in the images, as locked in requirements/. KubeRay chooses cheap health checks by it."""
 _DEADLINE_SLACK_S = 480
-"""Beside the grace."""
+"""Seconds that KubeRay's deadline is later than the job's, beside the grace period."""
 _RAY_TOKEN = "RAY_AUTH_TOKEN"
-"""KubeRay's variable with the token: a secret like any other to what copies logs."""
+"""KubeRay's variable with the token. The log shipper hides its value like any other secret."""
 _GIB = 1024**3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Defaults:
-    """Values for what JobSpec and Cluster leave open. `output`: URI prefix; jobs get a folder of their own below it.
+    """Values that JobSpec and Cluster leave open. `output`: URI prefix; jobs get a folder of their own below it.
 
-    `stop_grace_s`: seconds that an attempt has to stop, and a pod of it that must go.
+    `stop_grace_s`: seconds that a stopping attempt, or a pod of it that is evicted, has to end.
     """
 
     image: str = ""
@@ -64,10 +64,10 @@ def rayjob(
     isolated: bool = False,
     autoscaled: bool = False,
 ) -> dict[str, Any]:
-    """The RayJob that runs `attempt`. `uid`: of the JobSpec object; `output`: URI of the job's output; `isolated`: whether its pods have a
-    NetworkPolicy of their own; `autoscaled`: whether pods of data workers come and go.
+    """The RayJob that runs `attempt`. Raises BadInput if no image is known.
 
-    Raises BadInput where no image is known.
+    `uid`: of the JobSpec object; `output`: URI of the job's output; `isolated`: whether its pods have a NetworkPolicy of their own;
+    `autoscaled`: whether the pods of data workers are autoscaled.
     """
     assert attempt.placement is not None
     pods = _Pods(
@@ -87,18 +87,18 @@ def rayjob(
     spec: dict[str, Any] = {
         "entrypoint": "tuneyard attempt",
         "submissionMode": "HTTPMode",
-        "backoffLimit": 0,  # another attempt is the hub's to make, under a number of its own
+        "backoffLimit": 0,  # the hub makes further attempts, each with a number of its own
         "shutdownAfterJobFinishes": True,
         "ttlSecondsAfterFinished": 0,
         "rayClusterSpec": {
             "rayVersion": RAY_VERSION,
             **(autoscaling(cluster, platform_image(cluster, defaults)) if autoscaled else {}),
-            "authOptions": {"mode": "token"},  # KubeRay makes a token per Ray cluster, and so per attempt, and gives it to its pods alone
+            "authOptions": {"mode": "token"},  # KubeRay makes a token per Ray cluster, known to its pods alone
             "headGroupSpec": {"rayStartParams": {"num-cpus": "0", "num-gpus": "0", "dashboard-host": "0.0.0.0"}, "template": pods.head()},
             "workerGroupSpecs": [pods.worker_group(), *pods.data_groups()] if attempt.placement.pods else [],
         },
     }
-    if job.spec.deadline is not None:  # the hub ends it in time, with a checkpoint; this is for a hub that is gone
+    if job.spec.deadline is not None:  # for a hub that is down: otherwise the hub ends the job, with a checkpoint
         spec["activeDeadlineSeconds"] = math.ceil(job.spec.deadline + defaults.stop_grace_s) + _DEADLINE_SLACK_S
     if queue is not None:
         labels["kueue.x-k8s.io/queue-name"] = queue
@@ -107,7 +107,7 @@ def rayjob(
 
 
 def platform_image(cluster: Cluster, defaults: Defaults) -> str:
-    """The image of jobs that name none; empty where neither the cluster nor the hub names one."""
+    """The image of jobs without spec.image; empty if neither the cluster nor the hub names one."""
     return cluster.spec.image or defaults.image
 
 
@@ -168,7 +168,7 @@ class _Pods:
         }
 
     def data_groups(self) -> list[dict[str, Any]]:
-        """The pods of an ingestion service, on the nodes where heads run: one data worker each, and no room for ranks."""
+        """The pods of an ingestion service, on the nodes of heads: each has one data worker, and no slot for ranks."""
         service = data_service(self.job, self.attempt.task)
         if service is None:
             return []
@@ -209,11 +209,11 @@ class _Pods:
 
     @property
     def counted(self) -> bool:
-        """Whether Kubernetes counts the slots: GPUs always, slots on cpu where the cluster names a resource of their own for them."""
+        """Whether Kubernetes counts the slots: always for GPUs; for the SKU `cpu` only if the cluster names a resource for its slots."""
         return self.sku.name != "cpu" or gpu_resource(self.sku) != NVIDIA_RESOURCE
 
     def _affinity(self) -> dict[str, Any]:
-        """The nodes of the placement: the member's scheduler chooses among them alone."""
+        """An affinity for the nodes of the placement: the member's scheduler may choose among these only."""
         term = {"key": "kubernetes.io/hostname", "operator": "In", "values": sorted(self.placement.nodes)}
         return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}}}
 
@@ -230,7 +230,7 @@ class _Pods:
 
     def _spec(self, container: dict[str, Any], node_selector: Mapping[str, str]) -> dict[str, Any]:
         spec: dict[str, Any] = {
-            "restartPolicy": "Never",  # a pod that has failed is evidence; KubeRay makes another
+            "restartPolicy": "Never",  # a failed pod is evidence, and KubeRay replaces it
             "terminationGracePeriodSeconds": math.ceil(self.stop_grace_s),
             "enableServiceLinks": False,
             "securityContext": {
@@ -262,7 +262,7 @@ class _Pods:
         return {"ephemeral": {"volumeClaimTemplate": {"spec": claim}}}
 
     def _container(self, name: str, env: list[dict[str, Any]], *, warm: str = "") -> dict[str, Any]:
-        """`warm`: which stack is loaded before Ray starts."""
+        """The container of a pod. `warm`: the stack that is loaded before Ray starts, or empty."""
         return literal(
             {
                 "name": name,
@@ -278,7 +278,7 @@ class _Pods:
         )
 
     def _warm(self) -> str:
-        """The stack that worker pods load before Ray starts. On GPUs vLLM starts processes of its own."""
+        """The stack that worker pods load before Ray starts. None for vLLM on GPUs: it starts processes of its own."""
         on_gpu = self.sku.name != "cpu"
         if self.task.score is not None:
             source = self.task.score.model.from_task
@@ -291,7 +291,7 @@ class _Pods:
         return f"{TRAINING} {WARM_SERVERS}/{TRAINING}{options}"
 
     def _env(self) -> list[dict[str, Any]]:
-        """Variables of every container. A later one wins, so that a job cannot change the platform's own."""
+        """Variables of every container. Later entries win, so that a job cannot change the platform's own variables."""
         network = self.cluster.spec.network
         given = kinds().find(self.sku.name)
         figures = {"TUNEYARD_GPUS": given_json([given])} if given is not None and given.basis == "given" else {}
@@ -303,7 +303,7 @@ class _Pods:
             *plain(
                 {
                     "RAY_TRAIN_V2_ENABLED": "1",
-                    "RAY_AUTH_MODE": "token",  # as KubeRay says; one that is too old to make a token starts no Ray, and none that is open
+                    "RAY_AUTH_MODE": "token",  # as KubeRay sets it; without a token from KubeRay, Ray does not start
                     **figures,
                     "TUNEYARD_SCRATCH": SCRATCH,
                     SERVERS: WARM_SERVERS,
@@ -339,7 +339,7 @@ class _Pods:
 
 
 def _written(job: JobSpec) -> dict[str, Any]:
-    """The JobSpec as in a file: without status, and with the metadata that Tuneyard reads."""
+    """The JobSpec in the form of a file: without status, and with only the metadata that Tuneyard reads."""
     whole = job.to_yaml_dict()
     metadata = {key: value for key, value in whole["metadata"].items() if key in ("name", "namespace", "labels")}
     return {"apiVersion": job.api_version, "kind": job.kind, "metadata": metadata, "spec": whole["spec"]}

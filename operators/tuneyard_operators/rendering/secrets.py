@@ -1,4 +1,4 @@
-"""The Secrets that a job names on the hub, copied into one Secret per attempt on the member."""
+"""Copies the Secrets that a job names on the hub into one Secret per attempt on the member."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuneyard.api import EnvVar
 
 @dataclass(frozen=True, order=True)
 class SecretKey:
-    """One key of a Secret of the job's namespace on the hub."""
+    """A key of a Secret in the job's namespace on the hub."""
 
     name: str
     key: str
@@ -20,12 +20,12 @@ class SecretKey:
 
     @property
     def copied_key(self) -> str:
-        """Its key in the attempt's Secret, where keys of several Secrets meet."""
+        """The key in the attempt's Secret, which holds keys of several Secrets."""
         return f"{self.name}.{self.key}"
 
 
 def needed_secrets(env: Sequence[EnvVar]) -> list[SecretKey]:
-    """The keys that the job's environment refers to, each once."""
+    """The Secret keys that the job's environment refers to, without duplicates."""
     references = [variable.value_from.secret_key_ref for variable in env if variable.value_from is not None]
     return sorted({SecretKey(reference.name, reference.key, reference.optional) for reference in references})
 

@@ -1,6 +1,6 @@
-"""One task of a job on the Ray cluster that a hub has made for it: what `run_job` does for all tasks of a job on one machine.
+"""Runs one task of a job on the Ray cluster that a hub has made for it, as `run_job` runs all tasks of a job on one machine.
 
-Other tasks of the job may run at this moment, in clusters of their own, on the same output.
+Other tasks of the job may run at the same time, in clusters of their own, with the same output.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def run_assigned(
     scratch: Path,
     logs: LogShipper,
 ) -> str:
-    """Run the assigned task to its end (`succeeded`), or to a stop that `should_stop` asks for (`stopped`).
+    """Run the assigned task to its end (`succeeded`), or until `should_stop` is true (`stopped`). Returns the status.
 
-    `setup` has run in every container before, and the job's variables are set. `stop_grace_s`: seconds to stop in, once it is asked.
-    `scratch`: a folder for this attempt, on each machine. `logs`: copies the logs of this machine. The task goes on from what earlier
-    attempts committed, and is not run again where it has succeeded. The hub keeps the deadline.
+    `setup` has run in every container before, and the job's variables are set. `stop_grace_s`: seconds that the task has to stop.
+    `scratch`: a folder for this attempt, on each machine. `logs`: copies the logs of this machine. The task resumes from the commits of
+    earlier attempts, and is skipped if it has succeeded. The hub keeps the deadline.
 
-    Raises TuneyardError; in every case from the moment that the output was taken, the report is written.
+    Raises TuneyardError. Once the output is claimed, the report is written in every case.
     """
     output = JobOutput(out)
     with environment(pod_environment(job.spec.env, os.environ)):

@@ -1,4 +1,4 @@
-"""All that can be known to be wrong with a job before anything of it starts."""
+"""Checks a job before anything of it starts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuneyard.runtime.score.rankers import check_scored_table, ranker_of
 from tuneyard.storage import absolute, is_local, local_path
 
 _EXTRAS = {"train": "train", "tune": "train", "rank": "train", "score": "score"}
-"""By kind of task: what of Tuneyard has to be installed where it runs."""
+"""Kind of task -> the extra of Tuneyard that must be installed where it runs."""
 
 
 def check_installed(job: JobSpec, base_dir: Path) -> None:
@@ -30,10 +30,10 @@ def check_installed(job: JobSpec, base_dir: Path) -> None:
 
 
 def check_job(job: JobSpec, *, base_dir: Path, machine: Machine, names: Collection[str] | None = None) -> None:
-    """Raises BadInput that names the first thing that cannot work: kinds of task, SKUs, workers, rules, models, data.
+    """Raises BadInput that names the first problem: kinds of task, SKUs, workers, rules, models, data.
 
-    `names`: of the tasks that run on this machine; by default all. What an earlier task of the job makes is not looked for; data on the
-    Hugging Face hub is not either. Local data are read up to the first 200 rows.
+    `names`: names of the tasks that run on this machine; by default all. Products of earlier tasks, and data on the Hugging Face hub, are
+    not checked. Of local data, the first 200 rows are read.
     """
     tasks = [task for task in job.spec.tasks if names is None or task.name in names]
     _admit(job, machine, names, {})  # before anything is read
@@ -57,7 +57,7 @@ def _admit(job: JobSpec, machine: Machine, names: Collection[str] | None, config
 
 
 def _check_program(task: Task, base_dir: Path) -> None:
-    """Raises BadInput for a program that is not there. Its source is read, and never run: that is for the ranks."""
+    """Raises BadInput for a program that does not exist. Its source is only read; the ranks alone run it."""
     assert task.train is not None
     assert task.train.program is not None
     program, uri = task.train.program, absolute(task.train.program_dir or "", base_dir)
@@ -82,7 +82,7 @@ def _check_vllm(task: Task) -> None:
 
 
 def _check_model(job: JobSpec, task: Task, base_dir: Path) -> dict[str, Any]:
-    """config.json of the language model that a task names; empty where the job makes it itself. Raises BadInput where there is none."""
+    """config.json of the language model that a task names; empty if the job makes the model itself. Raises BadInput if there is none."""
     body = task.train or task.score
     if body is None or body.model.name is None or (task.train is not None and task.train.program is not None):
         return {}

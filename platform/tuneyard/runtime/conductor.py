@@ -1,6 +1,6 @@
-"""Conducts tasks of one job, one after the other: `run_job` all tasks on this machine, `run_assigned` one of them in pods.
+"""Runs tasks of one job, one after the other: all of them on this machine for `run_job`, one of them in pods for `run_assigned`.
 
-Tasks run upstream first. On one machine two of them would only share the same cores or GPUs; a hub starts each in pods of its own.
+Upstream tasks run first. On one machine, two tasks at a time would only share cores or GPUs; a hub starts each task in pods of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STOPPED: Result = {"status": "stopped"}
 
 @dataclass(frozen=True)
 class Watch:
-    """Whether the job was asked to stop: by a person or a hub, or by its deadline, in seconds from now."""
+    """Tells whether a job must stop. `asked`: whether a person or a hub has asked for it. `deadline_s`: in seconds from `began`."""
 
     asked: ShouldStop
     deadline_s: float | None = None
@@ -45,8 +45,9 @@ class Watch:
 
 @dataclass(frozen=True, kw_only=True)
 class Conductor:
-    """`job`: as it was written. `wanted`: names of the tasks to run. `resume`: go on with what the output holds. `records`: local folder
-    for what trackers write offline. `previous`: the report that is gone on from. `on_report` hears where the last report lies."""
+    """`job`: the job as written. `wanted`: names of the tasks to run. `resume`: resume from the content of the output. `records`: local
+    folder for offline files of trackers. `previous`: the report of the resumed run. `on_report` is called with the URI of the last
+    report."""
 
     job: JobSpec
     wanted: Collection[str]
@@ -64,9 +65,9 @@ class Conductor:
     on_report: Callable[[str], None] = lambda _uri: None
 
     def run(self) -> Report:
-        """Take the output, run the tasks, and write the report, whatever happened.
+        """Claim the output, run the tasks, and write the report in every case.
 
-        Raises the error of the task that failed, BadInput where the output is taken, and JobFailed past the deadline.
+        Raises the error of the failed task, BadInput if the output cannot be claimed, and JobFailed past the deadline.
         """
         self.output.claim(self.job, resume=self.resume)
         recorder = open_recorder(self.job, output=self.output.uri, folder=self.records, warn=self.listener, previous=self.previous)
@@ -91,12 +92,12 @@ class Conductor:
         return report
 
     def _run_tasks(self, recorder: Recorder) -> tuple[str, str]:
-        """Status and message of the job."""
+        """Run the wanted tasks. Returns status and message of the job."""
         context = self._context(recorder)
         for task in context.job.spec.task_order():
             if task.name not in self.wanted:
                 continue
-            self._write(recorder.report())  # what a killed process leaves behind
+            self._write(recorder.report())  # the report that a killed process leaves behind
             done = self.output.finished(task, inputs_of(task, self.base_dir)) if self.resume else None
             if done is not None:
                 context.results[task.name] = done
@@ -126,7 +127,7 @@ class Conductor:
         )
 
     def _run(self, task: Task, context: TaskContext) -> Result:
-        """Run a task that has not succeeded yet, on machines that are ready for it."""
+        """Run a task that has not succeeded yet, once the machines are ready for it."""
         if context.should_stop():
             return _STOPPED
         for name in context.job.spec.needs(task):
@@ -151,11 +152,11 @@ class Conductor:
         return result
 
     def _why_stopped(self, task: Task) -> str:
-        """Raises JobFailed where only the deadline asked for it."""
+        """The message of a stopped job. Raises JobFailed if only the deadline has stopped it."""
         if self.watch.past_deadline and not self.watch.asked():
             raise JobFailed(
                 f"the job's deadline of {self.watch.deadline_s:g} s has passed in task {task.name}; its checkpoints are kept",
-                "set a later deadline and go on with --resume",
+                "set a later deadline and resume with --resume",
                 kind=FailureKind.DEADLINE,
             )
         return self._then(f"stopped in task {task.name}")
@@ -164,14 +165,14 @@ class Conductor:
         return f"{what}; {self.machines.after_stop}"
 
     def _add_tail(self, error: TuneyardError, task: Task) -> None:
-        """The last lines of the rank or engine to blame: what raised the error did not have them at hand."""
+        """Add the last log lines of the rank or engine to blame, unless the error has them."""
         blame = error.blame
         if blame.rank is not None and not blame.log_tail:
             log = engine_log(task.name, blame.rank) if task.score is not None else rank_log(task.name, blame.rank)
             error.blame = replace(blame, log_tail=self.machines.tail(log))
 
     def _write(self, report: Report) -> bool:
-        """Whether the report was written. Raises StorageError where it is required."""
+        """Write the report. False if it could not be written. Raises StorageError if this report is required."""
         try:
             self.report.write(report)
         except StorageError as error:
@@ -184,7 +185,7 @@ class Conductor:
 
 
 def _run_and_commit(task: Task, context: TaskContext) -> Result:
-    """Run a task, and commit its result where it succeeded. Raises TuneyardError where it failed for good."""
+    """Run a task, and commit its result if it succeeded. Raises TuneyardError if it failed for good."""
     if context.job.spec.gang_of(task).training is None:
         context.machines.gangs.release()
     context.output.begin(task, inputs_of(task, context.base_dir))

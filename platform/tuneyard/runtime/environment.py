@@ -1,6 +1,6 @@
-"""The environment of a job: its variables, with secrets taken from this process's own, and its `setup` commands.
+"""The environment of a job: its variables, with secrets from this process's environment, and its `setup` commands.
 
-Values of secrets live in the environment of processes only. They reach no log, event, report or file that Tuneyard writes.
+Values of secrets exist in the environment of processes only. They reach no log, event, report or file that Tuneyard writes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HIDDEN = "***"
 def resolve_environment(variables: Sequence[EnvVar], environment: Mapping[str, str]) -> dict[str, str]:
     """Name -> value of the job's variables; `secretKeyRef.key` is looked up in `environment`.
 
-    Raises BadInput that names every secret which is neither there nor optional.
+    Raises BadInput that names every missing secret, unless it is optional.
     """
     values: dict[str, str] = {}
     missing: list[str] = []
@@ -44,19 +44,19 @@ def resolve_environment(variables: Sequence[EnvVar], environment: Mapping[str, s
 
 
 def secret_values(variables: Sequence[EnvVar], values: Mapping[str, str]) -> list[str]:
-    """Values that came from secrets: what must never be shown."""
+    """Values that came from secrets, and must never be shown."""
     return [values[v.name] for v in variables if v.value_from is not None and values.get(v.name)]
 
 
 def hide(text: str, secrets: Sequence[str]) -> str:
-    """`text` with these values, and whatever else looks like a secret, replaced by `***`."""
+    """`text` with these values, and other texts that look like secrets, replaced by `***`."""
     for value in secrets:
         text = text.replace(value, _HIDDEN)
     return redact(text)
 
 
 def scrub(log: Path, secrets: Sequence[str]) -> None:
-    """Take these values out of a file that other programs have written."""
+    """Hide these values in a file that other programs have written."""
     if not secrets:
         return
     text = log.read_text(errors="replace")
@@ -67,7 +67,7 @@ def scrub(log: Path, secrets: Sequence[str]) -> None:
 
 @contextmanager
 def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of this process for a while; Ray's processes started meanwhile inherit them."""
+    """Set variables of this process until the context ends. Ray's processes started meanwhile inherit them."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -81,7 +81,7 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def run_setup(commands: Sequence[str], *, log: Path, secrets: Sequence[str] = ()) -> None:
-    """Run the job's `setup` commands in a shell, in order, in this process's environment; what they print goes to `log`.
+    """Run the job's `setup` commands in a shell, in order, in this process's environment. `log` gets their output.
 
     Raises JobFailed with the last lines of the first command that does not exit 0.
     """

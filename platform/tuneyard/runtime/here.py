@@ -1,4 +1,4 @@
-"""This machine, or a Ray cluster that it has joined: the `Machines` of a local run."""
+"""The `Machines` of a local run: this machine, or a Ray cluster that it has joined."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tuneyard.tracking import Emit
 from tuneyard.training.request import NetworkChecks
 
 _ASKED_HERE_S = 600.0
-"""Seconds in which ranks must stop: a step, and the checkpoint after it. It is long, because a person who waits can press Ctrl-C again."""
+"""Seconds that ranks have to stop: for a step, and the checkpoint after it. It is long, because a person can press Ctrl-C again."""
 _SHOWN_LINES = 12
 _TAIL_LIMIT_S = 20.0
 
 
 class Here:
-    """Logs lie in the output where that is local; else they are copied there at the end. Ray alone says which ranks are gone."""
+    """Logs are written to a local output directly, and are copied to a remote one at the end. Only Ray tells which ranks are gone."""
 
     go_on = after_stop = "go on with --resume"
     transient: frozenset[FailureKind] = frozenset()
@@ -72,10 +72,10 @@ class Here:
             yield
 
     def set_up(self) -> None:
-        # A joined cluster has run `setup` on its nodes; this process runs nothing of the job there.
+        # On a joined cluster, worker processes run `setup` on their nodes; this process runs no part of the job.
         if self._ray.embedded:
             run_setup(self._job.spec.setup, log=self.logs / SETUP_LOG, secrets=self._secrets)
-        self.warm.training()  # loads while Ray starts and data is read; not before `setup`, which may change packages
+        self.warm.training()  # loads while Ray starts and data is read, but after `setup`, which may change packages
 
     def ready_for(self, _task: Task, _emit: Emit, _should_stop: ShouldStop) -> AbstractContextManager[bool]:
         return nullcontext(True)
@@ -95,7 +95,7 @@ class Here:
     def stop_grace_s(self) -> float:
         return _ASKED_HERE_S
 
-    # Loss: Ray tells of it
+    # Loss: Ray reports it
 
     def gone(self, _processes: Sequence[RankProcess]) -> list[RankProcess]:
         return []
@@ -140,7 +140,7 @@ class Here:
 
 
 def _tail_of(process: RankProcess | None, log: Path) -> str:
-    """The last lines of a log, from the machine that its process ran on; empty where that does not answer."""
+    """The last lines of a log, from the machine of its process; empty if the machine does not answer."""
     if process is None or process.host == socket.gethostname():
         return tail_of(log, _SHOWN_LINES)
     import ray

@@ -1,4 +1,4 @@
-"""What a task reads, by content: the result of one data set, or script, is never taken for that of another under the same path."""
+"""Identifies the inputs of a task by content, so that a result is not reused for other data, or another script, under the same path."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from tuneyard.data.file_types import DataFile
 
 Inputs = Mapping[str, Mapping[str, Any]]
-"""Field -> what its files hold: `files`, `bytes`, `content` (a hash of all), and `each` of the first: name -> [bytes, content]."""
+"""Field -> summary of its files: `files`, `bytes`, `content` (a hash of all), and `each` of the first: name -> [bytes, content]."""
 _LISTED = 200
 _SCRIPTS = (".py", ".sh", ".bash", ".pl", ".rb", ".R", ".r", ".jl", ".js", ".ts", ".lua", ".sql", ".awk", ".sed")
 _SHOWN = 5
 
 
 def inputs_of(task: Task, base_dir: Path) -> Inputs:
-    """The data of a train or score task that lie in files, the code of its program, and the scripts of a process task.
-    What another task makes, and Hugging Face data sets, are left out.
+    """The data files of a train or score task, the code of its program, and the scripts of a process task. Products of other tasks, and
+    Hugging Face data sets, are left out.
 
-    Local files are read whole; of remote ones the store's own word counts (size and e-tag, or modification time). Raises BadInput where
-    there is no data, StorageError where a store does not answer.
+    Local files are read whole; remote files count by the store's facts (size and e-tag, or modification time). Raises BadInput if there is
+    no data, StorageError if a store does not answer.
     """
     if task.process is not None:
         scripts = _scripts(task.process, base_dir)
@@ -58,8 +58,8 @@ def _hash(content: bytes) -> str:
 
 
 def _scripts(task: ProcessTask, base_dir: Path) -> dict[str, bytes]:
-    """Name -> content of the scripts that a command names, and of the modules that they import. Of other files nobody knows whether the
-    command reads or writes them; where the folder is a URI, its name says what it holds."""
+    """Name -> content of the scripts that a command names, and of the modules that they import. Other files do not count: the command may
+    read or write them. Nothing if the folder is a URI: its name identifies the content."""
     uri = absolute(task.working_dir, base_dir) if task.working_dir is not None else str(base_dir)
     if not is_local(uri):
         return {}
@@ -70,7 +70,7 @@ def _scripts(task: ProcessTask, base_dir: Path) -> dict[str, bytes]:
 
 
 def _program(task: Task, base_dir: Path) -> dict[str, Any]:
-    """The module of a training program, and what it imports beside it; nothing where its folder is a URI, which says what it holds."""
+    """The module of a training program, and the modules beside it that it imports. Nothing if its folder is a URI, as in `_scripts`."""
     if task.train is None or task.train.program is None:
         return {}
     uri = absolute(task.train.program_dir or "", base_dir)
@@ -93,14 +93,14 @@ def _identity(file: DataFile) -> str:
 
 
 def _names(files: Sequence[DataFile]) -> list[str]:
-    """Names below the folder that all files share: a data set that was moved is the same one."""
+    """Names relative to the common folder of all files, so that a moved data set is still the same."""
     folder = commonpath([str(Path(file.path).parent) for file in files])
     return [Path(file.path).relative_to(folder).as_posix() for file in files]
 
 
 def changes(before: Inputs, now: Inputs) -> list[str]:
-    """`train.data: chats.jsonl: 1,204 -> 1,310 bytes`, for each field whose files hold something else now. Fields that only one side knows
-    are no change: an output may be of an older version."""
+    """`train.data: chats.jsonl: 1,204 -> 1,310 bytes`, for each field whose files have changed. Fields on one side only are no change: an
+    older version may have written the output."""
     different = [field for field in now if field in before and before[field]["content"] != now[field]["content"]]
     return [f"{field}: {_difference(before[field], now[field])}" for field in different]
 
@@ -111,7 +111,7 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     lines += [f"{name} is new" for name in new if name not in old]
     for name in (name for name in old if name in new and old[name] != new[name]):
         same_size = old[name][0] == new[name][0]
-        lines.append(f"{name}: {'as large, with other content' if same_size else f'{old[name][0]:,} -> {new[name][0]:,} bytes'}")
+        lines.append(f"{name}: {'same size, other content' if same_size else f'{old[name][0]:,} -> {new[name][0]:,} bytes'}")
     if not lines or max(before["files"], now["files"]) > _LISTED:
         lines.append(f"{before['files']:,} files of {before['bytes']:,} bytes -> {now['files']:,} files of {now['bytes']:,} bytes")
     more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""

@@ -1,4 +1,4 @@
-"""Ctrl-C: the first asks for a clean stop, the second ends at once."""
+"""Handles Ctrl-C: the first asks for a clean stop, the second ends at once."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def never() -> bool:
 
 @contextmanager
 def stop_on_interrupt(tell: Callable[[], None]) -> Iterator[ShouldStop]:
-    """A flag that the first SIGINT or SIGTERM raises, after which `tell` is called; the second raises KeyboardInterrupt.
+    """A flag that the first SIGINT or SIGTERM sets before it calls `tell`. The second raises KeyboardInterrupt.
 
     Two signals that arrive while a library runs in C count as one to Python, so that a thread counts them too (`_Counter`). Outside the
-    main thread signals are not ours to take: the flag then stays down.
+    main thread, Python cannot handle signals: the flag is never set.
     """
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():

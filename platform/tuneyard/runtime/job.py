@@ -1,4 +1,4 @@
-"""A job on this machine, or on a Ray cluster that it joins: checks first, then its tasks, then the report, whatever happened."""
+"""Runs a job on this machine, or on a Ray cluster that it joins: checks first, then the tasks, and in every case the report."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def run_job(
     should_stop: ShouldStop = never,
     on_report: Callable[[str], None] = lambda _uri: None,
 ) -> Report:
-    """Run a job to its end, or to a clean stop that `should_stop` asks for, and return its report (status succeeded or stopped).
+    """Run a job to its end, or until `should_stop` is true. Returns its report (status succeeded or stopped).
 
-    `base_dir`: where relative paths of the JobSpec start. `out`: folder or URI of the output. `resume`: tasks that have succeeded
-    there are not run again, and the others go on from what they committed. `ray_address`: a running cluster to join. `model`: see
-    `with_model`. `until`: the last task to run; only what it needs runs before it.
+    `base_dir`: folder that relative paths of the JobSpec start at. `out`: folder or URI of the output. `resume`: skip tasks that have
+    succeeded there, and resume the others from their commits. `ray_address`: a running cluster to join. `model`: see `with_model`. `until`:
+    the last task to run; before it, only the tasks that it needs run.
 
-    Raises BadInput before anything starts where something cannot work, and the error of the task that failed. In every case from
-    the moment that `out` was taken, report.json and report.html are written there, and `on_report` is told where.
+    Raises BadInput before anything starts if the job cannot work, and the error of a failed task. Once `out` is claimed, report.json and
+    report.html are written there in every case, and `on_report` is called with the place.
     """
     check_installed(job, base_dir)
     if model is not None:

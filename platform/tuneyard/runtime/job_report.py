@@ -1,4 +1,4 @@
-"""Where the report of a run is written: whole, by the one process that runs the job, or as a section of a joint report."""
+"""Writes the report of a run: whole, by the one process that runs the job, or as a section of a joint report."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from tuneyard.tracking import Report, write_report
 
 
 class JobReport(Protocol):
-    """Where the conductor writes its report."""
+    """The report that the conductor writes."""
 
     @property
     def required(self) -> Collection[str]:
-        """Statuses whose report must be written, or the run fails."""
+        """Statuses of required reports: the run fails if such a report cannot be written."""
         ...
 
     def write(self, own: Report) -> object:
-        """Write the report as of now. Raises StorageError."""
+        """Write the present report. Raises StorageError."""
         ...
 
 
 class WholeReport:
-    """The report of a job that one process runs. After a failure the job's own error is the one to show, not a lost report's."""
+    """The report of a job that one process runs. It is not required after a failure: the job's own error matters more."""
 
     required = ("running", "succeeded")
 

@@ -1,7 +1,7 @@
-"""The report of a job whose tasks run in clusters of their own, several at once, and share nothing but the output.
+"""Writes the report of a job whose tasks run in clusters of their own, several at once, and share only the output.
 
-Each driver keeps a section, `<task>/report.json`, and puts report.json together from the sections of all. Whoever wrote it looks again
-afterwards: if a section has changed meanwhile, it is written anew. So the last one to end always leaves a complete report.
+Each driver writes its section, `<task>/report.json`, and then joins all sections to report.json. Afterwards it reads the sections again,
+and if one has changed meanwhile, it joins them again. The last driver to end therefore always leaves a complete report.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tuneyard.tracking.report import json_safe
 
 SECTION = "report.json"
 Section = dict[str, Any]
-"""attempt, status, message, started_at: of the job as this driver sees it; task: what report.json holds of its task."""
+"""attempt; status, message, started_at: of the driver's run; task: the entry of its task in report.json."""
 
 
 class JointReport:
-    """Writes the report of `job` as the driver of one attempt at one of its tasks. That the task succeeded stands in result.json too."""
+    """Writes the report of `job` as the driver of one attempt at one task. It is never required: result.json also records a success."""
 
     required: tuple[str, ...] = ()
 
@@ -35,7 +35,7 @@ class JointReport:
         self._attempt = attempt
 
     def write(self, own: Report) -> Report:
-        """Put this task's part of `own` into the report of the whole job, and return that. Raises StorageError."""
+        """Put this task's part of `own` into the report of the whole job. Returns the joined report. Raises StorageError."""
         sections = self._read()
         if sections.get(self._task, {}).get("attempt", 0) <= self._attempt:
             mine = {"attempt": self._attempt, "status": own.status, "message": own.message, "started_at": own.started_at}
@@ -63,7 +63,7 @@ def _marks(sections: Mapping[str, Section]) -> dict[str, tuple[int, str]]:
 
 
 def joined(own: Report, order: list[str], sections: Mapping[str, Section], now: datetime) -> Report:
-    """One report of all sections; tasks without one have not begun. Pure."""
+    """One report of all sections. A task without a section has not started. Pure."""
     tasks = {name: sections[name]["task"] if name in sections else own.tasks[name] for name in order}
     found = [sections[name] for name in order if name in sections]
     status = _status([section["status"] for section in found], complete=len(found) == len(order))

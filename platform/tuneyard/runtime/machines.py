@@ -1,4 +1,4 @@
-"""What a running task may ask of the machines under it. `Here` answers for local runs, `Pods` for the attempts of a hub."""
+"""The interface of running tasks to their machines. `Here` implements it for local runs, `Pods` for attempts of a hub."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LogName:
 
 
 def rank_log(task: str, rank: int, prefix: str = "rank") -> LogName:
-    """`prefix`: what the sources of this task's ranks are called, before the number of the rank."""
+    """The log of a rank. `prefix`: name of the sources of this task's ranks, before the number of the rank."""
     return LogName(f"{task}-rank-{rank}.log", f"{prefix}-{rank}")
 
 
@@ -38,13 +38,13 @@ def engine_log(task: str, rank: int) -> LogName:
 
 
 def process_log(task: str) -> LogName:
-    """What the command of a process task prints. No log of another task, of `setup` or of a fork server can have this name."""
+    """The log of a process task's command. No log of another task, of `setup` or of a fork server can have this name."""
     return LogName(f"{task}-process.log", "process")
 
 
 @dataclass(frozen=True)
 class LostMachine:
-    """A machine that is gone, and why it counts as gone."""
+    """A lost machine, and the reason why it counts as lost."""
 
     pod: Pod
     why: str
@@ -54,49 +54,49 @@ class Machines(Protocol):
     """The machines of one run. The conductor calls `in_use`, `set_up` and `ready_for`; tasks call the rest."""
 
     logs: Path
-    """Folder for logs; every machine has it, or makes it."""
+    """Folder for logs, the same path on every machine."""
     warm: WarmStacks
     """Fork servers."""
     gangs: Gangs
-    """The ranks that stay up from one train task to the next."""
+    """The gang that stays up from one train task to the next."""
 
     # The run
 
     run: str
-    """Equal for all starts of this job's tasks that may follow each other; no other job has the same."""
+    """Id of the run: the same for all starts of this job's tasks that may resume each other; different for other jobs."""
     go_on: str
-    """How a person goes on after a failure; empty where a hub starts the next attempt."""
+    """How a person resumes after a failure; empty if a hub starts the next attempt."""
     after_stop: str
-    """What a person may do after a stop, or what becomes of the task."""
+    """Advice for a person after a stop, or a note on what is kept."""
     retries: Retries
-    """Whole tasks that may be started again here; none where a hub starts attempts itself. Ranks start again in place beside that."""
+    """Restarts of whole tasks in this process; none if a hub starts attempts. Restarts of ranks in place do not count here."""
     transient: frozenset[FailureKind]
-    """Failures that say nothing about a task's settings: the next attempt may get other machines."""
+    """Kinds of failure that do not depend on a task's settings: the next attempt may get other machines."""
 
     def chosen(self, job: JobSpec) -> JobSpec:
-        """The job with the SKU and the number of workers that were chosen for these machines."""
+        """The job with the SKU and the number of workers chosen for these machines."""
         ...
 
     def first_start(self, failures_in_place: int, /) -> int:
-        """Number of the first start of ranks, above all that earlier runs can have made."""
+        """Number of the first start of ranks, higher than any start of an earlier run."""
         ...
 
     def number(self, starts: int, /) -> int:
-        """Number under which people know an attempt, from the starts of its task in this process."""
+        """Number of an attempt for people. `starts`: starts of its task in this process."""
         ...
 
     # Use
 
     def in_use(self) -> AbstractContextManager[object]:
-        """From the claim of the output to the report."""
+        """A context from the claim of the output to the report."""
         ...
 
     def set_up(self) -> None:
-        """Prepare the machines for the job. Raises JobFailed where a `setup` command fails."""
+        """Prepare the machines for the job. Raises JobFailed if a `setup` command fails."""
         ...
 
     def ready_for(self, task: Task, emit: Emit, should_stop: ShouldStop, /) -> AbstractContextManager[bool]:
-        """Machines that were tried, for one task. False where a stop was asked for meanwhile. Raises TuneyardError."""
+        """A context with checked machines for one task. Its value is False if a stop was asked for meanwhile. Raises TuneyardError."""
         ...
 
     def begin_ray(self) -> None:
@@ -104,35 +104,35 @@ class Machines(Protocol):
         ...
 
     def use_ray(self) -> None:
-        """Wait until Ray runs. Raises what made it fail to start."""
+        """Wait until Ray runs. Raises the error of its start."""
         ...
 
     # Facts
 
     @property
     def machine(self) -> Machine:
-        """SKU, number and memory of what the job may use."""
+        """SKU, number and memory of the devices that the job may use."""
         ...
 
     @property
     def network(self) -> NetworkChecks | None:
-        """What ranks try before they load the model."""
+        """Network checks that ranks make before they load the model; None for none."""
         ...
 
     def stop_grace_s(self) -> float:
-        """Seconds in which ranks must stop once they are asked."""
+        """Seconds that ranks have to stop."""
         ...
 
     # Loss
 
     repair_limit_s: float
-    """Seconds that a lost machine may take to be replaced in place."""
+    """Most seconds until a lost machine is replaced in place."""
     begin_limit_s: float
-    """Seconds in which all ranks must have begun."""
+    """Most seconds until all ranks have started."""
 
     @property
     def noticed(self) -> bool:
-        """Whether a machine is wanted back: the task must stop and keep its checkpoint."""
+        """Whether a machine is being drained or reclaimed: the task must stop with a checkpoint."""
         ...
 
     def gone(self, processes: Sequence[RankProcess], /) -> list[RankProcess]:
@@ -140,19 +140,19 @@ class Machines(Protocol):
         ...
 
     def why_lost(self, process: RankProcess, /) -> str:
-        """Why the machine of a process counts as lost; empty where it lives, or where that is not known."""
+        """Why the machine of a process counts as lost; empty if it lives, or if nothing is known."""
         ...
 
     def short_of(self, workers: int, /) -> LostMachine | None:
-        """The machine lost last, where the living ones have no room for so many ranks; None where they have, or none was lost."""
+        """The last lost machine, if the living machines have no room for `workers` ranks; None if they have, or if none was lost."""
         ...
 
     def settle(self) -> None:
-        """Wait until the loss of a machine in this moment would be known."""
+        """Wait until the loss of a machine at this moment would have been noticed."""
         ...
 
     def check_living(self) -> None:
-        """Raises JobFailed where all machines are lost."""
+        """Raises JobFailed if all machines are lost."""
         ...
 
     def can_go_on(self, error: TuneyardError, workers: int, should_stop: ShouldStop, /) -> bool:
@@ -160,27 +160,27 @@ class Machines(Protocol):
         ...
 
     def oom_kills(self) -> int:
-        """Processes that kernels have killed for want of memory; only the difference of two calls means something."""
+        """Processes that kernels have killed for lack of memory. Only the difference of two calls has a meaning."""
         ...
 
     # Logs
 
     def follow(self, process: RankProcess, log: LogName) -> None:
-        """Watch a rank or an engine, and keep its log."""
+        """Watch a rank or an engine, and copy its log."""
         ...
 
     def ship(self, log: LogName) -> None:
-        """Keep the log of a process that this process starts itself."""
+        """Copy the log of a process that this process starts itself."""
         ...
 
     def address(self, log: LogName) -> str:
-        """Where people find a log."""
+        """The path or URI of a log, for people."""
         ...
 
     def tail(self, log: LogName) -> str:
-        """The last lines of a log, without secrets; empty where there is none."""
+        """The last lines of a log, without secrets; empty if there is no log."""
         ...
 
     def quoted(self, tail: str, /) -> str:
-        """What an error's message shows of the last lines of a log; empty where its reader has a place of their own for them."""
+        """The last lines of a log, formatted for an error's message; empty if they are shown in a field of their own."""
         ...

@@ -1,4 +1,4 @@
-"""The configuration of a model before anything is loaded: enough to refuse what is no model, and to plan."""
+"""Reads the configuration of a model before anything is loaded: enough to refuse a folder without a model, and to plan."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ CONFIG = "config.json"
 
 
 def model_shape(uri: str, revision: str | None = None) -> ModelShape:
-    """Shape of the model at a folder, URI or Hugging Face name. Raises BadInput where there is none."""
+    """Shape of the model at a folder, URI or Hugging Face name. Raises BadInput if there is no model."""
     known = known_shape(uri, revision)
     return known if known is not None else model_shape_of(read_config(uri, revision))
 
 
 def known_shape(uri: str, revision: str | None = None) -> ModelShape | None:
-    """The shape of a well-known Hugging Face model, by the catalog alone; None for any other, and where a revision is named."""
+    """The shape of a Hugging Face model in the catalog; None for any other model, and for a named revision."""
     if revision is not None or looks_like_path(uri) or (is_local(uri) and local_path(uri).exists()):
         return None
     config = known_config(uri)
@@ -31,7 +31,7 @@ def known_shape(uri: str, revision: str | None = None) -> ModelShape | None:
 
 
 def read_config(uri: str, revision: str | None = None) -> dict[str, Any]:
-    """config.json of a model, from its folder, its store, or the Hugging Face hub (or its cache)."""
+    """config.json of a model, from its folder, its store, or the Hugging Face hub (or its cache). Raises BadInput."""
     if is_local(uri) and local_path(uri).exists():
         text = _of_folder(local_path(uri))
     elif looks_like_path(uri):
@@ -77,7 +77,7 @@ def _of_hub(name: str, revision: str | None) -> str:
         RevisionNotFoundError,
     )
 
-    # What fails is said below, once; its client would say so before each of five tries.
+    # The errors below report a failure once; the client itself would log it before each of five tries.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
         return Path(hf_hub_download(name, CONFIG, revision=revision)).read_text()
@@ -88,9 +88,9 @@ def _of_hub(name: str, revision: str | None) -> str:
             f"there is no folder and no Hugging Face model {name}" + (f" at revision {revision}" if revision else ""),
             "check model.name; a private model needs HF_TOKEN in the job's env",
         ) from error
-    except (LocalEntryNotFoundError, OSError) as error:  # the first is an EntryNotFoundError too: not in the cache, and nobody to ask
+    except (LocalEntryNotFoundError, OSError) as error:  # the first is an EntryNotFoundError too: not in the cache, and no network
         raise BadInput(
-            f"there is no folder {name}, and the Hugging Face hub cannot be asked for it ({type(error).__name__})",
+            f"there is no folder {name}, and the Hugging Face hub cannot be reached ({type(error).__name__})",
             "check the network; or download the model elsewhere and give its folder",
         ) from error
     except EntryNotFoundError as error:

@@ -1,7 +1,7 @@
-"""The output folder of a job: whose it is, who writes to it now, and which of its tasks are done.
+"""The records in a job's output folder: the job that owns it, the run that writes to it now, and the finished tasks.
 
-`job.json` names the job, `<task>/task.json` holds what a task was asked to do, and `<task>/result.json`, written last, says that
-it succeeded.
+`job.json` names the job, `<task>/task.json` holds the settings and inputs of a started task, and `<task>/result.json`, written last,
+records its success.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ class JobOutput:
         return self.store.url(task)
 
     def claim(self, job: JobSpec, *, resume: bool) -> None:
-        """Take the folder for `job`. Raises BadInput where it holds another job, or one that `resume` was not asked for."""
-        # In this order: another task of the same job may begin at this moment, and job.json is the first that it writes.
+        """Claim the folder for `job`. Raises BadInput if it holds another job, or this one without `resume`."""
+        # List files before looking for job.json: another task of the same job may start now, and it writes job.json first.
         foreign = self.local_folder is not None and any(path.name not in (_LOCK, LOGS, SHIPPED) for path in _entries(self.local_folder))
         if self.store.exists(JOB):
             if not resume:
-                raise BadInput(f"{self.uri} holds a job already", "go on with it: --resume; or give another folder: --out DIR")
+                raise BadInput(f"{self.uri} holds a job already", "resume it: --resume; or give another folder: --out DIR")
             other = json.loads(self.store.get(JOB))["metadata"]["name"]
             if other != job.metadata.name:
                 raise BadInput(f"{self.uri} holds the job {other}, not {job.metadata.name}", "give another folder: --out DIR")
         elif foreign:
-            raise BadInput(f"{self.uri} is not empty, and what it holds is not a job's output", "give another folder: --out DIR")
+            raise BadInput(f"{self.uri} is not empty, and holds no output of a job", "give another folder: --out DIR")
         self._put_json(JOB, redact_fields(job.to_yaml_dict()))
 
     def report(self) -> Report | None:
-        """What an earlier run has reported; None where there is nothing, or nothing that can be read."""
+        """The report of an earlier run; None if there is none, or if it cannot be read."""
         if not self.store.exists(REPORT_JSON):
             return None
         try:
@@ -67,8 +67,8 @@ class JobOutput:
             return None
 
     def finished(self, task: Task, inputs: Inputs | None = None) -> dict[str, Any] | None:
-        """The result of a task that has succeeded, or None. Raises BadInput where it was asked to do something else then, or read other
-        data or scripts than `inputs` (None: whatever it read)."""
+        """The result of a task that has succeeded; None if it has not. Raises BadInput if it succeeded with other settings, or with other
+        data or scripts than `inputs` (None: any)."""
         if not self.store.exists(f"{task.name}/result.json"):
             return None
         self._check_same(task, inputs or {})
@@ -76,15 +76,15 @@ class JobOutput:
         return result
 
     def check_settings(self, tasks: Iterable[Task]) -> None:
-        """Raises BadInput where one of the tasks was begun, or has succeeded, with other settings. Nothing is written."""
+        """Raises BadInput if one of the tasks was started, or has succeeded, with other settings. Writes nothing."""
         for task in tasks:
-            begun = "task.json" if task.process is None else "result.json"  # of a process that did not succeed nothing is kept
+            begun = "task.json" if task.process is None else "result.json"  # a failed process leaves nothing to resume
             if self.store.exists(f"{task.name}/{begun}") and self.store.exists(f"{task.name}/task.json"):
                 self._check_settings(task, json.loads(self.store.get(f"{task.name}/task.json")))
 
     def begin(self, task: Task, inputs: Inputs) -> None:
-        """Note what the task is asked to do, and with what data. Raises BadInput where an earlier attempt left parts of something else."""
-        # Of a process that did not succeed nothing is kept: it may be mended.
+        """Record the settings and inputs of a task at its start. Raises BadInput if an earlier attempt with others has left commits."""
+        # A failed process leaves nothing to resume, so its author may correct it.
         if task.process is None and self.store.exists(f"{task.name}/task.json"):
             self._check_same(task, inputs)
         asked = {"fingerprint": fingerprint(task), "task": redact_fields(task.to_yaml_dict()), "inputs": inputs}
@@ -103,17 +103,17 @@ class JobOutput:
             what, are = ("data", "is") if task.process is None else ("scripts", "are")
             where_then = self.store.url(where)
             raise BadInput(
-                f"task {task.name} was begun with other {what} than there {are} now, see {where_then}:\n" + "\n".join(different),
-                f"put the {what} back to go on, or {_ELSEWHERE}",
+                f"task {task.name} was started with other {what} than there {are} now, see {where_then}:\n" + "\n".join(different),
+                f"restore the {what} to resume, or {_ELSEWHERE}",
             )
 
     def _check_settings(self, task: Task, asked: Mapping[str, Any]) -> None:
         if asked["fingerprint"] != fingerprint(task):
             changed = "; ".join(list(_settings_changed(asked["task"], redact_fields(task.to_yaml_dict())))[:_SHOWN])
             raise BadInput(
-                f"task {task.name} was begun with other settings than the JobSpec has now ({changed}; "
+                f"task {task.name} was started with other settings than the JobSpec has now ({changed}; "
                 f"see {self.store.url(f'{task.name}/task.json')})",
-                f"put the settings back to go on, or {_ELSEWHERE}",
+                f"restore the settings to resume, or {_ELSEWHERE}",
             )
 
     def _put_json(self, path: str, value: Any) -> None:
@@ -121,7 +121,7 @@ class JobOutput:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep a second `tuneyard run` out of a local folder while this one writes to it. Raises BadInput if one is at work."""
+        """Lock a local folder against a second `tuneyard run`. Raises BadInput if another run has locked it."""
         folder = self.local_folder
         if folder is None:
             yield
@@ -154,7 +154,7 @@ def _shown(value: Any) -> str:
 
 
 def fingerprint(task: Task) -> str:
-    """The same for tasks whose results may be used for each other: where and how fast they run does not count."""
+    """A hash of a task's settings, without those that change only where and how fast it runs. Tasks with the same hash share results."""
     values = task.model_dump(mode="json", exclude={"resources": True, "depends_on": True})
     for kind, fields in _WITHOUT_EFFECT.items():
         if values.get(kind) is not None:
@@ -162,7 +162,7 @@ def fingerprint(task: Task) -> str:
     for kind in ("train", "rank"):
         if values.get(kind) is not None:
             values[kind]["batch"].pop("micro")
-    if values.get("rank") is not None:  # where tables lie changes nothing that is learned
+    if values.get("rank") is not None:  # the placement of tables does not change the result
         values["rank"]["tables"] = {name: value for name, value in values["rank"]["tables"].items() if name not in ("sharding", "offload")}
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -177,9 +177,9 @@ _WITHOUT_EFFECT = {
 
 
 def default_output(job: JobSpec, *, resume: bool) -> str:
-    """Where a job goes that says nothing: storage.output, else runs/NAME-N below the working folder.
+    """The output of a job without --out: storage.output, else runs/NAME-N below the working folder.
 
-    N is the first number that is free, or with `resume` the last one that is taken.
+    N is the first free number, or the last used one with `resume`.
     """
     if job.spec.storage.output is not None:
         return job.spec.storage.output

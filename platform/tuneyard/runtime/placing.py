@@ -1,4 +1,4 @@
-"""What there is to run on: this machine, or the Ray cluster that it has joined."""
+"""Detects the devices of this machine, or of the Ray cluster that it has joined."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuneyard.catalog import entry_of, gpu, keep, local_devices, local_sku, need
 
 
 def this_machine() -> Machine:
-    """This machine: its visible GPUs, whatever they are, or its cores."""
+    """This machine: its visible GPUs of any kind, or its cores."""
     devices = local_devices()
     if devices[0].sku == "cpu":
         return Machine("cpu", len(os.sched_getaffinity(0)))
@@ -18,15 +18,14 @@ def this_machine() -> Machine:
 
 
 def machine_of_cluster() -> Machine:
-    """What the joined Ray cluster has: its GPUs, asked for on a node that has one, or its cores. A head that KubeRay starts without
-    either is no part of it."""
+    """The joined Ray cluster: its GPUs, whose kind a node with a GPU tells, or its cores. A head without either does not count."""
     import ray
 
     total = ray.cluster_resources()
     if gpus := int(total.get("GPU", 0)):
         sku, measurement = ray.get(ray.remote(num_gpus=1)(_local_kind).remote())
         if measurement is not None:
-            keep(sku, measurement)  # this process plans for a GPU that it may not see
+            keep(sku, measurement)  # this process plans for a GPU that this machine may lack
         return Machine(sku, gpus, per_host=gpus_per_host())
     return Machine("cpu", int(total.get("CPU", 1)))
 
@@ -41,6 +40,6 @@ def gpus_per_host() -> int | None:
 
 
 def _local_kind() -> tuple[str, dict[str, Any] | None]:
-    """The SKU of the machine that this runs on, and what was measured of it where the catalog lacks it."""
+    """The SKU of the machine that this runs on, and its measurement if the catalog lacks the SKU."""
     sku = local_sku()
     return sku, entry_of(gpu(sku)) if needs_measuring(sku) and sku != "cpu" else None

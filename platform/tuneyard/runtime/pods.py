@@ -1,4 +1,4 @@
-"""The pods of an attempt: the `Machines` of a task for which a hub has made a Ray cluster, with an agent in each pod."""
+"""The `Machines` of an attempt: the pods of a Ray cluster that a hub has made for one task, with an agent in each pod of ranks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OF_MACHINES = (FailureKind.NODE_LOST, FailureKind.NETWORK)
 class Pods:
     """The machines of one assignment. `logs`: copies the logs of this pod. `scratch`: a folder for the attempt, on each machine.
 
-    A process task runs in this pod alone, without Ray: no machine beside it is asked.
+    A process task runs in this pod alone, without Ray: no other machine is used.
     """
 
     go_on = ""
@@ -69,7 +69,7 @@ class Pods:
         self._shipper, self._stop_grace_s = logs, stop_grace_s
         self._nodes = Nodes(LogTarget(output.uri, assignment.task, assignment.attempt, tuple(job.spec.env)), secrets)
         self._failed_nodes: list[str] = []
-        """Kubernetes' names of the nodes that failed so far; empty where none is to blame."""
+        """The node of each failure so far, by its name in Kubernetes; an empty name if no node is to blame."""
         self.run, self.repair_limit_s = assignment.run, assignment.repair_limit_s
         self.logs = scratch / "logs"
         self.machine = Machine(assignment.sku, self._slots)
@@ -106,7 +106,7 @@ class Pods:
                 yield False
                 return
             try:
-                if self._job.spec.gang_of(task).training is not None:  # agents come up while the machines are tried
+                if self._job.spec.gang_of(task).training is not None:  # agents start while the machines are checked
                     self.gangs.of(self._slots, use_gpu=self.machine.has_gpus)
                 self._try_machines(emit)
                 self._check_job()
@@ -120,7 +120,7 @@ class Pods:
     def use_ray(self) -> None: ...
 
     def _wait_for_machines(self, emit: Emit, should_stop: ShouldStop) -> bool:
-        """Until Ray has what the task needs: pods of one cluster come up one after the other. False if it was asked to stop meanwhile.
+        """Wait until enough machines have joined the Ray cluster: its pods start one after the other. False if a stop was asked for.
 
         Raises JobFailed after ten minutes.
         """
@@ -148,12 +148,12 @@ class Pods:
     # Preflight
 
     def _try_machines(self, emit: Emit) -> None:
-        """Put an agent on each machine, try all of them, and learn their facts. Raises TuneyardError where one is sick or lost."""
+        """Start an agent on each machine, check all machines, and read their facts. Raises TuneyardError if one is broken or lost."""
         began, sku = time.monotonic(), self.machine.sku
         self._nodes.start()
         emit(Stage(task=self._task.name, name="preflight: machines"))
         self._judge(self._nodes.check(self._checks), emit)
-        if needs_measuring(sku):  # the head may be another machine, and has no GPU
+        if needs_measuring(sku):  # the head has no GPU, and may be on another machine
             self._measure(sku, emit)
         self.network = NetworkChecks(promised_gb_per_s=self._assignment.promised_gb_per_s, before_s=time.monotonic() - began)
         self.machine = Machine(sku, self._slots, self._nodes.memory_gb(), gpus_per_host())
@@ -173,7 +173,7 @@ class Pods:
             scratch=self._assignment.scratch,
             scratch_bytes=self._job.spec.storage.scratch or 0,
             output=self._output.uri,
-            probe=self._task.name,  # where the report of the attempt lies by now
+            probe=self._task.name,  # it holds the report of the attempt by now
             gpus=self.machine.has_gpus,
         )
 
@@ -193,13 +193,13 @@ class Pods:
 
     @property
     def _slots(self) -> int:
-        """Ranks or engines that a hub has made room for."""
+        """Number of ranks that the hub has placed. An engine of a score task has `tensorParallel` ranks."""
         workers = self._assignment.workers or 1
         return workers * self._task.score.engine.tensor_parallel if self._task.score is not None else workers
 
     @property
     def _kind(self) -> str:
-        """What of a machine one rank takes, in Ray's words."""
+        """Ray's resource that a rank takes one unit of."""
         return "GPU" if self.machine.has_gpus else "CPU"
 
     def stop_grace_s(self) -> float:
@@ -229,8 +229,8 @@ class Pods:
         self._nodes.raise_if_none_is_left()
 
     def can_go_on(self, error: TuneyardError, workers: int, should_stop: ShouldStop) -> bool:
-        """The Ray cluster stays up when a rank or a worker pod dies, and KubeRay replaces the pod. A node that fails twice is not trusted a
-        third time: the hub looks for others."""
+        """Whether the ranks can start again here. The Ray cluster survives the loss of a rank or a worker pod, and KubeRay replaces the
+        pod. After two failures on one node the attempt ends, so that the hub places the next one on other nodes."""
         if error.kind not in _OF_MACHINES:
             return True
         node = error.blame.node

@@ -1,4 +1,4 @@
-"""What a task refers to, as URIs: data and models by path or name, or `from` an earlier task of the job. Pure but for `exists`."""
+"""Resolves the references of a task to URIs: data and models by path or name, or `from` an earlier task. Pure, except for `is_dir`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SourceT = TypeVar("SourceT", bound=Source)
 
 @dataclass(frozen=True)
 class Start:
-    """The model a task starts from: weights, and an adapter on top of them where there is one."""
+    """The model that a task starts from: weights, and perhaps an adapter for them."""
 
     model_uri: str
     adapter_uri: str | None = None
@@ -46,7 +46,7 @@ def train_data_of(data: TrainData, base_dir: Path, results: Mapping[str, Mapping
 
 
 def start_of(model: ModelRef, base_dir: Path, results: Mapping[str, Mapping[str, Any]]) -> Start:
-    """URIs of the model; a name that is no folder beside the JobSpec is a Hugging Face name, and stays."""
+    """URIs of the model. A name without a folder of that name beside the JobSpec is a Hugging Face name, and stays."""
     if model.from_task is None:
         return Start(named_model(model.name or "", base_dir))
     result = results[model.from_task]
@@ -58,22 +58,22 @@ def start_of(model: ModelRef, base_dir: Path, results: Mapping[str, Mapping[str,
 
 
 def named_model(name: str, base_dir: Path) -> str:
-    """An absolute URI for paths and URIs; Hugging Face names as they are."""
+    """The absolute URI of a path or URI; a Hugging Face name as it is."""
     return absolute(name, base_dir) if looks_like_path(name) or (base_dir / name).is_dir() else name
 
 
 def template_of(template: str | None, base_dir: Path) -> str | None:
-    """A chat template as it is, or the absolute path or URI of its file."""
+    """A chat template as it is; or the absolute path or URI of a template's file."""
     return absolute(template, base_dir) if template is not None and is_template_path(template) else template
 
 
 def output_of(task: str, path: str | None, results: Mapping[str, Mapping[str, Any]]) -> str:
-    """URI of what a task made: the folder of its output, or `path` inside."""
+    """URI of a task's product: the folder of its output, or `path` inside."""
     return join(results[task]["output"], path or "")
 
 
 def resolved(task: Task, base_dir: Path, results: Mapping[str, Mapping[str, Any]]) -> tuple[Task, Start]:
-    """The task with no `from` and no relative path left, and the model it starts from. For train, rank and score tasks."""
+    """The task without `from` and relative paths, and the model that it starts from. For train, rank and score tasks."""
     if task.rank is not None:
         tables = {name: source_of(source, base_dir, results) for name, source in task.rank.sources().items()}
         return task.model_copy(update={"rank": task.rank.model_copy(update=tables)}), Start("")
@@ -91,10 +91,10 @@ def resolved(task: Task, base_dir: Path, results: Mapping[str, Mapping[str, Any]
 
 
 def with_model(job: JobSpec, name: str, cwd: Path) -> JobSpec:
-    """The job for `--model NAME`: NAME stands in for the model that the job builds for itself.
+    """The job for `--model NAME`: NAME replaces the model that the job builds for itself.
 
-    Train tasks that start from random weights (`init: scratch`) are left out, and whoever took their result takes NAME; in a job
-    without any, every `model.name` becomes NAME. Relative paths start at `cwd`: NAME was typed there.
+    Train tasks that start from random weights (`init: scratch`) are left out, and tasks that use their models use NAME instead. In a job
+    without such tasks, every `model.name` becomes NAME. A relative NAME starts at `cwd`, the folder that it was typed in.
     """
     given = ModelRef(name=named_model(name, cwd))
     scratch = {task.name for task in job.spec.tasks if task.train is not None and task.train.model.init == "scratch"}
@@ -117,8 +117,8 @@ def with_model(job: JobSpec, name: str, cwd: Path) -> JobSpec:
     for task in tasks:
         if lost := scratch.intersection(task.upstream()):
             raise BadInput(
-                f"--model leaves out the task {min(lost)}, and task {task.name} takes data from it",
-                "run without --model, or let that data come from elsewhere",
+                f"--model leaves out the task {min(lost)}, but task {task.name} takes data from it",
+                "run without --model, or take that data from elsewhere",
             )
     if not tasks:
         raise BadInput("with --model nothing is left to do: every task trains a model from scratch", "run without --model")

@@ -1,4 +1,4 @@
-"""`python -m tuneyard.runtime.stack_server training|engines SOCKET [--gpu] [--quantised]`: a fork server as worker pods have it."""
+"""`python -m tuneyard.runtime.stack_server training|engines SOCKET [--gpu] [--quantised]`: the fork server of a worker pod."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuneyard.runtime.sessions.stacks import ENGINES, engine_stack, train_stack
 def main() -> None:
     """Become the fork server of the stack that the arguments name.
 
-    In a worker pod, with which it ends. The job's `setup` has run before, and its environment is set.
+    It runs in a worker pod, and ends with it. The job's `setup` has run before, and its environment is set.
     """
     name, socket, *options = sys.argv[1:]
     stack = engine_stack() if name == ENGINES else train_stack([], on_gpu="--gpu" in options, quantised="--quantised" in options)

@@ -1,4 +1,4 @@
-"""What all tasks of a job share while they run, and the record of one task's attempts."""
+"""The context that all tasks of a run share, and the record of one task's attempts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tuneyard.runtime.output import JobOutput
 from tuneyard.tracking import Emit, TaskEvent
 
 Result = dict[str, Any]
-"""What report.json and result.json hold of a task; `status` is succeeded or stopped."""
+"""The entry of a task in report.json and result.json; `status` is succeeded or stopped."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskContext:
-    """`job`: with what was chosen for these machines. `wanted`: names of the tasks that are run. `results`: of the tasks that have
-    succeeded, by name."""
+    """`job`: the job with the SKU and workers chosen for these machines. `wanted`: names of the tasks to run. `results`: results of the
+    tasks that have succeeded, by name."""
 
     job: JobSpec
     base_dir: Path
@@ -38,12 +38,12 @@ class TaskContext:
 
     @property
     def machine(self) -> Machine:
-        """SKU and number of what the job may use."""
+        """SKU and number of the devices that the job may use."""
         return self.machines.machine
 
 
 class Attempts:
-    """Tells of each attempt's begin and failure once, and remembers them for the report."""
+    """Reports the start and the failure of each attempt once, and keeps them for the report."""
 
     def __init__(self, task: Task, context: TaskContext) -> None:
         self._task = task
@@ -51,7 +51,7 @@ class Attempts:
         self.made: list[dict[str, Any]] = []
 
     def begin(self, plan: Plan | None = None, settings: dict[str, Any] | None = None) -> None:
-        """`settings`: what a predictor reads of a train attempt."""
+        """Record and report the start of an attempt. `settings`: a train attempt's row for predictors."""
         number = self._context.machines.number(len(self.made) + 1)
         self.made.append({"attempt": number, **({"micro_batch": plan.micro_batch} if plan else {})})
         self._tell(
@@ -59,7 +59,7 @@ class Attempts:
         )
 
     def failed(self, error: TuneyardError) -> None:
-        """Nothing more happens where the last attempt is known to have failed."""
+        """Record and report the failure of the last attempt, unless that is done already."""
         if self.made and "failure" in self.made[-1]:
             return
         message = hide(error.cause, self._context.secrets)

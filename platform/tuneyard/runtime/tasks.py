@@ -1,4 +1,4 @@
-"""One task of a job: from its spec and the results before it, to a request, to a result for report.json."""
+"""Runs one task of a job: makes a request from its spec and earlier results, and returns its result for report.json."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tuneyard.training.request import TrainRequest
 
 
 def run_task(task: Task, context: TaskContext) -> Result:
-    """Run one task to its end, or to a stop that was asked for. Raises TuneyardError where it fails for good."""
+    """Run one task to its end, or until a stop is asked for. Raises TuneyardError if it fails for good."""
     run = {"train": _run_train, "score": run_score, "process": _run_process, "tune": _run_tune, "rank": _run_train}[task.kind]
     attempts = Attempts(task, context)
     if task.kind in ("train", "score", "rank"):
@@ -46,13 +46,13 @@ def run_task(task: Task, context: TaskContext) -> Result:
 
 
 def _starts_again(error: TuneyardError, context: TaskContext, *, starts: int) -> bool:
-    """Whether the whole task starts again after a failure. Losses of ranks and engines were answered in place, by new ones."""
+    """Whether the whole task starts again after a failure. Lost ranks and engines have been replaced in place before."""
     answer = answer_to(error.kind, context.machines.retries, failures=starts, place="here")
     return error.kind is FailureKind.USER_ERROR and answer == "again" and starts > 0 and not context.should_stop()
 
 
 def _prepare_others(context: TaskContext) -> None:
-    """While a process task runs, Ray, the next gang and the engines' stack come up; the ranks' stack is on its way already."""
+    """Start Ray, the next gang and the engines' stack while a process task runs. The ranks' stack has been started before."""
     tasks = [task for task in context.job.spec.task_order() if task.name in context.wanted]
     left = [task for task in tasks if task.name not in context.results and task.kind != "process"]
     if not left:
@@ -115,14 +115,14 @@ def _run_train(task: Task, context: TaskContext, attempts: Attempts) -> Result:
     result = asdict(run_train(request, setting, emit, context.should_stop)) | preflight
     if not context.machine.has_gpus:
         keep_libraries_gb(max(result["libraries_gb"]))
-    if "metrics" in result["details"]:  # of held-out rows
+    if "metrics" in result["details"]:  # metrics of held-out rows
         result["metrics"] = result["details"].pop("metrics")
     artifacts = {kind: result[f"{kind}_uri"] for kind in ("model", "adapter", "merged") if result[f"{kind}_uri"]}
     return {**result, "artifacts": artifacts, "base_model_uri": request.model_uri, "plan": request.plan.to_dict()}
 
 
 def _settings(request: TrainRequest, context: TaskContext) -> dict[str, Any] | None:
-    """None for a program: what a predictor reads are shapes of language models."""
+    """A train attempt's row for predictors; None for a program, because predictors know shapes of language models only."""
     if request.task.program is not None:
         return None
     from tuneyard.tuning import settings_row

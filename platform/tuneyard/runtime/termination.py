@@ -1,6 +1,6 @@
-"""Last words of a container whose `setup` failed: what Kubernetes shows as the container's termination message, without secrets.
+"""Writes the termination message of a container whose `setup` failed, without secrets.
 
-`python -m tuneyard.runtime.termination LOG CODE COMMAND`, run by the container itself.
+The container itself runs `python -m tuneyard.runtime.termination LOG CODE COMMAND`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ MESSAGE = Path("/dev/termination-log")
 SECRETS_VARIABLE = "TUNEYARD_SECRETS"
 _SHOWN_LINES = 15
 _LONGEST = 4000
-"""Kubernetes keeps 4,096 bytes."""
+"""Characters of the message. Kubernetes keeps 4,096 bytes."""
 
 
 def last_words(log: str, code: str, command: str, environment: dict[str, str]) -> str:
-    """What a person reads of a setup command that ended with `code`; values of the variables that TUNEYARD_SECRETS names are hidden."""
+    """The message about a setup command that ended with `code`. Values of the variables in TUNEYARD_SECRETS are hidden."""
     names = environment.get(SECRETS_VARIABLE, "").split(",")
     secrets = [environment[name] for name in names if environment.get(name)]
     last = "\n".join(line for line in log.splitlines()[-_SHOWN_LINES:])

@@ -1,4 +1,4 @@
-"""The model that a train task of a finished job has made, as the job's output folder tells it."""
+"""Finds the model that a train task of a finished job has made, by the job's output folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MODEL, _MERGED = "model", "merged"
 
 @dataclass(frozen=True)
 class Trained:
-    """URIs of the weights, and of the adapter that belongs on them."""
+    """URIs of the weights, and of the adapter for them, if any."""
 
     task: str
     model_uri: str
@@ -23,9 +23,9 @@ class Trained:
 
 
 def find_trained(out: str, task: str | None = None) -> Trained:
-    """The model of the last train task that has succeeded, or of `task`. `out`: what the job was given as `--out`, a folder or a URI.
+    """The model of the last train task that has succeeded, or of `task`. `out`: the job's output, a folder or a URI.
 
-    Weights and adapter are looked for in `out`, so that a copied folder works. Raises BadInput where there is none.
+    Weights and adapter are searched in `out`, so that a copied folder works. Raises BadInput if there is no model.
     """
     store = open_store(out)
     kinds = _kinds(store, out)

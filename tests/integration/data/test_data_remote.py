@@ -57,7 +57,7 @@ def test_a_result_of_other_data_under_the_same_name_is_not_taken(bucket: Path) -
 
     text = (bucket / "a.jsonl").read_text()
     open_store("s3://tests/data").put("a.jsonl", text.replace("a", "e").encode())
-    with pytest.raises(BadInput, match=r"train.data: a.jsonl: as large, with other content"):
+    with pytest.raises(BadInput, match=r"train.data: a.jsonl: same size, other content"):
         output.finished(task, inputs_of(task, bucket))
     write_chats(bucket / "a.jsonl", count=65)
     with pytest.raises(BadInput, match=r"train.data: a.jsonl: [\d,]+ -> [\d,]+ bytes"):

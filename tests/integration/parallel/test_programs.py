@@ -223,7 +223,7 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
         "changes 1.running_mean, 1.running_var, 1.num_batches_tracked while it trains",
     ),
     "predictions": ({"predict": "return [{'y': 1.0}]"}, "returned 1 predictions for 2 rows"),
-    "no json": ({"predict": "return [{'y': each} for each in model(batch['x'])]"}, "what JSON cannot hold"),
+    "no json": ({"predict": "return [{'y': each} for each in model(batch['x'])]"}, "a value that JSON cannot hold"),
 }
 
 

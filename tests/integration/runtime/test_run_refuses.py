@@ -126,7 +126,7 @@ def test_a_result_of_other_data_is_not_taken(write_job: WriteJob, inputs: Path, 
     write_chats(data, count=65)
     assert main(["run", str(job), "--out", str(out), "--resume"]) == 2
     error = capsys.readouterr().err
-    assert "task tune was begun with other data than there is now" in error
+    assert "task tune was started with other data than there is now" in error
     assert "train.data: own.jsonl: " in error
     assert "start over in another output" in error
 
@@ -145,9 +145,9 @@ def test_a_result_of_another_script_is_not_taken(
 
     assert main(["run", str(job), "--out", str(out), "--resume"]) == 2
     error = capsys.readouterr().err
-    assert "task prepare was begun with other scripts than there are now" in error
-    assert "process.command: own.sh: as large, with other content" in error
-    assert "put the scripts back to go on, or start over in another output" in error
+    assert "task prepare was started with other scripts than there are now" in error
+    assert "process.command: own.sh: same size, other content" in error
+    assert "restore the scripts to resume, or start over in another output" in error
 
 
 def test_a_process_that_fails(write_job: WriteJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

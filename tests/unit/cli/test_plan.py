@@ -140,7 +140,7 @@ def test_a_hub_that_cannot_be_asked_is_not_taken_for_a_model_that_is_none(
         "\n".join(f"{line.split('{')[0]}{{name: nobody/nothing}}" if "model: {name" in line else line for line in JOB.splitlines())
     )
     assert main(["plan", str(job)]) == 2
-    assert "the Hugging Face hub cannot be asked for it" in capsys.readouterr().err
+    assert "the Hugging Face hub cannot be reached" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("price", ["h100-80gb", "h100-80gb=much", "h100-80gb=-1"])

@@ -62,7 +62,7 @@ def test_a_path_beside_the_file_is_refused_with_what_to_use() -> None:
     local: Mapping[str, Any] = {**train("chat")["train"], "data": {"source": "chats.jsonl", "format": "chat"}}
     problem = problem_of(job(tasks=[{"name": "chat", "train": local}]))
     assert problem.startswith(
-        "spec.tasks.0.train.data.source: chats.jsonl lies beside the file, and no cluster has it: `tuneyard submit FILE`"
+        "spec.tasks.0.train.data.source: chats.jsonl is a file of one machine, and no cluster has it: `tuneyard submit FILE`"
     )
     assert "use a URI such as s3://bucket/file" in problem
 

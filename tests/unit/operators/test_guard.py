@@ -100,12 +100,12 @@ def test_an_unreadable_spec_can_be_cancelled_and_nothing_more_of_it_starts() -> 
     over = status(running(task="train", ended_at="2026-11-21T12:00:00Z", cleaned=True, failure="Network"))
     waits = advance(aim, over, {}, NOTHING_DECIDED, NOON, SETTINGS)
     assert (waits.ready, waits.actions) == ((), ())
-    assert waits.status.message.startswith("nothing more of it is started: ")
+    assert waits.status.message.startswith("its remaining tasks do not start: ")
 
 
 def test_a_spec_that_no_pod_could_take_is_refused() -> None:
     spec = job(setup=["x" * 60_000, "y" * 60_000]).to_yaml_dict()["spec"]
-    assert f"and a pod takes at most {LARGEST_SPEC:,}" in goal_of(held(spec), DEFAULTS).problem
+    assert f"but a pod takes at most {LARGEST_SPEC:,}" in goal_of(held(spec), DEFAULTS).problem
 
 
 @pytest.mark.parametrize("stored", [5, {"attempts": 5}, {"attempts": [5, {"placement": {"cluster": 3}}], "conditions": "x", "phase": []}])

@@ -97,7 +97,7 @@ def test_labels_tell_kinds_apart_without_a_selector() -> None:
 def test_a_node_of_another_kind_is_left_out_and_told() -> None:
     nodes = (node("a", labels=product("Tesla-T4")), node("b", labels=product("NVIDIA-H100-80GB-HBM3")))
     assert kinds_of(mixed("h100-80gb"), *nodes) == {"b": "h100-80gb"}
-    assert left_out(mixed("h100-80gb"), nodes).startswith("nodes of kinds that it does not list are left out (1 x t4-16gb by their labels)")
+    assert left_out(mixed("h100-80gb"), nodes).startswith("nodes without a listed SKU are left out (1 x t4-16gb by their labels)")
     chosen = cluster(sku={"nodeSelector": product("Tesla-T4")})
     assert kinds_of(chosen, *nodes) == {"a": "h100-80gb"}  # a selector is taken at its word
 

@@ -92,7 +92,7 @@ def test_a_file_of_authorities_is_not_read() -> None:
         (kubeconfig(user={"token": {"a": "secret"}}), "token of its user is no text"),
         (kubeconfig(user={"client-certificate-data": base64.b64encode(b"secret").decode(), "client-key-data": "x"}), "cannot be read"),
         (kubeconfig(**{"certificate-authority-data": base64.b64encode(b"secret").decode()}), "certificates or key cannot be read"),
-        (kubeconfig(user={"as": "root"}), "its user has as, which is nothing that the hub takes"),
+        (kubeconfig(user={"as": "root"}), "its user has as, which the hub does not accept"),
     ],
 )
 def test_what_is_wrong_is_told_without_a_secret(found: Any, why: str) -> None:

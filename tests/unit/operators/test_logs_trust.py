@@ -71,7 +71,7 @@ def test_a_name_in_bytes_that_are_no_text() -> None:
         def getall(self, _name: str, default: list[str], /) -> list[str]:
             return default
 
-    with pytest.raises(Problem, match="no UTF-8"):
+    with pytest.raises(Problem, match="not UTF-8"):
         asker_of(Raw({"X-Remote-User": "\udcff"}), SHOWN, PROXY)
 
 

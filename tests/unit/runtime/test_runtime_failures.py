@@ -32,7 +32,7 @@ def test_a_rank_that_died_explains_the_errors_of_its_peers() -> None:
 def test_the_kernel_killing_a_rank_is_out_of_memory() -> None:
     error = explain(Evidence(lost=[Lost(0, 12)], oom_kills=1))
     assert error.kind is FailureKind.OUT_OF_MEMORY
-    assert "killed by the kernel for want of memory" in error.cause
+    assert "killed by the kernel for lack of memory" in error.cause
     assert "batch.micro" in error.next_step
 
 

@@ -52,10 +52,10 @@ def test_a_result_is_there_once_finished(tmp_path: Path) -> None:
 def test_results_of_other_settings_are_not_taken(tmp_path: Path) -> None:
     output = JobOutput(str(tmp_path))
     output.begin(job(steps=3).spec.tasks[0], {})
-    with pytest.raises(BadInput, match=r"begun with other settings than the JobSpec has now \(train.steps: 3 -> 4; see .*/t/task.json\)"):
+    with pytest.raises(BadInput, match=r"started with other settings than the JobSpec has now \(train.steps: 3 -> 4; see .*/t/task.json\)"):
         output.begin(job(steps=4).spec.tasks[0], {})
     output.finish("t", {})
-    with pytest.raises(BadInput, match="begun with other settings"):
+    with pytest.raises(BadInput, match="started with other settings"):
         output.finished(job(steps=4).spec.tasks[0])
 
 
@@ -65,7 +65,7 @@ def test_a_job_with_other_settings_is_refused_before_anything_is_written(tmp_pat
     output.check_settings(job(steps=4).spec.tasks)  # nothing was begun
     output.begin(job(steps=3).spec.tasks[0], {})
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(BadInput, match="begun with other settings"):
+    with pytest.raises(BadInput, match="started with other settings"):
         output.check_settings(job(steps=4).spec.tasks)
     output.check_settings(job(steps=3).spec.tasks)
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -78,9 +78,9 @@ def test_results_of_other_data_are_not_taken(tmp_path: Path) -> None:
     output.finish("t", {"steps": 3})
 
     (tmp_path / "d.jsonl").write_text('{"text": "two"}\n')
-    with pytest.raises(BadInput, match=r"begun with other data .*\ntrain.data: d.jsonl: as large, with other content") as error:
+    with pytest.raises(BadInput, match=r"started with other data .*\ntrain.data: d.jsonl: same size, other content") as error:
         output.finished(task, inputs_of(task, tmp_path))
-    assert "put the data back to go on, or start over in another output" in error.value.next_step
+    assert "restore the data to resume, or start over in another output" in error.value.next_step
     (tmp_path / "d.jsonl").write_text('{"text": "three"}\n')
     with pytest.raises(BadInput, match=r"train.data: d.jsonl: 16 -> 18 bytes"):
         output.begin(task, inputs_of(task, tmp_path))
@@ -118,9 +118,9 @@ def test_results_of_other_scripts_are_not_taken(tmp_path: Path) -> None:
     assert output.finished(task, inputs_of(task, tmp_path)) == {"status": "succeeded"}
 
     (tmp_path / "words.py").write_text("WORDS = 2\n")
-    with pytest.raises(BadInput, match=r"begun with other scripts .*\nprocess.command: words.py: as large, with other content") as error:
+    with pytest.raises(BadInput, match=r"started with other scripts .*\nprocess.command: words.py: same size, other content") as error:
         output.finished(task, inputs_of(task, tmp_path))
-    assert "put the scripts back to go on, or start over in another output: storage.output, or --out DIR" in error.value.next_step
+    assert "restore the scripts to resume, or start over in another output: storage.output, or --out DIR" in error.value.next_step
 
 
 def test_a_process_that_failed_goes_on_with_a_mended_script(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""What only the head pod of an attempt has: its assignment, its report to the hub, its logs."""
+"""The head pod of an attempt: its assignment, its report to the hub, its logs."""

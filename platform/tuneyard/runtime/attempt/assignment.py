@@ -1,4 +1,4 @@
-"""What a hub has decided about one attempt at one task, as the environment of its head pod tells it (docs/design/060)."""
+"""Reads the assignment of an attempt, the hub's decisions about it, from the environment of its head pod (docs/design/060)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from tuneyard.api import STOP_GRACE_S, STORED, BadInput, EnvVar, JobSpec, Task
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment:
-    """One attempt. `attempt` grows over the job; `run` is equal for all its attempts, and for no other job's.
+    """One attempt. `attempt`: its number, which grows over the job. `run`: the same for all attempts of a job, and different for other
+    jobs.
 
-    `workers`: ranks, or engines of a score task; None leaves that to the JobSpec. `scratch`: folder on every machine with room for
-    what need not outlive the attempt. `promised_gb_per_s`: bandwidth between machines, where the member names one. `repair_limit_s`: how
-    long a lost pod may take to be replaced in place.
+    `workers`: number of ranks, or of engines of a score task; None: as in the JobSpec. `scratch`: folder on every machine for temporary
+    files of the attempt. `promised_gb_per_s`: bandwidth between machines, if the member names one. `repair_limit_s`: most seconds until a
+    lost pod is replaced in place.
     """
 
     task: str
@@ -34,7 +35,7 @@ class Assignment:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Assignment:
-        """Raises BadInput that names the variable which is missing or wrong."""
+        """The assignment in `environment`. Raises BadInput that names a missing or wrong variable."""
         workers, promised = environment.get("TUNEYARD_WORKERS"), environment.get("TUNEYARD_PREFLIGHT_GB_PER_S")
         repair, grace = environment.get("TUNEYARD_REPAIR_LIMIT_S"), environment.get("TUNEYARD_STOP_GRACE_S")
         try:
@@ -53,7 +54,7 @@ class Assignment:
             raise BadInput(f"a TUNEYARD_ variable is not a number: {error}", _WHO_SETS) from error
 
     def applied_to(self, task: Task) -> Task:
-        """The task with the number of workers and the SKU that were chosen."""
+        """The task with the assigned number of workers and SKU."""
         chosen = {"workers": self.workers, "instances": self.workers} if self.workers is not None else {}
         if task.training is None:
             chosen.pop("workers", None)
@@ -62,15 +63,15 @@ class Assignment:
         return task.model_copy(update={"resources": task.resources.model_copy(update={"sku": [self.sku], **chosen})})
 
     def applied(self, job: JobSpec) -> JobSpec:
-        """The job with what was chosen in the assigned task, and in the one that it tunes."""
+        """The job with the assigned workers and SKU in the assigned task, and in the task that it tunes."""
         own = job.spec.task(self.task)
         chosen = {own.name, job.spec.gang_of(own).name}
         tasks = [self.applied_to(task) if task.name in chosen else task for task in job.spec.tasks]
         return job.model_copy(update={"spec": job.spec.model_copy(update={"tasks": tasks})})
 
     def first_number(self, failures_in_place: int) -> int:
-        """Number of the first start of ranks in this attempt: above all that earlier attempts can have made, each of which may
-        start them again after `failures_in_place` failures. A later attempt so takes the output over at once."""
+        """Number of the first start of ranks in this attempt: higher than any start of an earlier attempt, so that this attempt takes over
+        the output at once. An attempt starts ranks once, and again after each of at most `failures_in_place` failures."""
         return (self.attempt - 1) * (failures_in_place + 1) + 1
 
 
@@ -78,7 +79,7 @@ _WHO_SETS = "`tuneyard attempt` is started by a hub, which sets these variables;
 
 
 def job_of(environment: Mapping[str, str]) -> JobSpec:
-    """The JobSpec in TUNEYARD_JOB. Raises BadInput, which never quotes it."""
+    """The JobSpec in TUNEYARD_JOB. Raises BadInput, whose message never quotes the JobSpec."""
     try:
         return JobSpec.model_validate(json.loads(_needed(environment, "TUNEYARD_JOB")), context=STORED)
     except ValidationError as error:
@@ -99,9 +100,9 @@ def _needed(environment: Mapping[str, str], name: str) -> str:
 
 
 def pod_environment(variables: list[EnvVar], environment: Mapping[str, str]) -> dict[str, str]:
-    """Name -> value of the job's variables where Kubernetes has set them: under their own names, whatever the secret's key.
+    """Name -> value of the job's variables in a pod. Kubernetes sets them under their own names, not under the keys of their Secrets.
 
-    Raises BadInput that names every variable which is neither there nor optional.
+    Raises BadInput that names every missing variable, unless it is optional.
     """
     values: dict[str, str] = {}
     missing: list[str] = []
@@ -115,6 +116,6 @@ def pod_environment(variables: list[EnvVar], environment: Mapping[str, str]) -> 
     if missing:
         raise BadInput(
             f"the pod lacks variables of spec.env: {', '.join(missing)}",
-            "check that the Secrets they name exist, with those keys, in the job's namespace",
+            "check that their Secrets exist in the job's namespace, with the keys that spec.env names",
         )
     return values

@@ -1,5 +1,6 @@
-"""Copies what processes of this machine write into their logs to the job's output, as it comes: see tracking.task_logs for how it lies
-there. Runs beside the training and never in its way: storage that is away makes logs late, and nothing else.
+"""Copies the logs of this machine's processes to the job's output while they grow. `tracking.task_logs` has their layout there.
+
+A thread copies beside the training, which never waits for it: unreachable storage delays logs, and nothing else.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ _SHORTEST_SECRET_LINE = 6
 
 @dataclass
 class _Log:
-    """A file that grows, and how far it has been copied."""
+    """A growing file, and the part that has been copied: its first `offset` bytes."""
 
     source: str
     path: Path
     offset: int = 0
     number: int = 0
-    """Of the chunk written last; 0 until storage has been asked what is there."""
+    """Number of the last chunk written; 0 until the chunks in storage have been listed."""
 
 
 class LogShipper:
-    """Copies the files it is given, in a thread of its own, until it is closed."""
+    """Copies the added files, in a thread of its own, until it is closed."""
 
     def __init__(self, output: str, task: str, attempt: int, secrets: Sequence[str], *, pause_s: float = _FIRST_PAUSE_S) -> None:
         self._output, self._task, self._attempt = output, task, attempt
@@ -50,7 +51,7 @@ class LogShipper:
         self._thread.start()
 
     def add(self, source: str, path: str | Path) -> None:
-        """Copy this file too; a source that is there already stays."""
+        """Copy this file too, unless the source is known already."""
         with self._lock:
             self._logs.setdefault(source, _Log(source, Path(path)))
 
@@ -61,7 +62,7 @@ class LogShipper:
         return hide(tail_of(log.path, lines), self._secrets) if log else ""
 
     def close(self, patience_s: float) -> bool:
-        """Copy what is left, for so long at most. False if storage has not taken all of it."""
+        """Copy the rest, for at most `patience_s`. False if a part of it could not be stored."""
         self._done.set()
         self._thread.join(patience_s)
         return not self._thread.is_alive() and self._complete
@@ -82,7 +83,7 @@ class LogShipper:
                 while self._ship_next(log, final=final):
                     pass
             except (StorageError, OSError):
-                # Kept on this disk, and tried again at the next turn; the other files would fare no better now.
+                # The text stays on this disk, and is tried again in the next round. The other files would fail as well now.
                 self._complete = False
                 return
 
@@ -94,7 +95,7 @@ class LogShipper:
         store = self._opened()
         folder = source_folder(self._task, self._attempt, log.source)
         if log.number == 0:
-            # On another machine the same source may have begun before: a rank whose attempt was started again in place.
+            # The same source may have chunks from another machine: those of a rank that was started again in place.
             log.number = max((chunk.number for chunk in chunks_of(store.list(folder))), default=0)
         data = hide(raw.decode(errors="replace"), self._secrets).encode()
         while not _create(store, Chunk(self._task, self._attempt, log.source, log.number + 1).path, data):
@@ -110,21 +111,21 @@ class LogShipper:
 
 
 def _create(store: Store, path: str, data: bytes) -> bool:
-    """False if something else lies there."""
+    """Create a chunk. False if another chunk has this path."""
     try:
         store.create(path, data)
     except AlreadyExists:
-        return store.get(path) == data  # perhaps by ourselves, with an answer that was lost
+        return store.get(path) == data  # perhaps this very write, whose answer was lost
     return True
 
 
 def _next_lines(log: _Log, *, final: bool) -> bytes:
-    """What has been written since, up to the last whole line; up to its end where there will be no more, or a line is endless."""
+    """The new text of a log up to its last whole line; up to its end if it is `final`, or if one line fills a whole chunk."""
     if not log.path.exists():
         return b""
     with log.path.open("rb") as file:
         if log.path.stat().st_size < log.offset:
-            log.offset = 0  # written anew
+            log.offset = 0  # the file was rewritten
         file.seek(log.offset)
         raw = file.read(_CHUNK_BYTES)
     whole = raw[: raw.rfind(b"\n") + 1]
@@ -132,7 +133,7 @@ def _next_lines(log: _Log, *, final: bool) -> bytes:
 
 
 def tail_of(path: Path, lines: int) -> str:
-    """The last lines of a file that are not empty; empty where there is no file."""
+    """The last lines of a file, without blank ones; empty if the file does not exist."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
@@ -143,8 +144,8 @@ def tail_of(path: Path, lines: int) -> str:
 
 
 def secrets_here(variables: Sequence[EnvVar]) -> list[str]:
-    """Values of secrets in this process's environment, longest first: the job's, and those that the hub names in TUNEYARD_SECRETS (its
-    cluster's own). Of those with several lines each line too, since logs are copied line by line."""
+    """Values of secrets in this process's environment, longest first: the job's, and those of the variables that the hub names in
+    TUNEYARD_SECRETS (the cluster's own). A value with several lines adds each line too, because logs are copied line by line."""
     names = {variable.name for variable in variables if variable.value_from is not None}
     values = [os.environ.get(name, "") for name in {*names, *os.environ.get("TUNEYARD_SECRETS", "").split(",")}]
     lines = [line for value in values for line in value.splitlines() if len(line) >= _SHORTEST_SECRET_LINE]

@@ -1,6 +1,6 @@
-"""The pod's transport to its member's API server: for one object, its AttemptReport.
+"""The pod's transport to its member's API server, for one object: its AttemptReport.
 
-It is written by hand, on urllib3: the pod sends three kinds of request, and the official client takes a second to load.
+It uses urllib3 directly: the pod sends only a few kinds of request, and the official client takes a second to load.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TIMEOUT = urllib3.Timeout(connect=5.0, read=10.0)
 
 
 def _stop_of(found: Any) -> StopRequest:
-    """A stop request, also for a reason that this version does not know."""
+    """The stop request in a report. A reason that this version does not know counts as Preempted."""
     try:
         return read(StopRequest, found).value
     except ValidationError:
@@ -34,12 +34,12 @@ def _stop_of(found: Any) -> StopRequest:
 
 
 class ApiUnavailable(Exception):
-    """The API server did not do what it was asked; a later request may succeed."""
+    """A request to the API server failed; a later one may succeed."""
 
 
 @dataclass(frozen=True)
 class ApiServer:
-    """Address, trust and token. The token is read at each request: the kubelet replaces it every hour."""
+    """Address, certificate authority and token of an API server. Each request reads the token anew: the kubelet replaces it every hour."""
 
     url: str
     ca_file: Path
@@ -47,7 +47,7 @@ class ApiServer:
 
     @classmethod
     def of_this_pod(cls, environment: Mapping[str, str] = os.environ) -> ApiServer | None:
-        """None outside Kubernetes, and for pods without a service account."""
+        """The API server of this pod's cluster; None outside Kubernetes, and for pods without a service account."""
         host = environment.get("KUBERNETES_SERVICE_HOST")
         if not host or not (_ACCOUNT / "token").exists():
             return None
@@ -66,13 +66,13 @@ class ReportObject:
         self._pool = urllib3.PoolManager(ca_certs=str(server.ca_file), timeout=_TIMEOUT, retries=False)
 
     def put(self, state: AttemptState) -> StopRequest | None:
-        """Store `state` as the status of the object, which is created where it is missing. Returns the hub's stop request, if any.
+        """Store `state` as the status of the object, and create the object if it is missing. Returns the hub's stop request, if any.
 
         Raises ApiUnavailable.
         """
-        # A field that is too long is cut: an API server would refuse the whole report, and the attempt would count as silent.
+        # `read` cuts fields that are too long: the API server would refuse the whole report, and the attempt would count as silent.
         fitting = read(AttemptState, state.model_dump(mode="json", by_alias=True)).value
-        # None stays in: in a merge patch it removes what the state before had.
+        # None stays in the patch: in a merge patch it removes the field's earlier value.
         status = {"status": fitting.model_dump(mode="json", by_alias=True)}
         patch = patch_object(ATTEMPT_REPORT, self._namespace, self._name, status, subresource="status")
         try:
@@ -94,7 +94,7 @@ class ReportObject:
             return
 
     def _ask(self, request: Request) -> Object:
-        """The answer to a request, which is sent again where the server sheds load and names a time."""
+        """The answer to a request. The request is repeated if the server sheds load and names a time."""
         tries = 0
         while True:
             try:

@@ -1,7 +1,6 @@
 """Keeps an attempt's report up to date on its member, from a thread of its own: training never waits for an API server.
 
-A member whose API server is away costs late reports and nothing else. What is sent is always the newest state; states in between that
-were not heard are not missed.
+An unreachable API server delays reports, and nothing else. Each report has the newest state; states in between are skipped.
 """
 
 from __future__ import annotations
@@ -22,14 +21,17 @@ _LONGEST_PAUSE_S = 30.0
 
 
 def pause_s(*, changed: bool, failures: int) -> float:
-    """Seconds from one report to the next: soon after news, now and then without, ever longer while nobody hears. Pure."""
+    """Seconds from one report to the next: short after a change, longer without one, and doubling with each failure. Pure."""
     if failures:
         return backoff_s(LEAST_S, failures, _LONGEST_PAUSE_S)
     return LEAST_S if changed else MOST_S
 
 
 class AttemptReporter:
-    """`tell` it each new state, ask it for `stop`, and let it `finish`. Without an object (no API server) it tells nobody."""
+    """Reports each state given to `tell`, keeps the hub's request in `stop`, and sends the last state in `finish`.
+
+    Without a `report` object (no API server) it sends nothing.
+    """
 
     def __init__(self, report: ReportObject | None, complain: Callable[[str], None] = lambda _text: None) -> None:
         self._report = report
@@ -46,7 +48,7 @@ class AttemptReporter:
 
     @property
     def stop(self) -> StopRequest | None:
-        """What the hub has asked for; once asked, it stays."""
+        """The hub's request to stop. It stays once received."""
         return self._stop
 
     def tell(self, state: AttemptState) -> None:
@@ -55,7 +57,7 @@ class AttemptReporter:
             self._changes.notify()
 
     def finish(self, state: AttemptState, limit_s: float = LAST_WORDS_S) -> bool:
-        """Report the last state, until it is heard or the time is over. True if it was heard."""
+        """Report the last state, until it is stored or `limit_s` is over. True if it was stored."""
         with self._changes:
             self._state, self._changed = state, True
             self._deadline = time.monotonic() + limit_s
@@ -89,7 +91,7 @@ class AttemptReporter:
             stop = self._report.put(state.model_copy(update={"observed_at": now}))
         except ApiUnavailable as error:
             if first_failure:
-                self._complain(f"the report of this attempt is not heard ({error}); going on, and trying again")
+                self._complain(f"the report of this attempt could not be stored ({error}); the attempt continues, and reports again")
             with self._changes:
                 self._changed = True
             return False

@@ -1,6 +1,6 @@
-"""What the head pod of an attempt runs: the assigned task, with its state told to the hub and its logs copied to the output.
+"""Runs the assigned task in the head pod of an attempt, reports its state to the hub, and copies its logs to the output.
 
-docs/design/060 is the contract: the environment that comes in, the AttemptReport, the exit code.
+docs/design/060 is the contract: the environment, the AttemptReport, the exit code.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ SUCCEEDED, FAILED, STOPPED = 0, 1, 3
 _LAST_LINES_S = 90.0
 
 OpenListener = Callable[[JobSpec, TextIO], Listener]
-"""Makes what tells of events in plain lines, to a stream."""
+"""Makes a listener that writes events as plain lines to a stream."""
 
 
 def run_attempt(environment: Mapping[str, str], open_listener: OpenListener, server: ApiServer | None = None) -> int:
-    """Run the attempt that `environment` describes and return its exit code: 0 succeeded, 3 stopped as asked, 1 failed.
+    """Run the attempt that `environment` describes. Returns its exit code: 0 succeeded, 3 stopped as asked, 1 failed.
 
-    `server`: where to report; by default the API server of the cluster that this pod runs in, if it runs in one.
+    `server`: the API server to report to; by default that of the cluster that this pod runs in, if any.
     """
     reporter = AttemptReporter(_report_object(environment, server), complain=lambda text: print(text, file=sys.stderr, flush=True))
     attempt = _Attempt(reporter)
@@ -50,7 +50,7 @@ def run_attempt(environment: Mapping[str, str], open_listener: OpenListener, ser
             attempt.fail(error)
         except KeyboardInterrupt:
             attempt.end_stopped()
-        except Exception as error:  # noqa: BLE001 - a bug of ours is told like any other failure, and never retried silently
+        except Exception as error:  # noqa: BLE001 - a bug in Tuneyard is reported like any other failure, and never retried silently
             import traceback
 
             traceback.print_exc()
@@ -67,7 +67,7 @@ def _report_object(environment: Mapping[str, str], server: ApiServer | None) -> 
 
 
 class _Attempt:
-    """The state that is told, event by event, and at last the exit code."""
+    """The reported state of an attempt, updated by each event, and its exit code."""
 
     def __init__(self, reporter: AttemptReporter) -> None:
         self.state = AttemptState()
@@ -127,12 +127,12 @@ class _Attempt:
         print("asked to end: stopping at the next step, keeping the checkpoint", file=sys.stderr, flush=True)
 
     def end_stopped(self) -> None:
-        # A signal or a notice without a word from the hub: the node is drained, or the pod evicted.
+        # A signal or a notice without a request from the hub: the node is drained, or the pod evicted.
         reason: StopReason = self._reporter.stop.reason if self._reporter.stop is not None else "Preempted"
         self.state, self.exit_code = stopped(self.state, reason), STOPPED
 
     def fail(self, error: TuneyardError, stream: TextIO = sys.stderr) -> None:
-        """Say why, once."""
+        """Record and print the failure, once."""
         if self.state.failure is not None:
             return
         error.cause, error.next_step = hide(error.cause, self._secrets), hide(error.next_step, self._secrets)
@@ -142,7 +142,7 @@ class _Attempt:
 
 @contextmanager
 def _own_folder(assignment: Assignment, job: JobSpec) -> Iterator[Path]:
-    """A folder in the scratch volume of this machine, under a name that the others use for theirs."""
+    """A folder in the scratch volume of this machine. It has the same name on every machine."""
     folder = assignment.scratch / f"{job.metadata.name}-{assignment.task}-{assignment.attempt}"
     try:
         yield folder
@@ -152,12 +152,12 @@ def _own_folder(assignment: Assignment, job: JobSpec) -> Iterator[Path]:
 
 @contextmanager
 def _both_ways(path: Path, logs: LogShipper) -> Iterator[TextIO]:
-    """A stream that reaches this process's stderr (the log of the Ray job) and the source `driver` of the attempt's logs."""
+    """A stream to this process's stderr (the log of the Ray job) and to the source `driver` of the attempt's logs."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         log = path.open("w", buffering=1)
     except OSError:
-        # The preflight says what is wrong with the disk.
+        # The preflight reports what is wrong with the disk.
         yield sys.stderr
         return
     with log:

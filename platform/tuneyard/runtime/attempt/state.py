@@ -1,4 +1,4 @@
-"""From the progress of a task to the AttemptState that its hub sees. Pure."""
+"""Turns the progress of a task into the AttemptState of the report. Pure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _LONGEST_TAIL = 4_000
 
 
 def state_of(task: TaskProgress) -> AttemptState:
-    """The state of an attempt that still runs, or has yet to commit what it did: its phase is never final."""
+    """The state of an attempt that runs, or has not committed its result yet: its phase is never final."""
     result = task.result if task.state in ("succeeded", "skipped", "stopped") else None
     measured = {"all_reduce_gb_per_s": task.all_reduce_gb_per_s} if task.all_reduce_gb_per_s is not None else {}
-    # Copied and not validated: a text that is too long is cut where it is sent, and never ends a task.
+    # Copied without validation: a text that is too long must not end a task. It is cut before it is sent.
     return _with(
         AttemptState(),
         phase=Phase.RUNNING if task.begun else Phase.STARTING,
@@ -57,29 +57,29 @@ def _progress(task: TaskProgress) -> Progress:
 
 
 def figures(result: Mapping[str, Any]) -> dict[str, float | int]:
-    """What of a task's result is a single number, and the metrics of a score task."""
+    """The numbers in a task's result, and the metrics of a score task."""
     named = {**result, **(result.get("metrics") or {})}
     return {name: value for name, value in named.items() if _is_number(value)}
 
 
 def artifacts(result: Mapping[str, Any]) -> list[str]:
-    """URIs of what a task has made: weights and adapters, scored rows, files."""
+    """URIs of a task's products: weights and adapters, scored rows, files."""
     made = list((result.get("artifacts") or {}).values())
     return made or ([result["output"]] if result.get("output") else [])
 
 
 def succeeded(state: AttemptState) -> AttemptState:
-    """The last state of an attempt that did what it was asked."""
+    """The last state of an attempt that succeeded."""
     done = _with(state.progress, eta_s=0.0) if state.progress.of else state.progress
     return _with(state, phase=Phase.SUCCEEDED, stage="", message="", progress=done)
 
 
 def stopped(state: AttemptState, reason: StopReason) -> AttemptState:
-    """The last state of an attempt that was asked to stop, and did."""
+    """The last state of an attempt that stopped as asked."""
     kept = f"; its checkpoint of step {state.checkpoint_step} is kept" if state.checkpoint_step else ""
     message = f"stopped as asked ({reason}){kept}"
     if reason == "Deadline":
-        failure = Failure(kind=FailureKind.DEADLINE, message=message, next_step="set a later deadline; the next job goes on from there")
+        failure = Failure(kind=FailureKind.DEADLINE, message=message, next_step="set a later deadline; the next job resumes from there")
         return _with(state, phase=Phase.FAILED, stage="", message=message, failure=failure)
     phase = Phase.CANCELLED if reason == "Cancelled" else Phase.PREEMPTED
     return _with(state, phase=phase, stage="", message=message)
@@ -88,7 +88,7 @@ def stopped(state: AttemptState, reason: StopReason) -> AttemptState:
 def failed(state: AttemptState, error: TuneyardError) -> AttemptState:
     """The last state of an attempt that failed with `error`, whose texts hold no secret."""
     blame = error.blame
-    # Where the last lines stand in the message as well, they belong into their own field.
+    # The last lines have a field of their own: remove them from the message.
     message = error.cause.removesuffix(blame.log_tail).rstrip(":;\n ") if blame.log_tail else error.cause
     failure = Failure(
         kind=error.kind,

@@ -1,5 +1,6 @@
-"""The network between the ranks, tried before the model is loaded: does an all-reduce over all of them end, is its sum right, and how
-fast is it? Runs in every rank, on the process group that training will use, and so on its interface and its transport.
+"""Checks the network between the ranks before the model is loaded: an all-reduce over all ranks must end, be correct, and be fast enough.
+
+It runs in every rank, on the process group that training will use, and so on its interface and transport.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ _MB_ON_GPU = 256
 _MB_ON_CPU = 4
 _ROUNDS = 5
 _LIMIT_S = 120.0
-"""For each all-reduce. The first one also sets connections up."""
+"""Longest time of one all-reduce. The first one also sets up connections."""
 _BUSY_S = 0.2
-"""So long the end is waited for without sleeping: a buffer takes milliseconds, and a nap would count as slowness."""
+"""Seconds for which the wait does not sleep: an all-reduce takes milliseconds, and a sleep would distort its measurement."""
 _POLL_S = 0.002
 LEAST_SHARE = 0.5
-"""Of the promised bandwidth: below, something is broken, not just busy."""
+"""Least share of the promised bandwidth: below it, the network is broken, not just busy."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,9 @@ class Measured:
 
 
 def try_all_reduce(*, on_gpu: bool, promised_gb_per_s: float | None) -> Measured:
-    """Sum a buffer over all ranks several times; collective, with the same answer on every rank.
+    """Sum a buffer over all ranks several times. A collective call, with the same result on every rank.
 
-    Raises JobFailed (NETWORK) where a sum is wrong, does not end in time, or comes at less than half of the promised bandwidth.
+    Raises JobFailed (NETWORK) if a sum is wrong, does not end in time, or reaches less than half of the promised bandwidth.
     """
     import torch
     import torch.distributed as dist
@@ -55,12 +56,12 @@ def try_all_reduce(*, on_gpu: bool, promised_gb_per_s: float | None) -> Measured
         took_s.append(time.perf_counter() - started)
         if not bool((buffer == size * (size + 1) / 2).all()):
             raise _failure(f"an all-reduce over {size} ranks came out wrong on rank {rank}")
-    # The first round sets connections up. The slowest rank's view counts, and every rank must come to the same verdict.
+    # The first round sets up connections, and does not count. The slowest rank decides, so that all ranks come to the same verdict.
     slowest = torch.tensor([min(took_s[1:])], device=device)
     _wait(dist.all_reduce(slowest, op=dist.ReduceOp.MAX, async_op=True), on_gpu)
     gb_per_s = bus_bandwidth(buffer.nbytes, size, float(slowest.item()))
     if promised_gb_per_s is not None and gb_per_s < LEAST_SHARE * promised_gb_per_s:
-        raise _failure(f"an all-reduce over {size} ranks runs at {gb_per_s:.2f} GB/s, and the cluster promises {promised_gb_per_s:g}")
+        raise _failure(f"an all-reduce over {size} ranks runs at {gb_per_s:.2f} GB/s, but the cluster promises {promised_gb_per_s:g}")
     return Measured(time.perf_counter() - began, gb_per_s)
 
 

@@ -1,7 +1,7 @@
-"""A gang as the job sees it: agents on the machines of a TorchTrainer that stay up from one start of the ranks to the next.
+"""The job's handle of a gang: agents of ranks, placed by a TorchTrainer, that stay up from one start of the ranks to the next.
 
-TorchTrainer places the agents, all or none, and tells when one is lost with its machine. Starting, watching and ending ranks is theirs:
-the retry after a failed rank, the next trial of a search and the next train task of the same size are new orders to the same gang.
+TorchTrainer places the agents, all or none, and tells when one is lost with its machine. The agents start, watch and end the ranks. The
+retry after a failed rank, the next trial of a search, and the next train task of the same size are new orders to the same gang.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ _CLOSE_LIMIT_S = 10.0
 
 
 class Gang:
-    """`workers` agents. `server`: socket of the fork server on each machine, or None. `scratch`: for Ray Train's own marker files.
+    """A gang of `workers` agents. `server`: socket of the fork server on each machine, or None. `scratch`: folder for Ray Train's marker
+    files.
 
-    The constructor returns at once, while Ray starts the agents; the first order waits for them.
+    The constructor returns at once, while Ray starts the agents. The first order waits for them.
     """
 
     def __init__(self, workers: int, *, use_gpu: bool, server: Path | None, scratch: Path) -> None:
         self.workers, self.use_gpu = workers, use_gpu
-        # On the head of a cluster no ranks run, and no server.
+        # The head of a cluster runs no ranks, and no fork server.
         executable = shim_command(server, after=GANG_NEEDS) if server is not None and server.exists() else ""
         variables = {name: value for name, value in os.environ.items() if name.startswith("RAY_TRAIN_")}
         self._mailbox = open_mailbox(executable=executable, variables=variables)
@@ -46,15 +47,15 @@ class Gang:
 
     @property
     def end(self) -> GangEnd:
-        """How the agents have ended."""
+        """How the agents ended; all empty if they run or were closed."""
         return self._end or GangEnd()
 
     def order(self, request: TrainRequest, logs: Path) -> None:
-        """Start the ranks of `request`; those of the order before have ended or are killed."""
+        """Start the ranks of `request`. Ranks of the previous order that have not ended are killed."""
         import ray
 
         self._number += 1
-        with contextlib.suppress(ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):  # then the gang has ended, and says why
+        with contextlib.suppress(ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):  # the gang has ended: `end` has the reason
             ray.get(self._mailbox.order.remote(Order(self._number, request, str(logs))))
 
     def ask_stop(self) -> None:
@@ -65,7 +66,7 @@ class Gang:
         self._mailbox.abandon.remote()
 
     def read(self, wait_s: float) -> Letters:
-        """What has come in, after `wait_s` or when the agents end; each remark once."""
+        """New events and remarks, each remark once, and the ranks of the present order. Waits for `wait_s`, or until the agents end."""
         import ray
 
         self._look(wait_s)
@@ -77,7 +78,7 @@ class Gang:
         return Letters()
 
     def close(self) -> None:
-        """End the agents, and what they run; also where a machine is gone, for which Ray would wait."""
+        """End the agents and their ranks, even if a machine is gone, for which Ray would wait."""
         import ray
 
         placement = None
@@ -89,13 +90,13 @@ class Gang:
             with contextlib.suppress(ray.exceptions.RayError):
                 placement = ray.get(self._mailbox.placement.remote(), timeout=_CLOSE_LIMIT_S)
         with contextlib.suppress(Exception):  # Ray may be gone already
-            # Also where the agents have ended: its process would stay as long as the handle, and the head of a cluster has little memory.
+            # Even if the agents have ended: the mailbox's process would live as long as the handle, and a cluster's head has little memory.
             ray.kill(self._mailbox)
             if placement is not None:
                 ray.util.remove_placement_group(placement)
 
     def _look(self, wait_s: float) -> None:
-        """Whether the agents have ended, or do so within `wait_s`."""
+        """Set `_end` if the agents have ended, or end within `wait_s`."""
         import ray
 
         if self._end is not None:
@@ -113,7 +114,7 @@ class Gang:
 
 
 class Gangs:
-    """The one gang of a job that is up: kept from task to task while it has the size that is asked for."""
+    """Keeps the one running gang of a job from task to task, while its size fits."""
 
     def __init__(self, server: Callable[[], Path | None], scratch: Path) -> None:
         self._server, self._scratch = server, scratch
@@ -135,7 +136,7 @@ class Gangs:
         released = self._released
 
         def start() -> None:
-            with contextlib.suppress(Exception):  # the task that needs it meets the same, and tells
+            with contextlib.suppress(Exception):  # the task that needs the gang meets and reports the same error
                 after()
                 with self._lock:
                     if self._released == released:
@@ -144,7 +145,7 @@ class Gangs:
         threading.Thread(target=start, name="tuneyard-gang", daemon=True).start()
 
     def release(self) -> None:
-        """End the gang: its CPUs and GPUs are wanted for something else."""
+        """End the gang, and free its CPUs and GPUs."""
         with self._lock:
             self._released += 1
             gang, self._gang = self._gang, None

@@ -1,6 +1,6 @@
-"""The line between a gang and the job: orders go in, what the ranks tell comes out. One Ray actor per gang, which also runs its trainer.
+"""Connects a gang with its job: takes the job's orders, and returns events and ends of ranks. A Ray actor, which also runs the trainer.
 
-Agents wait for directions in a call that is answered when there are new ones, so that none of them polls.
+Agents wait for directions in a call that returns when there are new ones, so that they do not poll.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tuneyard.tracking import Event
 from tuneyard.training.request import TrainRequest, TrainResult
 
 _ANSWER_S = 10.0
-"""A call for directions is answered after so long even if there is nothing new: the agent may be gone."""
+"""A call for directions returns after this time even without new ones: the agent may be gone."""
 
 
 @dataclass(frozen=True)
 class RankProcess:
-    """Where a rank, or an engine, runs, so that the job can tell its death from its end. `ray_node`: Ray's id of the machine."""
+    """The process of a rank or an engine, by which the job notices its death. `ray_node`: Ray's id of the machine."""
 
     rank: int
     pid: int
@@ -36,7 +36,7 @@ class RankProcess:
 
 @dataclass(frozen=True)
 class Order:
-    """One start of all ranks of a gang. `number` grows over the gang's life. `logs`: folder on each machine."""
+    """One start of all ranks of a gang. `number` grows with each order. `logs`: folder for logs on each machine."""
 
     number: int
     request: TrainRequest
@@ -45,7 +45,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Directions:
-    """What the job wants of its agents now. `abandoned`: the ranks of `order` shall be killed. `closed`: the gang ends."""
+    """Present instructions to the agents. `stop`: ask the ranks to stop. `abandoned`: kill the ranks of `order`. `closed`: end the gang."""
 
     version: int = 0
     order: Order | None = None
@@ -56,7 +56,7 @@ class Directions:
 
 @dataclass(frozen=True)
 class RankEnd:
-    """How the process of a rank ended: with a result, an error of ours, something else that it raised, or only an exit code (negative:
+    """How the process of a rank ended: with a result, an error of Tuneyard, another exception (`raised`), or only an exit code (negative:
     the signal that killed it)."""
 
     rank: int
@@ -68,7 +68,7 @@ class RankEnd:
 
 @dataclass(frozen=True)
 class GangShape:
-    """What a gang consists of. `server`: socket of the fork server on each machine, or empty. `scratch`: for Ray Train's marker files."""
+    """Size and options of a gang. `server`: socket of the fork server on each machine, or empty. `scratch`: folder for marker files."""
 
     workers: int
     use_gpu: bool
@@ -78,8 +78,8 @@ class GangShape:
 
 @dataclass(frozen=True)
 class GangEnd:
-    """How the agents ended; all empty where they were told to. `error`: of the whole. `failures`: what the agents of ranks raised.
-    `died`: ranks whose agent is gone without a word."""
+    """How the agents ended; all empty if they were closed. `error`: error of the whole gang. `failures`: exceptions of agents, by rank.
+    `died`: ranks whose agent died without an exception."""
 
     error: str = ""
     failures: Mapping[int, str] = field(default_factory=dict)
@@ -88,8 +88,7 @@ class GangEnd:
 
 @dataclass(frozen=True)
 class Letters:
-    """Events and remarks since the last time; of the present order all ranks that have begun, and those that ended, in the order in
-    which they did."""
+    """Events and remarks since the last call; of the present order, all started ranks, and the ends of ranks in their order."""
 
     events: list[Event] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
@@ -98,7 +97,7 @@ class Letters:
 
 
 class Mailbox:
-    """State of the actor. Calls of one agent arrive in the order it made them; those about an earlier order are dropped."""
+    """The actor. Calls of one agent arrive in order; calls about an earlier order are dropped."""
 
     def __init__(self) -> None:
         self._directions = Directions()
@@ -110,7 +109,7 @@ class Mailbox:
         self._placement: Any = None
 
     async def run(self, shape: GangShape) -> GangEnd:
-        """Place the agents, and stay until they have ended."""
+        """Place the agents, and wait for their end."""
         import ray
 
         mailbox = ray.get_runtime_context().current_actor
@@ -126,11 +125,11 @@ class Mailbox:
         self._placement = placement
 
     async def placement(self) -> Any:
-        """The placement group of the agents, once it is made."""
+        """The placement group of the agents; None before it is created."""
         return self._placement
 
     async def directions(self, seen: int) -> Directions:
-        """The present directions, as soon as they are others than those of version `seen`."""
+        """The present directions. Waits until they have another version than `seen`, for at most `_ANSWER_S`."""
         async with self._changed:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait_for(lambda: self._directions.version != seen), _ANSWER_S)
@@ -155,7 +154,7 @@ class Mailbox:
             self._changed.notify_all()
 
     async def begun(self, number: int, rank: RankProcess, remark: str) -> None:
-        """`remark`: what people should know about its start."""
+        """Record a started rank. `remark`: a note for people about its start, or empty."""
         if self._is_present(number):
             self._begun[rank.rank] = rank
             self._remarks += [remark] if remark else []
@@ -179,9 +178,9 @@ class Mailbox:
 
 
 def open_mailbox(*, executable: str, variables: Mapping[str, str]) -> Any:
-    """A handle to a new Mailbox actor, which lives as long as the handle is held; on this machine, so that it dies with no other.
+    """A handle of a new Mailbox actor, which lives as long as the handle. It runs on this machine, so that no other machine's loss ends it.
 
-    `executable`: what starts its process instead of Python, or empty. `variables`: of its environment.
+    `executable`: command that starts its process instead of Python, or empty. `variables`: variables of its environment.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -192,14 +191,14 @@ def open_mailbox(*, executable: str, variables: Mapping[str, str]) -> Any:
 
 
 def this_process(rank: int, log: str, *, pid: int | None = None) -> RankProcess:
-    """The process of a Ray worker, which this is; or `pid`, which it has started."""
+    """This Ray worker's process; or the process `pid`, which it has started."""
     import ray
 
     return RankProcess(rank, pid or os.getpid(), socket.gethostname(), log, this_pod(), ray.get_runtime_context().get_node_id())
 
 
 def is_alive(pid: int) -> bool:
-    """True while a process of this machine runs."""
+    """Whether a process of this machine runs. Zombies do not count."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")

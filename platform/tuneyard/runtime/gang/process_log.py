@@ -1,4 +1,4 @@
-"""What a process prints, and where it crashes, in a log of its own."""
+"""Redirects the output of a process, and the traceback of a crash, to a log of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 @contextmanager
 def output_to(log: Path, *, attempt: int) -> Iterator[None]:
-    """Send what this process prints, from Python or below, and where it crashes, to `log`."""
+    """Send the output of this process, from Python or native code, and the traceback of a crash, to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a", buffering=1) as file:
         file.write(f"--- attempt {attempt}, process {os.getpid()}\n")
@@ -23,7 +23,7 @@ def output_to(log: Path, *, attempt: int) -> Iterator[None]:
         os.dup2(file.fileno(), 2)
         sys.stdout = sys.stderr = file
         faulthandler.enable(file)
-        # torch and transformers announce what they will change some day at every call: it would bury what matters in the log.
+        # torch and transformers announce future changes at every call, which would bury the rest of the log.
         warnings.simplefilter("ignore", FutureWarning)
         try:
             yield

@@ -1,7 +1,7 @@
 """One rank of a train task: a process of its own, without Ray, that an agent has started (see `rank_agent`).
 
-It hears and answers on a channel: its RankOrder comes first, later `stop`; events go out, and at last a result or an error. When the
-channel ends, its agent is gone, and so is the reason to run.
+It talks to the agent on a channel. It receives a RankOrder first, and later perhaps `stop`; it sends events, and at last a result or an
+error. When the channel closes, the agent is gone, and the rank kills itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tuneyard.warm import without
 
 @dataclass(frozen=True)
 class RankOrder:
-    """`number`: of the start within the gang; ranks of different starts never meet in one process group."""
+    """The order of one rank. `number`: the start within the gang, so that ranks of different starts never join one process group."""
 
     number: int
     request: TrainRequest
@@ -36,7 +36,7 @@ class RankOrder:
 
 
 def main() -> None:
-    """Run one rank; the number of the channel's descriptor is the last argument, and torchrun's variables are set."""
+    """Run one rank. The last argument is the descriptor of the channel; torchrun's variables are set."""
     os.set_inheritable(int(sys.argv[-1]), False)
     channel = Connection(int(sys.argv[-1]))
     order: RankOrder = channel.recv()
@@ -51,10 +51,10 @@ def main() -> None:
     with output_to(Path(order.log), attempt=order.request.attempt):
         try:
             tell("result", _run(order, tell, stop))
-        except BaseException as error:  # noqa: BLE001 - told, whatever it is
+        except BaseException as error:  # noqa: BLE001 - every error is reported
             traceback.print_exc()
             tell("error", error) if isinstance(error, TuneyardError) else tell("raised", f"{type(error).__name__}: {error}")
-    # Without taking a gigabyte of modules apart: nothing of this process is needed any more.
+    # Exit without the interpreter's clean-up, which would take apart a gigabyte of modules.
     os._exit(0)
 
 
@@ -92,7 +92,7 @@ def _run(order: RankOrder, tell: Any, stop: threading.Event) -> Any:
 
 
 def _join_group(order: RankOrder) -> None:
-    """The process group of this start, by the store that agent 0 holds for all starts of the gang (as torchelastic's agents do)."""
+    """Join the process group of this start, by the store of agent 0, which serves all starts of the gang (as torchelastic's agents do)."""
     import torch
     import torch.distributed as dist
 

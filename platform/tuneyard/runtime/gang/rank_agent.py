@@ -1,8 +1,8 @@
-"""The agent of one rank: what runs in a worker of Ray's TorchTrainer, for as long as the gang stays up.
+"""The agent of one rank. It runs in a worker of Ray's TorchTrainer, as long as the gang stays up.
 
-It starts the rank's process, again and again as the job orders, hands its events on, and says how it ended. The process is a fork of
-a warm server where there is one. So a rank that died, or the next task, costs a fork, and not a new gang (TorchElastic's agents
-do the same for processes of one run).
+It starts the rank's process for each order of the job, passes on its events, and reports its end. The process is a fork of a warm server,
+if there is one. A dead rank, or the next task, therefore costs a fork, and not a new gang (TorchElastic's agents do the same within one
+run).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tuneyard.warm import Started, start
 
 _LOOK_S = 1.0
 _LEAVE_S = 30.0
-"""A rank that has told its result, and does not end: it is killed after so long."""
+"""Seconds that a rank has to end after its result; then it is killed."""
 
 
 def serve(config: Mapping[str, Any]) -> None:
     """The train function of the gang's TorchTrainer, which has set torchrun's environment and made a process group of the agents.
 
-    `config`: `mailbox` (handle), `server` (socket of a fork server on this machine, or empty). Returns when the gang is closed;
-    raises when the job is gone.
+    `config`: `mailbox` (handle), `server` (socket of a fork server on this machine, or empty). Returns when the gang is closed; raises
+    Ray's error when the mailbox is gone.
     """
     import ray
 
@@ -68,7 +68,7 @@ class _Agent:
         self._running: _Running | None = None
         self._fetcher: Any = None
         self._failed = 0
-        """Number of an order for which no process could be started."""
+        """Number of the last order whose process could not be started."""
 
     def follow(self, directions: Directions) -> None:
         order = directions.order
@@ -118,14 +118,14 @@ class _Agent:
         ours = pipes[-1][0]
         place = this_process(self.rank, log, pid=process.pid)
         self._mailbox.begun.remote(order.number, place, f"ranks start cold: {why_cold}" if why_cold else "")
-        with contextlib.suppress(OSError):  # it has died already: its end says so
+        with contextlib.suppress(OSError):  # the process has died already: `_attend` reports its end
             ours.send(RankOrder(order.number, order.request, log))
         running = self._running = _Running(order, process, ours)
         running.thread = threading.Thread(target=self._attend, args=(running,), name="tuneyard-rank", daemon=True)
         running.thread.start()
 
     def _with_service(self, order: Order) -> Order:
-        """Have shards brought to this machine by the task's ingestion service: the agent of its first rank does so for all of them."""
+        """Start the fetcher of the task's ingestion service. The agent of the machine's first rank does this for all its ranks."""
         import ray
 
         folder = Path(order.request.scratch) / f"streams-{order.number}-{ray.get_runtime_context().get_node_id()}"
@@ -142,16 +142,16 @@ class _Agent:
         def tell(problem: str) -> None:
             self._mailbox.post.remote(order.number, Warned(task=order.request.name, message=f"a data worker: {problem}"))
 
-        with contextlib.suppress(ValueError):  # the master is gone: the ranks build their rows themselves
+        with contextlib.suppress(ValueError):  # the master is gone: the ranks build their shards themselves
             self._fetcher = Fetcher(folder, ray.get_actor(order.request.ingestion), on_problem=tell)
 
     def _attend(self, running: _Running) -> None:
-        """Hand on what the process tells, until it has ended."""
+        """Pass on the messages of the process until it has ended, and report its end."""
         told: dict[str, Any] = {}
         code: int | None = None
         with contextlib.suppress(EOFError, OSError):
             while True:
-                # What the rank has started may hold the channel open longer than the rank lives.
+                # Children of the rank may keep the channel open longer than the rank lives.
                 if running.channel.poll(_LOOK_S if code is None else 0.0):
                     kind, value = running.channel.recv()
                     if kind == "event":

@@ -1,4 +1,4 @@
-"""What a rank writes into its log about itself: stages, checkpoints, and now and then a step."""
+"""The lines that a rank writes into its log: stages, checkpoints, and a step every ten seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EVERY_S = 10.0
 
 
 class RankLines:
-    """The lines of each event; of steps one in ten seconds, and the first and the last."""
+    """The lines of each event. Steps get one line in ten seconds; the first and the last step always get one."""
 
     def __init__(self, *, every_s: float = _EVERY_S, now: Callable[[], float] = time.monotonic) -> None:
         self._every_s = every_s

@@ -1,8 +1,8 @@
-"""The TorchTrainer that a gang is started by: Ray's own, without what a gang of fixed size on machines that are there has no use for.
+"""The TorchTrainer that starts a gang: Ray's own, without parts that a gang of fixed size on running machines does not need.
 
-It runs in the gang's mailbox, and so does its controller: an actor less, and the job's own process needs neither torch nor Ray Train.
-Left out are three helper actors, each a process that imports for two seconds: the datasets' manager (there are none here), the cleaner
-of placement groups (they end with the actor that made them), and the coordinator of autoscaling (the machines are there already).
+The trainer and its controller run in the gang's mailbox: this saves an actor, and the job's own process needs neither torch nor Ray Train.
+Three helper actors are left out, each a process that imports for two seconds: the manager of datasets (there are none here), the cleaner
+of placement groups (they end with the actor that made them), and the coordinator of autoscaling (all machines run already).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _UNUSED = (DatasetsCallback, PlacementGroupCleanerCallback)
 
 
 class AgentsConfig(TorchConfig):
-    """A process group for the agents, which never touch a GPU: the memory of a CUDA context belongs to the ranks."""
+    """A process group of agents that never touch a GPU: a CUDA context in an agent would take memory from its rank."""
 
     @property
     def train_func_context(self) -> Callable[[], AbstractContextManager[None]]:
@@ -48,7 +48,7 @@ class MachinesAreThere(FixedScalingPolicy):
 
 
 class TellsPlacement(WorkerGroupCallback):
-    """Tells which placement group the agents are in, so that it can be freed where the controller has to be killed."""
+    """Calls `on_placed` with the placement group of the agents, so that it can be freed if the controller must be killed."""
 
     def __init__(self, on_placed: Callable[[Any], None]) -> None:
         self._on_placed = on_placed
@@ -67,14 +67,14 @@ class GangTrainer(TorchTrainer):
         return [*kept, TellsPlacement(self._on_placed)]
 
     def _initialize_and_run_controller(self, **arguments: Any) -> Any:
-        """As TorchTrainer's, but in this process."""
+        """Run the controller in this process, instead of in an actor."""
         controller = TrainController(**{**arguments, "scaling_policy": MachinesAreThere(scaling_config=self.scaling_config)})
         asyncio.run(controller.run())
         return controller.get_result()
 
 
 def run_agents(shape: GangShape, mailbox: Any, *, on_placed: Callable[[Any], None]) -> GangEnd:
-    """Start the agents of a gang, and wait for their end. `mailbox`: handle of the actor that this runs in, in a thread of its own."""
+    """Start the agents of a gang, and wait for their end. `mailbox`: handle of the actor that this thread runs in."""
     executable = shim_command(Path(shape.server), after=GANG_NEEDS) if shape.server else ""
     trainer = GangTrainer(
         serve,
@@ -85,7 +85,7 @@ def run_agents(shape: GangShape, mailbox: Any, *, on_placed: Callable[[Any], Non
             use_gpu=shape.use_gpu,
             resources_per_worker={"CPU": 1, **({"GPU": 1} if shape.use_gpu else {})},
         ),
-        # Checkpoints are Tuneyard's own, and so are retries: Ray keeps nothing here but a marker file.
+        # Tuneyard makes checkpoints and retries itself: Ray keeps only a marker file here.
         run_config=RunConfig(
             name="gang",
             storage_path=str(Path(shape.scratch) / "ray-train"),
@@ -101,13 +101,13 @@ def run_agents(shape: GangShape, mailbox: Any, *, on_placed: Callable[[Any], Non
         died = frozenset(rank for rank, cause in causes.items() if _has_died(cause))
         failures = {rank: f"{type(cause).__name__}: {cause}" for rank, cause in causes.items()}
         return GangEnd(str(error), failures, died)
-    except Exception as error:  # noqa: BLE001 - told, whatever it is
+    except Exception as error:  # noqa: BLE001 - every error is reported
         return GangEnd(str(error) or type(error).__name__)
     return GangEnd()
 
 
 def _cause(failure: Exception) -> Exception:
-    """What is behind a failed health check: the death of an agent that had nothing to answer to at that moment."""
+    """The cause behind failed health checks, such as the death of an agent between two calls."""
     while isinstance(failure, WorkerHealthCheckFailedError):
         failure = failure.health_check_failure
     return failure

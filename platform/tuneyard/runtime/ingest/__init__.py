@@ -1,1 +1,1 @@
-"""The data service of a job: master, workers and fetchers on Ray."""
+"""The ingestion service of a train task: master, data workers and fetchers on Ray."""

@@ -1,4 +1,4 @@
-"""The client of an ingestion service on a machine of ranks: it brings the shards that its ranks read next."""
+"""The client of an ingestion service on a machine of ranks: fetches the shards that its ranks read next."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tuneyard.data.stream import Done, Published, published, wanted_splits
 ANSWER_LIMIT_S = 30.0
 _LOOK_S = 0.02
 _QUIET_S = 1.0
-"""So often the master hears of a machine that wants nothing: it may end workers then."""
+"""Seconds between calls to the master of a machine that wants no shard, so that the master may end workers."""
 _AHEAD_WINDOWS = 2
 _ASKED_AT_ONCE = 16
 
 
 class Fetcher:
-    """Brings shards to a machine: a thread of its agent, for the streams that ranks publish in `folder`."""
+    """Fetches shards of the streams that ranks publish in `folder`, in a thread of the machine's agent."""
 
     def __init__(self, folder: Path, master: Any, *, on_problem: Callable[[str], None] = lambda _problem: None) -> None:
         self._folder, self._master, self._on_problem = folder, master, on_problem
@@ -44,7 +44,7 @@ class Fetcher:
                 self._known = published(self._folder, self._known)
                 for each in self._known.values():
                     self._serve(each)
-            except (ray.exceptions.RayError, OSError) as error:  # the master starts anew; or the disk is full, which the rank says itself
+            except (ray.exceptions.RayError, OSError) as error:  # the master restarts, or the disk is full, which the rank reports itself
                 self._problem(f"{type(error).__name__}: {str(error).splitlines()[0]}")
                 self._stopped.wait(1.0)
 
@@ -78,7 +78,7 @@ class Fetcher:
             self._master.lost.remote(each.key, number)
             return
         self._master.fetched.remote(_machine(), len(shard), time.monotonic() - began)
-        done.add(number)  # a rank builds by itself what a worker could not, and meets the same error
+        done.add(number)  # a rank builds the shard that a worker could not build, and meets the same error
         if problem:
             self._problem(problem)
             return

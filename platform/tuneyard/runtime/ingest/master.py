@@ -1,7 +1,7 @@
-"""The master of an ingestion service and its data workers: leases of splits, health, and as many workers as the ranks need.
+"""The master of an ingestion service: leases splits to data workers, replaces dead ones, and scales their number to the ranks' need.
 
-The master leases splits in the order in which they are asked for, and takes leases back from workers that are slow or gone. Its state is
-what it was asked for, so a new one starts empty and is asked again.
+The master leases splits in the order of the requests, and takes back leases of slow or dead workers. Its state comes from requests alone: a
+restarted master starts empty, and the fetchers ask again.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any
 from tuneyard.api import DataService
 
 _KEPT_SHARDS, _FEWEST_KEPT_SHARDS, _KEPT_BYTES = 256, 64, 2 << 30
-"""Finished shards that the master keeps references to: the most, the fewest, and the bytes that they may have in between."""
+"""Finished shards that the master keeps references to: most, fewest, and the budget in bytes that decides in between."""
 _SCALE_EVERY_S = 2.0
 _WAITING_SHARE = 0.01
-"""Share of the time that a rank waits for rows, above which there are more workers."""
+"""Share of the time that a rank waits for rows. Above it, the master adds workers."""
 _MOST_AT_ONCE = 4
-"""So many times the workers that run are asked for at once, at most."""
+"""Largest factor by which the number of workers grows at once."""
 _IDLE_S = 60.0
 _SLOWEST_S = 30.0
 _SLOW_TIMES = 8.0
-"""A lease ends after 30 s, or 8 times the median of all, whichever is later; twice as late each time that its split was lost."""
+"""A lease ends after 30 s, or after 8 times the median duration if that is later. The time doubles with each loss of its split."""
 
 Key = tuple[str, int]
 """Stream and split."""
@@ -35,7 +35,7 @@ Key = tuple[str, int]
 
 @dataclass
 class _Lease:
-    """A split in the hands of a worker."""
+    """A split that a worker builds."""
 
     key: Key
     problem: Any
@@ -47,20 +47,20 @@ class _Lease:
 class _Worker:
     actor: Any
     starting: Any
-    """Answered once it runs; None from then on."""
+    """Reference that resolves once the worker runs; None from then on."""
     idle_since: float
-    """From its start, or from its last shard."""
+    """Time of its start, or of its last shard."""
     pid: int = 0
     lease: _Lease | None = None
 
     def rests(self, now: float) -> bool:
-        """Whether it has had nothing to do for long."""
+        """Whether the worker has been idle for long."""
         return self.lease is None and now - self.idle_since > _IDLE_S
 
 
 @dataclass(frozen=True)
 class _Made:
-    """A shard that is done. `problem`: why there is none, or empty."""
+    """A finished shard. `problem`: why the shard could not be built, or empty."""
 
     problem: str
     shard: Any
@@ -68,16 +68,16 @@ class _Made:
 
 
 def workers_needed(running: int, waiting: float) -> int:
-    """Workers that the ranks need, from `running` ones that have no time to spare and the share of the time that a rank waits.
+    """Number of workers that the ranks need. `running`: workers, all fully busy; `waiting`: share of the time that a rank waits, 0 to 1.
 
-    Ranks that wait for a share w take rows at (1 - w) of the rate at which they could, and the running workers make just these.
+    Ranks that wait for a share w take rows at (1 - w) of their full rate, which is just the rate of the running workers.
     """
     return math.ceil(running / max(1 - waiting, 1 / _MOST_AT_ONCE))
 
 
 @dataclass
 class Account:
-    """What the service came to, for the report."""
+    """Figures of the service for the report."""
 
     shards: int = 0
     workers: int = 0
@@ -86,17 +86,17 @@ class Account:
     replaced: int = 0
     leases_lost: int = 0
     waited_s: float = 0.0
-    """Of the machine whose ranks waited longest."""
+    """Seconds that ranks waited, on the machine where they waited longest."""
     fetched_bytes: int = 0
-    """Of shards, over all machines."""
+    """Bytes of fetched shards, over all machines."""
     fetch_s: float = 0.0
-    """Seconds that fetching them took, of the machine where it took longest."""
+    """Seconds of fetching, on the machine where it took longest."""
     pids: tuple[int, ...] = ()
-    """Of the workers that run."""
+    """Process ids of the running workers."""
 
 
 class IngestMaster:
-    """Leases splits to workers. Its state is what it was asked for: a new one starts empty, and is asked again."""
+    """Leases splits to workers. Its state comes from requests alone: a restarted master starts empty, and is asked again."""
 
     def __init__(self, service: DataService, make_worker: Callable[[], Any]) -> None:
         self._service, self._make_worker = service, make_worker
@@ -113,7 +113,7 @@ class IngestMaster:
         self.account = Account()
 
     def open_stream(self, key: str, blob: bytes) -> None:
-        """Know a stream before it is asked for. `blob`: what `stream_of` takes."""
+        """Register a stream before its splits are requested. `blob`: the argument of `stream_of`."""
         import ray
 
         self._streams[key] = ray.put(blob)
@@ -121,8 +121,8 @@ class IngestMaster:
             self._add_worker()
 
     def want(self, machine: str, key: str, splits: Sequence[int], waited_s: float) -> dict[int, tuple[str, Any]] | None:
-        """Of these splits those that are done: why there is no shard, or nothing, and a reference to its bytes. The others are leased
-        next, in this order. None: the stream is not known."""
+        """The finished ones among these splits, each with its problem (or an empty text) and a reference to its shard's bytes. The others
+        are leased next, in this order. None if the stream is not known."""
         if key not in self._streams:
             return None
         self._waited.setdefault(machine, (waited_s, waited_s))
@@ -137,12 +137,12 @@ class IngestMaster:
         return {number: (made.problem, made.shard) for number, made in found.items()}
 
     def lost(self, key: str, number: int) -> None:
-        """A shard that was there cannot be fetched any more: its machine is gone."""
+        """Record that a finished shard cannot be fetched, because its machine is gone."""
         if self._done.pop((key, number), None) is not None:
             self.account.leases_lost += 1
 
     def fetched(self, machine: str, size_bytes: int, seconds: float) -> None:
-        """A shard has reached a machine."""
+        """Record that a machine has fetched a shard."""
         self._fetches += 1
         self.account.fetched_bytes += size_bytes
         self._fetch_s[machine] = self._fetch_s.get(machine, 0.0) + seconds
@@ -154,7 +154,7 @@ class IngestMaster:
         self.account.waited_s = max((waited for _, waited in self._waited.values()), default=0.0)
         return self.account
 
-    # --- one turn: answers in, workers that are slow or dead out, leases to idle ones
+    # --- one turn: take in answers, replace slow and dead workers, lease splits to idle ones
 
     def _turn(self) -> None:
         now = time.monotonic()
@@ -189,12 +189,12 @@ class IngestMaster:
 
     @property
     def _kept_shards(self) -> int:
-        """As many as have `_KEPT_BYTES`, if all are as large as those that were fetched."""
+        """Number of kept shards that together have `_KEPT_BYTES`, by the mean size of fetched shards."""
         mean = self.account.fetched_bytes / max(1, self._fetches)
         return int(min(_KEPT_SHARDS, max(_FEWEST_KEPT_SHARDS, _KEPT_BYTES / max(1.0, mean))))
 
     def _greet(self, worker: _Worker, now: float) -> None:
-        """A worker that runs may have leases. Until there is room for it, Ray lets it wait."""
+        """Mark a worker as running once Ray has started it, for which it may wait for room. Only running workers get leases."""
         import ray
 
         if ray.wait([worker.starting], timeout=0)[0]:
@@ -213,7 +213,7 @@ class IngestMaster:
         return any(worker.lease is not None and worker.lease.key == key for worker in self._workers)
 
     def _replace(self, worker: _Worker) -> None:
-        """End a worker, start another, and put its lease first in line."""
+        """End a worker, start another, and put its split first in the queue."""
         self._end(worker)
         self.account.replaced += 1
         if worker.lease is not None:
@@ -242,7 +242,7 @@ class IngestMaster:
                 self._retire(resting)
 
     def _retire(self, worker: _Worker) -> None:
-        """End a worker that is not needed, and let go of its shards: Ray keeps a machine for as long as an object on it is referred to."""
+        """End a worker that is not needed, and drop its shards: Ray keeps a machine as long as references to its objects exist."""
         self._end(worker)
         for key in [key for key, made in self._done.items() if made.worker is worker]:
             del self._done[key]

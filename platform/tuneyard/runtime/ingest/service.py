@@ -1,9 +1,12 @@
 """The ingestion service of a train task, after Meta's DPP (Zhao et al. 2022), on Ray: a master, data workers, a fetcher on each machine.
 
-A fetcher reads which window the ranks of its machine read, asks the master for the shards of the next ones, and puts them where the
-ranks look. The master leases splits to workers in the order in which they are asked for, takes leases back from workers that are slow or
-gone, and has as many workers as the ranks need. All of them may be killed: a shard is a pure function of its split, so it is built again
-and is equal, and the cursors are in the ranks' checkpoints. A rank that waits too long builds its shard itself.
+1. A fetcher reads which window the ranks of its machine read, and asks the master for the shards of the next windows.
+2. The master leases splits to data workers in the order of the requests. It takes back leases of slow or dead workers, and scales the
+   number of workers to the ranks' need.
+3. A data worker builds the shard of a split. The fetcher stores it where the ranks read shards.
+
+Any of them may be killed: a shard is a pure function of its split, so that a rebuilt shard is equal, and the ranks' checkpoints hold the
+cursors. A rank that waits too long builds its shard itself.
 """
 
 from __future__ import annotations
@@ -25,11 +28,11 @@ __all__ = ["TABLES", "TOKENIZERS", "Account", "Fetcher", "Ingestion"]
 
 
 class Ingestion:
-    """The master of a train task, from its first attempt to its last. `name`: how agents find it."""
+    """The master of a train task, from its first attempt to its last. `name`: the name by which agents find it."""
 
     def __init__(self, job: str, task: str, service: DataService, *, loads: str = TOKENIZERS) -> None:
-        """Ray must be initialised. The master stays on this machine: that of a data worker may go at any time. `loads`: what data
-        workers need for their first split."""
+        """Start the master; Ray must be initialised. It runs on this machine, because machines of data workers may vanish at any time.
+        `loads`: module:object that data workers load for their first split."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -40,7 +43,7 @@ class Ingestion:
         self.master = master.options(name=self.name, get_if_exists=True).remote(service, _WorkerMaker(options, loads))
 
     def report(self) -> Account | None:
-        """What it came to; None where the master does not answer."""
+        """Figures of the service; None if the master does not answer."""
         import ray
 
         try:
@@ -50,7 +53,7 @@ class Ingestion:
         return account
 
     def close(self) -> None:
-        """End the master; its workers go with it."""
+        """End the master, and its workers with it."""
         import ray
 
         with contextlib.suppress(Exception):
@@ -59,7 +62,7 @@ class Ingestion:
 
 @dataclass(frozen=True)
 class _WorkerMaker:
-    """Makes data workers, in the process of the master: they end with it."""
+    """Makes data workers in the process of the master, so that they end with it."""
 
     options: Mapping[str, Any]
     loads: str
@@ -73,8 +76,8 @@ class _WorkerMaker:
 
 
 def _placed(resources: Mapping[str, float]) -> dict[str, Any]:
-    """Ray's options of a data worker: one on each node that is there for them. Where the cluster has none, workers share the nodes of the
-    ranks, and take no CPU of Ray's from them: a gang that starts again could not be placed."""
+    """Ray's options of a data worker: one worker on each node for data workers. In a cluster without such nodes, workers share the nodes of
+    the ranks, and reserve no CPU there: otherwise a restarted gang could not be placed."""
     if resources.get(DATA_RESOURCE, 0) > 0:
         return {"num_cpus": 0, "resources": {DATA_RESOURCE: 1}}
     return {"num_cpus": 0, "scheduling_strategy": "SPREAD"}

@@ -11,25 +11,25 @@ from tuneyard.api import TuneyardError
 from tuneyard.data.stream import Stream, stream_of
 
 TOKENIZERS, TABLES = "transformers:PreTrainedTokenizerFast", "tuneyard.ranking.stream.recipe:TableRecipe"
-"""What data workers of texts and of tables need for their first split."""
+"""Objects that data workers of texts and of tables load for their first split, as module:object."""
 
 
 class DataWorker:
-    """Builds shards: an actor without state that matters. It keeps them on its machine too, for the next time."""
+    """Builds shards. The actor may be lost at any time. It also keeps the shards on its machine, for later requests."""
 
     def __init__(self, folder: str, loads: str = TOKENIZERS) -> None:
-        """`loads`: what the first split needs, as module:object."""
+        """`loads`: object that the first split needs, as module:object."""
         self._folder, self._loads = Path(folder), loads
         self._streams: dict[str, Stream[Any]] = {}
 
     def ready(self) -> int:
-        """Its process, once it runs, and has loaded what the first split needs."""
+        """The id of its process, once it has loaded the object that the first split needs."""
         module, _, name = self._loads.partition(":")
         getattr(import_module(module), name)
         return os.getpid()
 
     def build(self, key: str, blob: bytes, number: int) -> tuple[str, bytes]:
-        """Why there is no shard, or nothing; and the bytes of the shard."""
+        """The problem, or an empty text, and the bytes of the shard of split `number`."""
         try:
             if key not in self._streams:
                 self._streams[key] = stream_of(blob)

@@ -1,6 +1,6 @@
-"""One small actor on each machine of a cluster that ranks run on: copies their logs, and says which of their processes are gone.
+"""A small actor on each machine of ranks: copies their logs, and tells which of their processes have ended.
 
-It takes no CPU from Ray's books, and next to none in truth.
+It reserves no CPU in Ray, and uses next to none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tuneyard.storage import open_store
 
 @dataclass(frozen=True)
 class LogTarget:
-    """Where logs of an attempt go. `variables`: those of spec.env, whose secrets the agent finds in its own environment."""
+    """The place of an attempt's logs. `variables`: those of spec.env; the agent finds their secrets in its own environment."""
 
     output: str
     task: str
@@ -34,7 +34,7 @@ class LogTarget:
 
 @dataclass(frozen=True)
 class Look:
-    """`gone`: processes asked about that have ended. `oom_kills`: see `oom.oom_kills`. `noticed`: whether this pod must go soon."""
+    """`gone`: watched processes that have ended. `oom_kills`: see `oom.oom_kills`. `noticed`: whether this pod must stop soon."""
 
     gone: frozenset[int]
     oom_kills: int
@@ -42,7 +42,7 @@ class Look:
 
 
 class NodeAgent:
-    """State of the actor. Several calls run at once, so that a slow storage does not make a machine look dead."""
+    """The actor. Several calls run concurrently, so that slow storage does not make a machine look dead."""
 
     def __init__(self, target: LogTarget) -> None:
         self._pod, self._output = this_pod(), target.output
@@ -52,7 +52,7 @@ class NodeAgent:
         self._logs = LogShipper(target.output, target.task, target.attempt, secrets_here(target.variables))
 
     def hello(self) -> tuple[Pod, int, Look]:
-        """Where it is, its process, and a first look."""
+        """The agent's pod, its process id, and a first look."""
         return self._pod, os.getpid(), self.look([])
 
     def look(self, pids: Sequence[int]) -> Look:
@@ -68,7 +68,7 @@ class NodeAgent:
         return machine_memory_gb()
 
     def measured(self, sku: str) -> dict[str, Any]:
-        """The peaks of this machine, measured once per job and kind of machine: kept in the job's output, and here for the ranks.
+        """The peaks of this machine, measured once per job and kind of machine. They are kept in the job's output, and here for the ranks.
 
         Raises BadInput.
         """
@@ -83,7 +83,7 @@ class NodeAgent:
                 return dict(found)
         measured = kinds.new_measurement(sku)
         kinds.keep_measurement(sku, measured)
-        with contextlib.suppress(StorageError):  # then it is measured again
+        with contextlib.suppress(StorageError):  # the next attempt measures again
             store.put(name, json.dumps(measured, indent=2).encode())
         return measured
 
@@ -97,7 +97,7 @@ class NodeAgent:
         return self._logs.tail(source, lines)
 
     def close(self, patience_s: float) -> bool:
-        """Copy what is left of the logs. False if storage has not taken all of it."""
+        """Copy the rest of the logs. False if a part of it could not be stored."""
         complete = self._logs.close(patience_s)
         if self._notice is not None:
             self._notice.end_work()

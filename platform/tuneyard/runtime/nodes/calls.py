@@ -18,7 +18,7 @@ class Node:
     """A machine of the cluster. `lost`: why it counts as gone; empty while it lives."""
 
     key: str
-    """Ray's id of it."""
+    """Ray's id of the machine."""
     agent: Any
     pod: Pod
     looked_at: float
@@ -38,7 +38,7 @@ def worker_nodes() -> list[str]:
 
 
 def new_agent(key: str, target: LogTarget) -> Any:
-    """A new agent on a machine, which copies logs to `target`."""
+    """A new agent on the machine `key`, which copies logs to `target`."""
     return on_node(NodeAgent, key, AGENT_OPTIONS).remote(target)
 
 
@@ -51,7 +51,7 @@ def on_node(actor: type, key: str, options: dict[str, Any]) -> Any:
 
 
 def answer(reference: Any, pod: Pod | None = None, *, limit_s: float = START_LIMIT_S) -> Any:
-    """What an agent answers. Raises JobFailed where it is gone."""
+    """The answer of an agent. Raises JobFailed if the agent is gone or does not answer."""
     import ray
 
     who = str(pod or "a machine of the Ray cluster")
@@ -71,7 +71,7 @@ def machine_lost(cause: str, pod: Pod | None = None) -> JobFailed:
 
 
 def skew_s(node: Node) -> float:
-    """Seconds that a machine's clock is ahead of ours: its answer against the middle of the call (Cristian 1989)."""
+    """Seconds that a machine's clock is ahead of this machine's: its time minus the middle of the call (Cristian 1989)."""
     before = time.time()
     theirs = float(answer(node.agent.clock.remote(), node.pod))
     return theirs - (before + time.time()) / 2

@@ -1,7 +1,7 @@
-"""The machines that an attempt's ranks and engines run on, as its driver sees them: an agent on each, asked every second who still lives.
+"""The driver's view of the machines of an attempt: an agent on each machine, asked every second which processes still live.
 
-Ray itself takes up to half a minute to call a machine dead, and its training controller may wait longer; an agent that has died with
-the ranks beside it says so at once.
+Ray itself takes up to half a minute to declare a machine dead, and its training controller may wait longer. The loss of an agent, which
+dies with the ranks on its machine, shows at once.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tuneyard.tracking import LogReader
 
 _EVERY_S = 1.0
 _SILENT_S = 45.0
-"""An agent that has not answered for so long counts as lost, whatever Ray thinks."""
+"""Seconds without an answer after which an agent counts as lost, even if Ray has not noticed."""
 _UNREACHABLE_S = 8.0
-"""The same where nothing listens at its address any more."""
+"""The same if nothing listens at its address any more."""
 _CALL_LIMIT_S = 10.0
 _CHECK_LIMIT_S = 300.0
 _FLUSH_S = 90.0
@@ -41,7 +41,7 @@ class _Asked:
 
 
 class Nodes:
-    """Agents on all machines that have CPUs or GPUs for ranks. `start` first, `close` at last."""
+    """Agents on all machines with CPUs or GPUs for ranks. Call `start` first, and `close` at the end."""
 
     def __init__(self, target: LogTarget, secrets: Sequence[str]) -> None:
         self._target = target
@@ -50,13 +50,13 @@ class Nodes:
         self._sources: dict[str, str] = {}
         """Source -> key of the machine whose agent copies it."""
         self._measured_as = ""
-        """The SKU as which machines are asked for their measured peaks; empty: they are not."""
+        """SKU for which new machines measure their peaks; empty if they need not."""
         self._lock = threading.RLock()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="tuneyard-nodes", daemon=True)
 
     def start(self) -> None:
-        """Put an agent on every machine. Raises JobFailed where one does not start."""
+        """Start an agent on every machine. Raises JobFailed if one does not start."""
         import ray
 
         agents = {key: new_agent(key, self._target) for key in worker_nodes()}
@@ -83,7 +83,7 @@ class Nodes:
     # Preflight
 
     def check(self, checks: NodeChecks) -> list[Finding]:
-        """Try every machine: its disk, its way to storage, its GPUs, its clock beside the others'. Raises JobFailed if one is lost."""
+        """Check every machine: disk, access to storage, GPUs, and its clock beside the others'. Raises JobFailed if one is lost."""
         nodes = self.living
         findings: list[Finding] = []
         for node, reference in [(node, node.agent.check.remote(checks)) for node in nodes]:
@@ -91,11 +91,12 @@ class Nodes:
         return findings + clock_findings({node.pod: skew_s(node) for node in nodes})
 
     def memory_gb(self) -> float:
-        """Host memory of all machines together."""
+        """Total host memory of all machines."""
         return float(sum(answer(node.agent.memory_gb.remote(), node.pod) for node in self.living))
 
     def measured(self, sku: str) -> dict[str, Any]:
-        """Peaks of the first machine, which is of this SKU. All others know theirs afterwards: of their kind, one has measured.
+        """Peaks of the first machine, which is of this SKU. Afterwards all other machines have their peaks too: one machine per kind
+        measures.
 
         Raises BadInput.
         """
@@ -122,24 +123,24 @@ class Nodes:
             if node is None or node.lost or (process.pid in node.pids and self._sources.get(source) == node.key):
                 return
             node.pids.append(process.pid)
-            node.gone -= {process.pid}  # of an earlier process with that number
+            node.gone -= {process.pid}  # an earlier process may have had this id
             self._sources[source] = node.key
         node.agent.ship.remote(source, process.log)
 
     def gone(self, processes: Iterable[RankProcess]) -> list[RankProcess]:
-        """Those that have ended, or whose machine is lost."""
+        """The processes that have ended, or whose machine is lost."""
         with self._lock:
             return [p for p in processes if (node := self._nodes.get(p.ray_node)) is not None and (node.lost or p.pid in node.gone)]
 
     def why_lost(self, process: RankProcess) -> str:
-        """Why the machine of a process counts as lost; empty where it lives."""
+        """Why the machine of a process counts as lost; empty if it lives."""
         with self._lock:
             node = self._nodes.get(process.ray_node)
             return node.lost if node is not None else ""
 
     def whole(self, slots: int, *, kind: str, limit_s: float, should_stop: Callable[[], bool]) -> bool:
-        """Wait until living machines have room for `slots` ranks again: KubeRay replaces a lost pod in place. False if that takes longer
-        than `limit_s`, or a stop was asked for."""
+        """Wait until the living machines have room for `slots` ranks again: KubeRay replaces a lost pod in place. False if that takes
+        longer than `limit_s`, or if a stop was asked for."""
         deadline = time.monotonic() + limit_s
         while not should_stop() and time.monotonic() < deadline:
             if self.room(kind) >= slots:
@@ -148,7 +149,7 @@ class Nodes:
         return False
 
     def room(self, kind: str) -> float:
-        """Ranks that living machines have room for: their CPUs or GPUs, as `kind` says."""
+        """Number of ranks that the living machines have room for: their CPUs or GPUs (`kind`)."""
         import ray
 
         with self._lock:
@@ -157,36 +158,36 @@ class Nodes:
 
     @property
     def last_lost(self) -> Node | None:
-        """The machine that was lost last; None while all live."""
+        """The last lost machine; None if all live."""
         with self._lock:
             return next((node for node in reversed(self._nodes.values()) if node.lost), None)
 
     @property
     def noticed(self) -> bool:
-        """Whether a pod has been told that it must go: the machine is drained, or wanted back."""
+        """Whether a pod has got notice to stop: its node is drained or reclaimed."""
         with self._lock:
             return any(node.noticed for node in self._nodes.values())
 
     def oom_kills(self) -> int:
-        """Processes that kernels have killed for want of memory since the start."""
+        """Processes that kernels have killed for lack of memory since the start."""
         with self._lock:
             return sum(node.oom_kills - node.oom_kills_before for node in self._nodes.values())
 
     def settle(self, limit_s: float) -> None:
-        """Wait until every machine was looked at once more, or is lost: what is known then is the state after now."""
+        """Wait until every machine has answered again, or is lost, so that all losses up to now are known. Waits for at most `limit_s`."""
         now, deadline = time.monotonic(), time.monotonic() + limit_s
         while time.monotonic() < deadline and any(node.looked_at < now for node in self.living):
             time.sleep(_EVERY_S / 10)
 
     def raise_if_none_is_left(self) -> None:
-        """Raises JobFailed when all machines are lost."""
+        """Raises JobFailed if all machines are lost."""
         with self._lock:
             nodes = list(self._nodes.values())
         if nodes and all(node.lost for node in nodes):
             first = nodes[0]
             raise JobFailed(
                 f"all {len(nodes)} machines of the attempt are lost: {first.pod} {first.lost}",
-                "what was committed stays; the next attempt goes on from there",
+                "commits are kept; the next attempt resumes from there",
                 kind=FailureKind.NODE_LOST,
                 blame=Blame(node=first.pod.node),
             )
@@ -212,7 +213,7 @@ class Nodes:
                         asked.pop(key)
                         self._lose(self._nodes[key], f"has not answered for {_SILENT_S:g} s")
             except (TuneyardError, ray.exceptions.RayError, RuntimeError, OSError):
-                # A new machine that is gone again; or Ray is being shut down, which the job's own thread meets too.
+                # A new machine was lost again, or Ray is being shut down, which the job's own thread notices too.
                 if not ray.is_initialized():
                     return
 
@@ -237,8 +238,8 @@ class Nodes:
             node.lost = node.lost or why
 
     def _welcome(self, hellos: dict[str, tuple[Any, Any]]) -> None:
-        """Machines that have joined since: KubeRay starts a lost pod anew, and engines go there. One that was lost and answers again was
-        only out of reach: its ranks have been given up, and it is as good as a new one."""
+        """Start agents on machines that have joined: KubeRay replaces a lost pod, and engines move there. A lost machine that answers again
+        was only out of reach: its ranks were given up, and it counts as a new machine."""
         import ray
 
         with self._lock:
@@ -254,13 +255,13 @@ class Nodes:
                 hellos.pop(key)
                 told = answer(hello)
                 if key in lost:
-                    ray.kill(self._nodes[key].agent)  # it may live, and copy the same logs
+                    ray.kill(self._nodes[key].agent)  # it may live, and would copy the same logs
                 self._add(key, agent, told)
 
     # Logs
 
     def tail(self, source: str, lines: int) -> str:
-        """The last lines of a source: from its machine, or, where that is gone, what had been copied before."""
+        """The last lines of a source, from its machine; if the machine is gone, from the copied logs."""
         import ray
 
         with self._lock:
@@ -277,7 +278,7 @@ class Nodes:
             return ""
 
     def close(self) -> None:
-        """Copy what is left of all logs, within bounded time, and end the agents."""
+        """Copy the rest of all logs, within a time limit, and end the agents."""
         import ray
 
         self._done.set()

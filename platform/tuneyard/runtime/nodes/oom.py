@@ -1,4 +1,4 @@
-"""How often the kernel has killed a process of this machine (or of this container) for want of memory."""
+"""Counts the processes of this machine (or of this container) that the kernel has killed for lack of memory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _CONTAINER = (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/
 
 
 def oom_kills(*, in_container: bool = False) -> int:
-    """Sum over the kernel's counters that exist here; only the difference of two calls means something.
+    """Sum of the kernel's counters that exist here. Only the difference of two calls has a meaning.
 
-    `in_container`: what is killed beside this container on its machine does not count, where the container has a counter.
+    `in_container`: if the container has a counter of its own, kills outside the container do not count.
     """
     own = [path for path in _CONTAINER if path.exists()]
     return sum(_counted(path) for path in (own if in_container and own else [_MACHINE, *own]))

@@ -1,4 +1,4 @@
-"""Which pod this process runs in, and on which node: as people and Kubernetes call them, not as Ray does."""
+"""The pod of this process and its node, by their names in Kubernetes, and the notice that the pod must stop."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ class Pod:
 
 
 def this_pod() -> Pod:
-    """From TUNEYARD_POD and TUNEYARD_NODE, which the downward API fills in (docs/design/060)."""
+    """The pod of this process, from TUNEYARD_POD and TUNEYARD_NODE, which the downward API sets (docs/design/060)."""
     return Pod(os.environ.get("TUNEYARD_POD") or socket.gethostname(), os.environ.get("TUNEYARD_NODE", ""))
 
 
 @dataclass(frozen=True)
 class PodNotice:
-    """How a pod that must go is told so, and kept until its work has stopped.
+    """The notice to a pod that it must stop, and the mark that delays its end until its work has stopped.
 
-    Its preStop hook (rendered by the hub) writes `notice` into the scratch volume, and holds SIGTERM back while `busy` is there.
+    The pod's preStop hook (rendered by the hub) writes `notice` into the scratch volume, and delays SIGTERM while `busy` exists.
     """
 
     scratch: Path
 
     @classmethod
     def here(cls, environment: Mapping[str, str]) -> PodNotice | None:
-        """None outside of an attempt's pod."""
+        """The notice of this pod; None outside of an attempt's pod."""
         return cls(Path(environment["TUNEYARD_SCRATCH"])) if environment.get("TUNEYARD_SCRATCH") else None
 
     @property
@@ -45,7 +45,7 @@ class PodNotice:
         return (self.scratch / "notice").exists()
 
     def begin_work(self) -> None:
-        with suppress(OSError):  # a disk that cannot be written to is the preflight's to explain
+        with suppress(OSError):  # the preflight reports a disk that cannot be written to
             (self.scratch / "busy").touch()
 
     def end_work(self) -> None:

@@ -1,6 +1,6 @@
-"""What is tried on every machine of an attempt before its ranks start, so that a sick machine costs seconds, and is named.
+"""Checks every machine of an attempt before its ranks start, so that a broken machine costs seconds, and is named.
 
-Here: the scratch disk, the output storage, the clock, the GPUs. The network between the ranks is tried by the ranks: see all_reduce.
+It checks the scratch disk, the output storage, the clock and the GPUs. The ranks check the network between them: see `all_reduce`.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _NEXT_STEPS = {
 
 @dataclass(frozen=True)
 class NodeChecks:
-    """What a machine must have. `scratch_bytes`: free space that the job asks for, 0: any.
+    """Requirements for a machine. `scratch_bytes`: free space that the job asks for, 0: any.
 
-    `probe`: folder in the output to write to. It holds something already: stores over a file system take a folder away with its last
-    file, under the hands of other machines that write to it.
+    `probe`: folder of the output for a test write. It must not be empty: stores on a file system remove a folder with its last file, while
+    other machines write to it.
     """
 
     scratch: Path
@@ -57,7 +57,7 @@ class NodeChecks:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is wrong on a machine; `fatal`: the attempt must not start there."""
+    """A problem of a machine. `fatal`: the attempt must not start there."""
 
     pod: Pod
     check: Check
@@ -66,7 +66,7 @@ class Finding:
 
 
 def check_node(checks: NodeChecks, pod: Pod) -> list[Finding]:
-    """Try disk, storage and GPUs of this machine."""
+    """Check disk, storage and GPUs of this machine."""
     findings = [*_check_disk(checks, pod), *_check_storage(checks, pod)]
     return findings + (_check_gpus(pod) if checks.gpus else [])
 
@@ -77,7 +77,7 @@ def _check_disk(checks: NodeChecks, pod: Pod) -> list[Finding]:
         checks.scratch.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(checks.scratch).free
         if free < checks.scratch_bytes:
-            wanted = f"{free / 1e9:,.1f} GB are free in {checks.scratch}, and storage.scratch asks for {checks.scratch_bytes / 1e9:,.1f} GB"
+            wanted = f"{free / 1e9:,.1f} GB are free in {checks.scratch}, but storage.scratch asks for {checks.scratch_bytes / 1e9:,.1f} GB"
             return [Finding(pod, "disk", wanted)]
         with probe.open("wb") as file:
             file.write(os.urandom(_PROBE_BYTES))
@@ -100,15 +100,15 @@ def _check_storage(checks: NodeChecks, pod: Pod) -> list[Finding]:
         store.delete(path)
     except StorageError as error:
         return [Finding(pod, "storage", f"the output cannot be used from there: {error.cause}")]
-    return [] if same else [Finding(pod, "storage", f"{store.url(path)} was read back with another content than it was written with")]
+    return [] if same else [Finding(pod, "storage", f"{store.url(path)} was read back with other content than written")]
 
 
 def _check_gpus(pod: Pod) -> list[Finding]:
     if shutil.which("nvidia-smi") is None:
-        return []  # an image without it runs as well; the ranks meet a lost GPU then
+        return []  # an image may lack it; then the ranks notice a lost GPU
     if _said_by(["nvidia-smi", "-L"]) is None:
         return [Finding(pod, "gpu", "nvidia-smi fails: the driver has lost a GPU, or is not there")]
-    # Empty where the driver is too old to know all of these fields.
+    # Empty if the driver is too old for one of these fields.
     output = _said_by(["nvidia-smi", f"--query-gpu=index,{_GPU_QUERY}", "--format=csv,noheader,nounits"]) or ""
     findings = [Finding(pod, "gpu", message) for message in gpu_errors(output)]
     if shutil.which("dcgmi") and (diagnosis := _said_by(["dcgmi", "diag", "-r", "1"])) is not None and "| Fail" in diagnosis:
@@ -117,7 +117,7 @@ def _check_gpus(pod: Pod) -> list[Finding]:
 
 
 def gpu_errors(output: str) -> list[str]:
-    """What nvidia-smi says of sick GPUs: lines of index, uncorrected ECC errors, pages to retire, failed remapping. Pure."""
+    """Problems of GPUs in nvidia-smi's output: lines of index, uncorrected ECC errors, pages to retire, failed remapping. Pure."""
     errors = []
     for line in output.splitlines():
         index, ecc, pending, remapping = ([cell.strip() for cell in line.split(",")] + [""] * 4)[:4]
@@ -142,9 +142,9 @@ def _said_by(command: list[str]) -> str | None:
 
 
 def clock_findings(skews_s: Mapping[Pod, float]) -> list[Finding]:
-    """Machines whose clock is off: beside the median of all, so that one wrong head does not blame the others. Pure.
+    """Machines whose clock differs from the median of all, so that a wrong clock of the head does not blame the others. Pure.
 
-    `skews_s`: seconds that each machine is ahead of the one that asked.
+    `skews_s`: seconds that each machine is ahead of the asking machine.
     """
     if not skews_s:
         return []
@@ -159,7 +159,7 @@ def clock_findings(skews_s: Mapping[Pod, float]) -> list[Finding]:
 
 
 def verdict(findings: Sequence[Finding]) -> TuneyardError | None:
-    """The error of the attempt, if a finding is fatal. A storage that no machine reaches is no machine's fault. Pure."""
+    """The error of the attempt; None if no finding is fatal. Findings of machines come first; storage findings blame no node. Pure."""
     fatal = sorted((finding for finding in findings if finding.fatal), key=lambda finding: finding.check == "storage")
     if not fatal:
         return None

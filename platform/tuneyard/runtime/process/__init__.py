@@ -1,1 +1,1 @@
-"""Process tasks: a command of the author."""
+"""Process tasks: run a command of the author."""

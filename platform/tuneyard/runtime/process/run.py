@@ -1,4 +1,4 @@
-"""Process tasks: a command that prepares data. Its output appears whole, when it exits 0, or not at all."""
+"""Runs the command of a process task. Its output is committed as a whole when the command exits 0, or not at all."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ _GRACE_S = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessRequest:
-    """One attempt at a process task. The command runs in the folder `base_dir`; what it prints goes to `log`, which people find at
-    `log_address`."""
+    """One attempt at a process task. The command runs in the folder `base_dir`, and prints to `log`. `log_address`: the log, for people."""
 
     name: str
     task: ProcessTask
@@ -52,9 +51,9 @@ class ProcessResult:
 
 
 def run_process(request: ProcessRequest, emit: Emit, should_stop: Callable[[], bool]) -> ProcessResult:
-    """Run the command and commit what it wrote to $TUNEYARD_OUTPUT.
+    """Run the command, and commit the files that it wrote to $TUNEYARD_OUTPUT.
 
-    Raises JobFailed with the command's last lines where it exits other than 0 or takes longer than `timeoutS`.
+    Raises JobFailed with the command's last lines if it does not exit 0, or takes longer than `timeoutS`.
     """
     began = time.monotonic()
     folder = request.scratch / f"{request.name}-output"
@@ -81,9 +80,9 @@ def run_process(request: ProcessRequest, emit: Emit, should_stop: Callable[[], b
 
 
 def working_folder(task: ProcessTask, base_dir: Path, copy: Path) -> Path:
-    """Where the command runs: the JobSpec's folder, or `workingDir`, which is copied below `copy` if it lies elsewhere.
+    """The folder that the command runs in: the JobSpec's folder, or `workingDir`, which is copied below `copy` if it is remote.
 
-    Raises BadInput where there is none.
+    Raises BadInput if the folder does not exist.
     """
     if task.working_dir is None:
         return base_dir
@@ -93,14 +92,14 @@ def working_folder(task: ProcessTask, base_dir: Path, copy: Path) -> Path:
         folder = fetch_folder(uri, copy)
     except NotFound as error:
         raise _no_folder(uri) from error
-    if not is_local(uri):  # no store keeps the permission to execute
+    if not is_local(uri):  # stores do not keep the permission to execute
         for name in _executables(folder):
             (folder / name).chmod(0o755)
     return folder
 
 
 def check_working_dir(task: ProcessTask, base_dir: Path) -> None:
-    """Raises BadInput where `workingDir` is a folder of this machine, and is not there."""
+    """Raises BadInput if `workingDir` is a folder of this machine that does not exist."""
     uri = absolute(task.working_dir or "", base_dir)
     if is_local(uri) and not local_path(uri).is_dir():
         raise _no_folder(uri)
@@ -123,7 +122,7 @@ def expand(command: Sequence[str], folder: Path) -> list[str]:
 
 
 def _run(request: ProcessRequest, command: list[str], folder: Path, should_stop: Callable[[], bool]) -> bool:
-    """True when the command exited 0, False when it was asked to stop."""
+    """Run the command. True if it exited 0, False if a stop was asked for."""
     request.log.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + request.task.timeout_s if request.task.timeout_s else None
     with request.log.open("wb") as log:
@@ -162,7 +161,7 @@ def _started(request: ProcessRequest, command: list[str], folder: Path, log: Bin
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, OUTPUT_VARIABLE: str(folder)},
-            # Its own group: Ctrl-C reaches Tuneyard alone, which then ends the whole group.
+            # A process group of its own: Ctrl-C reaches Tuneyard alone, which then ends the whole group.
             start_new_session=True,
         )
     except OSError as error:
@@ -173,7 +172,7 @@ def _started(request: ProcessRequest, command: list[str], folder: Path, log: Bin
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the command and whatever it started, gently first."""
+    """End the command and all processes that it started, first with SIGTERM, then with SIGKILL."""
     if process.poll() is not None:
         return
     os.killpg(process.pid, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""A worker of a score task on a machine of a cluster: its output goes to a log that can be followed, and it says where it runs."""
+"""Workers of a score task with a log of their own, for clusters: the log can be followed, and each worker tells its place."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tuneyard.scoring.ranker.worker import RankerWorker
 
 @dataclass(frozen=True)
 class EngineLogs:
-    """`folder`: on each machine, for logs; `on_place` is told where an engine runs, whenever one has started."""
+    """`folder`: folder for logs on each machine; `on_place` is called with the process of each engine that has started."""
 
     folder: Path
     on_place: Callable[[RankProcess], None]
 
 
 class _Logged:
-    """Of a worker whose process writes to `log`, with all that it starts; comes before the worker among the base classes."""
+    """Redirects the output of a worker's process and its children to `log`. It precedes the worker among the base classes."""
 
     def __init__(self, order: Any, rank: int, log: Path) -> None:
         self._place = this_process(rank, str(log))
         self._log = ExitStack()
         self._log.enter_context(output_to(log, attempt=1))
-        super().__init__(order)  # type: ignore[call-arg]  # the worker's
+        super().__init__(order)  # type: ignore[call-arg]  # the worker's constructor
 
     def place(self) -> RankProcess:
         return self._place

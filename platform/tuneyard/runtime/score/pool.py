@@ -1,7 +1,7 @@
-"""A pool of workers as Ray actors: parts are handed out to them until all are committed, whatever dies on the way.
+"""A pool of workers as Ray actors. It hands out parts of the rows until all are committed, and survives deaths of workers.
 
-A worker is an engine of a language model, or a ranker: one actor, and on `cpu` one process. Its parts are handed out before it runs dry, so
-that its batch stays full; a worker that dies is replaced, and only its uncommitted parts are scored again.
+A worker is an engine of a language model, or a ranker: one actor, and on `cpu` one process. It gets its next parts before it runs dry, so
+that its batch stays full. A dead worker is replaced, and only its uncommitted parts are scored again.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tuneyard.tracking import Emit, Scored, Stage, Warned, silent
 
 _TICK_S = 1.0
 _LIVES = 4
-"""Deaths in a row without a committed part after which an engine is not started again."""
+"""Deaths in a row, without a committed part, after which a worker is not started again."""
 _FIRST_PAUSE_S = 1.0
 _CLOSE_LIMIT_S = 5.0
 _LESS_MEMORY = {"engine": "engine.kvCache or engine.batch", "ranker": "ranking.batch or resources.instances"}
 _PART_LIVES = 3
-"""Engines that one part may kill: a row that kills them would kill each new one."""
+"""Most workers that one part may kill: a row that kills a worker would kill each new one."""
 
 
 def score(
@@ -41,11 +41,12 @@ def score(
     logs: EngineLogs | None = None,
     server: Path | None = None,
 ) -> Any:
-    """Score a data set: a ScoreResult, or the RankedResult of a ranker. Ray must be initialised. `logs`: keep what workers print; else Ray
-    does. `server`: socket of a fork server that has vLLM loaded, on each machine.
+    """Score a data set. Returns a ScoreResult, or the RankedResult of a ranker. Ray must be initialised.
 
-    Raises BadInput (see `scoring.work_of`, and an adapter or model that engines cannot take) and JobFailed: workers that cannot
-    load or keep dying, or too many rows with errors. What was committed stays in all cases.
+    `logs`: place of the workers' logs; None: Ray keeps their output. `server`: socket of a fork server with vLLM loaded, on each machine.
+
+    Raises BadInput (see `scoring.work_of`; also for an adapter or model that engines cannot load) and JobFailed: workers that cannot load
+    or keep dying, or too many rows with errors. Committed parts are kept in all cases.
     """
     began = time.monotonic()
     emit(Stage(task=request.name, name="opening rows"))
@@ -65,7 +66,7 @@ def score(
 
 @dataclass
 class _Slot:
-    """Room for one worker: the actor that is in it, what it was asked, and how often its predecessors died."""
+    """Room for one worker: its actor, its open work, and the deaths in a row of its workers."""
 
     rank: int
     actor: Any = None
@@ -81,14 +82,14 @@ class _Slot:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A call that has not been answered: `part` for score, None for load, place and open_work."""
+    """A call without an answer yet. `part`: for `score`; None for `load`, `place` and `open_work`."""
 
     slot: _Slot
     part: int | None = None
 
 
 class WorkerPool:
-    """The workers of one task, and what they have been asked. `run` once, then `close`."""
+    """The workers of one task, and the open calls to them. Call `run` once, then `close`."""
 
     def __init__(self, work: Work, emit: Emit, logs: EngineLogs | None = None, server: Path | None = None) -> None:
         request = work.request
@@ -110,7 +111,7 @@ class WorkerPool:
         self._remarked: set[str] = set()
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
-        """Until all parts are committed (False), or it is asked to stop (True)."""
+        """Run until all parts are committed (False), or until a stop is asked for (True)."""
         self._emit(Stage(task=self._name, name=f"loading {self._noun}s", done=0, of=len(self._slots), unit=f"{self._noun}s"))
         reported = time.monotonic()
         while not self._partition.finished:
@@ -127,7 +128,7 @@ class WorkerPool:
         return False
 
     def close(self) -> None:
-        """End the workers, and with them whatever they have not committed."""
+        """End the workers. Their uncommitted parts are lost."""
         loaded = [slot.actor.close.remote() for slot in self._slots if slot.ready]
         if loaded:
             ray.wait(loaded, num_returns=len(loaded), timeout=_CLOSE_LIMIT_S)
@@ -147,7 +148,7 @@ class WorkerPool:
         )
 
     def new_worker(self, rank: int = 0) -> Any:
-        """A new actor, that has not loaded yet."""
+        """A new actor, which has not loaded its model yet."""
         if self._logs is None:
             return ray.remote(self._work.worker).options(**self._options).remote(self._order)
         log = self._logs.folder / engine_log(self._name, rank).file
@@ -159,7 +160,7 @@ class WorkerPool:
         if all(slot.given_up for slot in self._slots):
             raise JobFailed(
                 f"all {len(self._slots)} {self._noun}s died {_LIVES} times in a row",
-                f"read their logs; one that is killed at load often lacks memory: lower {_LESS_MEMORY[self._noun]}",
+                f"read their logs; a worker that is killed while loading often lacks memory: lower {_LESS_MEMORY[self._noun]}",
                 kind=FailureKind.NODE_LOST,
                 blame=Blame(rank=self._slots[0].rank),
             )
@@ -174,7 +175,7 @@ class WorkerPool:
 
     def _lost(self, slot: _Slot, cause: str) -> None:
         if slot.actor is None:
-            return  # another call of the same actor told it already
+            return  # another call of the same actor has reported it already
         self._end(slot)
         self._asked = {reference: asked for reference, asked in self._asked.items() if asked.slot is not slot}
         parts = self._partition.give_back(slot.rank)
@@ -189,7 +190,7 @@ class WorkerPool:
                 start, stop = self._work.layout.bounds(part)
                 raise JobFailed(
                     f"{_PART_LIVES} {self._noun}s died over part {part} (rows {start} to {stop - 1})",
-                    f"look for a row there that the {self._noun} cannot take; all other parts that were committed stay",
+                    f"look for a row there that the {self._noun} cannot process; committed parts are kept",
                     blame=Blame(rank=slot.rank),
                 )
 
@@ -201,7 +202,7 @@ class WorkerPool:
     # --- parts --------------------------------------------------------------------------------------------------------------------
 
     def _hand_out(self) -> None:
-        # Near the end a worker takes no more than its share of what is left, so that all end together.
+        # Near the end a worker takes at most its share of the remaining parts, so that all end together.
         fair = -(-self._partition.outstanding // max(1, sum(slot.ready for slot in self._slots)))
         for slot in self._slots:
             while slot.ready and len(self._partition.held_by(slot.rank)) < min(self._depth, max(1, fair)):
@@ -212,7 +213,7 @@ class WorkerPool:
 
     def _wait(self) -> list[Any]:
         if not self._asked:
-            time.sleep(_TICK_S / 10)  # every worker is waiting to be started again
+            time.sleep(_TICK_S / 10)  # every worker waits for its restart
             return []
         ready, _ = ray.wait(list(self._asked), num_returns=1, timeout=_TICK_S)
         return list(ready)
@@ -223,7 +224,7 @@ class WorkerPool:
         except RayActorError as error:
             self._lost(asked.slot, str(error).splitlines()[0])
             return
-        except OutOfMemoryError:  # whoever has taken it: Ray's choice may be another's victim
+        except OutOfMemoryError:  # another process may have used the memory: Ray chooses the victim
             self._lost(asked.slot, "the machine ran low on memory, and Ray ended it")
             return
         except RayTaskError as error:

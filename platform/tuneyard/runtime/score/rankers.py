@@ -1,4 +1,4 @@
-"""Score tasks whose model is a ranker: known before they start, as far as the job tells, so that they are not taken for language models."""
+"""Recognises score tasks whose model is a ranker before they start, so that they are not checked as language models."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def ranker_of(job: Job, task: Task, base_dir: Path) -> RankerConfig | None:
-    """The ranker of a score task: of the rank task or the folder that it names.
+    """The ranker of a score task, from the rank task or the folder that it names.
 
-    None for any other task, and for a model that a process task will make or that an attempt on a member knows by its URI alone.
+    None for any other task, and for a model that a process task will make, or that an attempt on a member knows only by its URI.
     """
     if task.score is None:
         return None
-    from tuneyard.ranking import config_of_task, holds_ranker, read_config  # transforms need pyarrow, which hubs do without
+    from tuneyard.ranking import config_of_task, holds_ranker, read_config  # transforms need pyarrow, which hubs lack
 
     model = task.score.model
     source = next((each for each in job.tasks if each.name == model.from_task), None)
@@ -30,7 +30,7 @@ def ranker_of(job: Job, task: Task, base_dir: Path) -> RankerConfig | None:
 
 
 def check_scored_table(task: Task, config: RankerConfig, uri: str) -> None:
-    """Raises BadInput for a table that the ranker of a score task cannot score. Reads its footers alone."""
+    """Raises BadInput for a table that the ranker of a score task cannot score. Reads only the footers of its files."""
     from tuneyard.scoring.ranker.table import RankedTable
 
     assert task.score is not None

@@ -1,4 +1,4 @@
-"""A score task on the machines: its request, its engines, and where they run."""
+"""Runs a score task on its machines: makes its request, starts its engines, and reports their places."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuneyard.tracking import Placed
 
 
 def run_score(task: Task, context: TaskContext, attempts: Attempts) -> Result:
-    """Score until all rows are committed, or a stop was asked for. Raises TuneyardError, also where all machines are lost."""
+    """Score until all rows are committed, or a stop is asked for. Raises TuneyardError, also if all machines are lost."""
     from tuneyard.ranking import holds_ranker
     from tuneyard.runtime.score.engine import EngineLogs
     from tuneyard.runtime.score.pool import score
@@ -35,7 +35,7 @@ def run_score(task: Task, context: TaskContext, attempts: Attempts) -> Result:
 
 
 class EnginePlaces:
-    """Follows engines as they start, and tells where all of them are."""
+    """Follows engines as they start, and reports the places of all of them."""
 
     def __init__(self, task: str, context: TaskContext) -> None:
         self._task, self._context = task, context
@@ -48,7 +48,7 @@ class EnginePlaces:
 
 
 def score_request(task: Task, start: Start, context: TaskContext) -> ScoreRequest:
-    """The request of a score task whose references are resolved."""
+    """The request of a score task with resolved references."""
     assert task.score is not None
     return ScoreRequest(
         job=context.job.metadata.name,

@@ -1,4 +1,4 @@
-"""One worker of a pool: the resources that Ray gives its actor, and what its errors mean."""
+"""Resources of a worker's Ray actor, and the translation of its errors."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tuneyard.scoring import ScoreRequest
 from tuneyard.warm import shim_command
 
 _NOT_SUPPORTED = re.compile(r"Unsupported .*attention|[Hh]ead.?(size|dim)\w* .*not supported|not supported .*[Hh]ead.?(size|dim)")
-"""What vLLM raises for a model that it has no kernels for."""
+"""vLLM's errors for a model without kernels for this device."""
 
 
 def actor_options(request: ScoreRequest, instances: int, depth: int, server: Path | None) -> dict[str, Any]:
-    """Resources of one worker: its GPUs, or its share of the cores, which its ranks share. Its process is a fork of `server`'s, where there
-    is one; vLLM spawns the ranks of several from it, so they lie on one machine."""
+    """Ray's options of one worker: its GPUs, or its share of the cores for all its ranks. `server`: fork server of its process, or None.
+    vLLM spawns further ranks from that process, so that they run on the same machine."""
     options: dict[str, Any] = {"max_concurrency": depth + 3, "max_restarts": 0, "max_task_retries": 0}
     ranks = request.task.engine.tensor_parallel
     if request.sku != "cpu":
@@ -30,7 +30,7 @@ def actor_options(request: ScoreRequest, instances: int, depth: int, server: Pat
     runtime_env: dict[str, Any] = {"env_vars": {"OMP_NUM_THREADS": str(max(1, cores // ranks))}}
     if server is not None:
         runtime_env["py_executable"] = shim_command(server)
-    # More workers than cores share the cores; reserving whole cores would leave some waiting without end.
+    # If there are more workers than cores, they share cores: with whole cores, some workers would never start.
     return options | {"num_cpus": cores if share >= 1 else share, "runtime_env": runtime_env}
 
 
@@ -42,4 +42,6 @@ def error_of_worker(error: RayTaskError) -> TuneyardError:
     first_line = next(iter(str(cause).splitlines()), "")
     if _NOT_SUPPORTED.search(first_line):
         return JobFailed(f"vLLM does not run this model here: {first_line}", "take another model, or a GPU", kind=FailureKind.INTERNAL)
-    return JobFailed(f"a worker failed: {type(cause).__name__}: {first_line}", "what was committed stays: mend the cause; then try again")
+    return JobFailed(
+        f"a worker failed: {type(cause).__name__}: {first_line}", "committed parts are kept: correct the cause, then try again"
+    )

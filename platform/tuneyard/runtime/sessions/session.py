@@ -1,7 +1,7 @@
-"""Ray for the length of a job: one embedded in this process, or a running cluster that is joined.
+"""Runs Ray for the length of a job: embedded in this process, or a running cluster that it joins.
 
-The embedded one listens on free ports only, keeps its files in a temporary folder of its own, shows no dashboard and prints
-nothing, so that any number of jobs and other Ray clusters can live on one machine.
+The embedded Ray listens on free ports only, keeps its files in a temporary folder of its own, shows no dashboard and prints nothing, so
+that any number of jobs and other Ray clusters can run on one machine.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tuneyard.runtime.environment import environment, run_setup
 from tuneyard.warm import temporary_folder
 
 _SIGACTION_BYTES = 256
-"""More than the C library's struct has anywhere."""
+"""Larger than the C library's struct on every platform."""
 _START_TRIES = 6
-"""Ray gives its node 30 s to come up, which a machine under load can miss."""
+"""Ray's node has 30 s to start, which a busy machine may exceed."""
 _CONNECT_TIMEOUT_S = 5.0
 _OBJECT_STORE_BYTES = 256 * 1024**2
-"""Tuneyard moves data by files and storage; the object store holds requests and events."""
+"""Small, because Tuneyard moves data by files and storage: the object store holds only requests and events."""
 _UNUSED_STARTS = ("start_monitor", "start_log_monitor", "start_api_server")
 _RAY_SETTINGS = {
     "RAY_TRAIN_V2_ENABLED": "1",
@@ -35,12 +35,12 @@ _RAY_SETTINGS = {
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "600",
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",
-    # A process of its own per attempt, which waits for a cloud provider to announce the end of a node.
+    # The watcher is a process per attempt, which waits for a cloud provider to announce the end of a node.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     # The first workers of a job come from its fork server, not from Ray's pool.
     "RAY_prestart_worker_first_driver": "0",
-    # A worker that waits for its fork server on a busy machine.
+    # On a busy machine, a worker may wait long for its fork server.
     "RAY_worker_register_timeout_seconds": "180",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
@@ -50,7 +50,7 @@ _RAY_SETTINGS = {
 
 @dataclass(frozen=True)
 class RaySession:
-    """What the job may use. `embedded`: all of Ray's processes run on this machine and end with the job."""
+    """The resources of the job. `embedded`: all of Ray's processes run on this machine, and end with the job."""
 
     embedded: bool
     cpus: float
@@ -68,19 +68,19 @@ def ray_session(
     secrets: Sequence[str],
     job: str,
 ) -> Iterator[RaySession]:
-    """Start an embedded Ray with `cpus` and `gpus`, or join the cluster at `address`; leave it whatever happens.
+    """Start an embedded Ray with `cpus` and `gpus`, or join the cluster at `address`. Ray is shut down, or left, in every case.
 
-    On a joined cluster every worker process gets the environment `values`, and each node runs `setup` once, before the job's
-    first task there; embedded workers inherit both from this process. What is printed to stdout meanwhile is dropped.
+    On a joined cluster, every worker process gets the environment `values`, and each node runs `setup` once, before the job's first task
+    there. Embedded workers inherit both from this process. Output to stdout is dropped meanwhile.
 
-    Raises BadInput where nothing answers at `address`, JobFailed where Ray does not start.
+    Raises BadInput if nothing answers at `address`, JobFailed if Ray does not start.
     """
     import ray
 
-    # Ray tells the driver's stdout about every process that dies. Tuneyard says so itself, and stdout is for results.
+    # Ray prints the death of every process to the driver's stdout. Tuneyard reports deaths itself, and stdout is for results.
     with environment(_RAY_SETTINGS), Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         if address is None:
-            # Short: Ray puts Unix sockets below it, whose paths end at 107 characters.
+            # A short path: Ray puts Unix sockets below it, whose paths have at most 107 characters.
             with temporary_folder("ty-ray-", Path("/tmp")) as folder:
                 with _own_signals():
                     _start(cpus, gpus, folder)
@@ -115,7 +115,7 @@ def _start(cpus: int, gpus: int, folder: Path) -> None:
                     _temp_dir=str(folder),
                 )
             return
-        # Ray raises a bare Exception where its node does not come up in time.
+        # Ray raises a bare Exception if its node does not start in time.
         except Exception as error:
             ray.shutdown()
             _end_processes_of(folder)
@@ -140,8 +140,8 @@ def _end_processes_of(folder: Path) -> None:
 
 @contextmanager
 def _fewer_processes() -> Iterator[None]:
-    """Without the autoscaler's monitor, the log monitor and the API server, which a cluster of one job on one machine has no use for: a
-    tenth of the CPU time to a job's first step. `ray.init` has no options for them."""
+    """Start Ray without the autoscaler's monitor, the log monitor and the API server, which one job on one machine does not need. This
+    saves a tenth of the CPU time to a job's first step. `ray.init` has no options for them."""
     from ray._private.node import Node
 
     kept = {name: getattr(Node, name) for name in _UNUSED_STARTS}
@@ -159,7 +159,7 @@ def _join(address: str, prepare: Callable[[], None] | None) -> None:
 
     if address.startswith("ray://"):
         raise BadInput(
-            f"{address} is a Ray Client address, and Ray Train does not run through it",
+            f"{address} is a Ray Client address, but Ray Train does not run through Ray Client",
             "give the cluster's own address, such as --ray HOST:6379, on a machine of the cluster; or --ray auto",
         )
     if address != "auto":
@@ -182,7 +182,7 @@ def _join(address: str, prepare: Callable[[], None] | None) -> None:
 
 
 def _asks_for_token(error: BaseException | None) -> bool:
-    """Ray tells of a missing or wrong token in the text of an error behind the error."""
+    """Whether Ray misses a valid token. Only the chained errors behind an error tell it."""
     while error is not None:
         if "InvalidAuthToken" in str(error) or type(error).__name__ == "AuthenticationError":
             return True
@@ -191,7 +191,7 @@ def _asks_for_token(error: BaseException | None) -> bool:
 
 
 def _check_listening(address: str) -> None:
-    """Raises BadInput where nothing listens, or something that does not speak Ray's protocol: Ray itself would try for minutes."""
+    """Raises BadInput if nothing listens at `address`, or if it does not speak gRPC. Ray itself would retry for minutes."""
     import grpc
 
     host, _, port = address.rpartition(":")
@@ -219,7 +219,7 @@ def _no_cluster(address: str, why: str) -> BadInput:
 
 
 def _node_preparation(values: dict[str, str], setup: list[str], secrets: list[str], job: str) -> Callable[[], None]:
-    """What every worker process of a joined cluster does first. Sent through Ray's own memory: never on a disk, never in a log."""
+    """A function that every worker process of a joined cluster calls first. Ray keeps it in memory: it reaches no disk and no log."""
 
     def prepare() -> None:
         import fcntl
@@ -240,7 +240,7 @@ def _node_preparation(values: dict[str, str], setup: list[str], secrets: list[st
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Put the handler of SIGTERM back, in any thread: ray.init takes it below Python too, prints a stack trace there, and ends the process
+    """Restore the handler of SIGTERM, in any thread. `ray.init` installs a native handler that prints a stack trace, and ends the process
     three seconds later."""
     libc, kept = ctypes.CDLL(None), ctypes.create_string_buffer(_SIGACTION_BYTES)
     handler = signal.getsignal(signal.SIGTERM)

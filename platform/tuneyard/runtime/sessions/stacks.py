@@ -1,4 +1,4 @@
-"""What ranks and engines import, what they must not waste time on, and the fork servers that have it loaded. Loads none of it."""
+"""The modules that ranks and engines import, the modules hidden from them, and the fork servers that load them. Loads none itself."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tuneyard.api import JobSpec, TrainTask
 from tuneyard.warm import WarmServer, possible, read_at_import
 
 DATA_RESOURCE = "tuneyard-data"
-"""Of Ray: what nodes for data workers offer, one each, where a cluster has such."""
+"""Ray's custom resource of nodes for data workers: one per node, if a cluster has such nodes."""
 SERVERS = "TUNEYARD_WARM_SERVERS"
-"""`off`, or a folder with the sockets of servers that run already: `training` and `engines`."""
+"""Environment variable: `off`, or a folder with the sockets of running servers, `training` and `engines`."""
 TRAINING, ENGINES = "training", "engines"
 GANG_NEEDS = "pandas"
-"""The last module of the training stack that agents and their trainer need; theirs are forked while the rest is loaded."""
+"""The last module of the training stack that agents and their trainer need. They are forked while the server loads the rest."""
 _UNUSED = ("comet_ml", "sklearn", "scipy", "PIL", "torchvision", "librosa", "tensorboard", "wandb", "mlflow", "optuna", "lightgbm")
-"""Installed for other rooms; transformers, PEFT and accelerate would import them to see what they are."""
+"""Packages for other rooms. transformers, PEFT and accelerate would import them only because they are installed."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """`modules` to import, with those of `absent` hidden meanwhile (see `warm.without`). `needs`: what must not be hidden."""
+    """`modules`: modules to import. `absent`: modules hidden meanwhile (see `warm.without`). `needs`: modules that must not be hidden."""
 
     modules: tuple[str, ...]
     absent: tuple[str, ...] = ()
@@ -32,9 +32,9 @@ class Stack:
 
 
 def train_stack(tasks: Sequence[TrainTask], *, on_gpu: bool = False, quantised: bool = False) -> Stack:
-    """The stack of ranks of these tasks.
+    """The stack for ranks of these tasks.
 
-    On GPUs DeepSpeed is left to each rank: it asks for the accelerator while it is imported, which must not happen before a fork.
+    On GPUs, each rank imports DeepSpeed itself: its import queries the accelerator, which must not happen before a fork.
     """
     quantised = quantised or any(task.uses_bitsandbytes for task in tasks)
     modules = [
@@ -58,19 +58,19 @@ def train_stack(tasks: Sequence[TrainTask], *, on_gpu: bool = False, quantised: 
 
 
 def engine_stack() -> Stack:
-    """The stack of engines on cpu; on GPUs vLLM starts processes of its own."""
+    """The stack for engines on cpu. On GPUs vLLM starts processes of its own."""
     from tuneyard.scoring.settings import ENGINE_ENVIRONMENT, ENGINE_ENVIRONMENT_ON_CPU
 
     modules = ("tuneyard.scoring.worker", "vllm", "vllm.v1.engine.llm_engine")
-    # vLLM looks for Ray, which does not survive a fork, to run several machines; an engine here is one process of a Ray actor.
+    # vLLM imports Ray to use several machines, and Ray does not survive a fork. An engine here is one process of a Ray actor.
     return Stack(modules, absent=("ray", "grpc"), settings=tuple({**ENGINE_ENVIRONMENT, **ENGINE_ENVIRONMENT_ON_CPU}.items()))
 
 
 class WarmStacks:
-    """The fork servers of one job, each started when it is first asked for; all end with the job.
+    """The fork servers of one job. Each starts when it is first requested; all end with the job.
 
-    Servers get the variables that their libraries read, and no secrets. `logs`: folder for what servers print. `own`: whether this
-    process may start servers; on a cluster that was joined, ranks and engines run on other machines.
+    Servers get the variables that their libraries read, and no secrets. `logs`: folder for the logs of servers. `own`: whether this process
+    may start servers. It may not on a joined cluster, whose ranks and engines run on other machines.
     """
 
     def __init__(self, job: JobSpec, *, on_gpu: bool, logs: Path, own: bool = True) -> None:
@@ -79,7 +79,7 @@ class WarmStacks:
         self._started: dict[str, WarmServer | None] = {}
 
     def training(self) -> Path | None:
-        """Socket of the server for ranks, started now if need be; None where ranks start cold."""
+        """Socket of the server for ranks, which is started if necessary; None if ranks start cold."""
         tasks = [task.training for task in self._job.spec.tasks if task.training is not None]
         return self._server(TRAINING, lambda: train_stack(tasks, on_gpu=self._on_gpu)) if tasks else None
 
@@ -110,7 +110,7 @@ class WarmStacks:
         references = [(variable.name, variable.value_from.secret_key_ref) for variable in self._job.spec.env if variable.value_from]
         secret = {name for own, reference in references for name in (own, reference.key)}
         environment = {name: value for name, value in os.environ.items() if name == "PATH" or (read_at_import(name) and name not in secret)}
-        # As Ray sets it for workers of one core: the libraries read it while they are loaded.
+        # The value that Ray sets for workers of one core. Libraries read it when they are loaded.
         environment = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"), **environment}
         log = self._logs / f"warm-{name}.log"
         try:
@@ -118,4 +118,4 @@ class WarmStacks:
                 stack.modules, absent=stack.absent, settings=dict(stack.settings), secret=sorted(secret), environment=environment, log=log
             )
         except OSError:
-            return None  # no processes or no disk: whatever comes next will say so
+            return None  # no processes or no disk left: the next step reports it

@@ -1,4 +1,4 @@
-"""Ray of a local run: an embedded one starts in the background when a task needs it; a cluster is joined at once, to see what it has."""
+"""Starts Ray for a local run: an embedded one in the background, when a task needs it; or joins a cluster at once, to learn its devices."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tuneyard.runtime.sessions.session import ray_session
 
 
 class RayStart(AbstractContextManager["RayStart"]):
-    """Enter it for the length of a job. `address`: a running cluster to join, or None. `values`: the job's environment.
+    """A context for the length of a job. `address`: a running cluster to join, or None. `values`: the job's environment.
 
-    Raises BadInput where nothing answers at `address`.
+    Raises BadInput if nothing answers at `address`.
     """
 
     def __init__(self, job: JobSpec, address: str | None, *, values: Mapping[str, str], secrets: Sequence[str]) -> None:
@@ -26,7 +26,7 @@ class RayStart(AbstractContextManager["RayStart"]):
         self.embedded = address is None
         """Whether ranks and engines run on this machine alone."""
         self.machine = Machine("cpu", 1)
-        """What the job may use, once it was entered."""
+        """The devices of the job, known once the context is entered."""
 
     def __enter__(self) -> RayStart:
         if self._address is None:
@@ -44,13 +44,13 @@ class RayStart(AbstractContextManager["RayStart"]):
         self._stack.close()
 
     def begin(self) -> None:
-        """Start Ray meanwhile; `use` waits for it."""
+        """Start Ray in the background; `use` waits for it."""
         if self._starting is None:
             self._starting = _Starting(self._session())
             self._stack.callback(self._starting.close)
 
     def use(self) -> None:
-        """Raises what made Ray fail to start."""
+        """Wait until Ray runs. Raises the error of its start."""
         self.begin()
         assert self._starting is not None
         self._starting.wait()
@@ -68,8 +68,8 @@ class RayStart(AbstractContextManager["RayStart"]):
 
 
 class _Starting:
-    """A context that a thread enters at once, and leaves at `close`. The thread lives as long: the kernel ends Ray's processes together
-    with the thread that has started them (PR_SET_PDEATHSIG)."""
+    """Enters a context in a thread at once, and leaves it at `close`. The thread must live in between: the kernel ends Ray's processes
+    together with the thread that has started them (PR_SET_PDEATHSIG)."""
 
     def __init__(self, context: AbstractContextManager[object]) -> None:
         self._context = context
@@ -83,13 +83,13 @@ class _Starting:
             with self._context:
                 self._settled.set()
                 self._done.wait()
-        except BaseException as error:  # noqa: BLE001 - kept, and raised by whoever waits for this thread
+        except BaseException as error:  # noqa: BLE001 - kept for `wait`, which raises it
             self._error = error
         finally:
             self._settled.set()
 
     def wait(self) -> None:
-        """Until the context is entered. Raises what entering raised."""
+        """Wait until the context is entered. Raises the error of entering it."""
         self._settled.wait()
         if self._error is not None:
             raise self._error
@@ -101,7 +101,7 @@ class _Starting:
 
 
 def processes(task: Task) -> int:
-    """How many processes of a task Ray must have room for, where that does not follow from the machine."""
+    """Number of a task's processes that Ray must have room for; 0 if the machine decides it."""
     if task.training is not None and isinstance(task.resources.workers, int):
         return task.resources.workers
     return task.resources.instances if task.score is not None else 0

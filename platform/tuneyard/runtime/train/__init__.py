@@ -1,1 +1,1 @@
-"""Train and rank tasks: the request, its attempts, and what follows a failure."""
+"""Train and rank tasks: the request, its attempts, and the reaction to a failure."""

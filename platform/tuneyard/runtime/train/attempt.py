@@ -1,4 +1,4 @@
-"""One start of all ranks of a train task: order them from the gang, watch them, stop them, and explain how they failed."""
+"""One start of all ranks of a train task: orders them from the gang, watches them, stops them, and explains their failure."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tuneyard.training.request import TrainRequest, TrainResult
 
 _POLL_S = 0.2
 _LOST_GRACE_S = 10.0
-"""A rank is gone, and Ray has not noticed: after so long the attempt ends without it."""
+"""Seconds after the loss of a rank until the attempt ends, even if Ray has not noticed the loss."""
 _OTHERS_S = 1.0
-"""A rank has failed: what the others tell within so long helps to say which was the first."""
+"""Seconds after a failure of a rank in which reports of the others are awaited, to tell which rank failed first."""
 _KILL_LIMIT_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSetting:
-    """What the starts of one task share.
+    """Settings that all starts of one task share.
 
-    `source`: name of the copied logs of its ranks, before the number of the rank. `stop_grace_s`: seconds in which ranks must stop once
-    they are asked. `on_attempt` and `on_failure` hear of each start.
+    `source`: name of the copied logs of its ranks, before the number of the rank. `stop_grace_s`: seconds that ranks have to stop.
+    `on_attempt` and `on_failure` are called for each start, and for each failure.
     """
 
     machines: Machines
@@ -43,7 +43,7 @@ class TrainSetting:
 
 @dataclass
 class TrainAttempt:
-    """One start of all ranks. `run` it once."""
+    """One start of all ranks. Call `run` once."""
 
     request: TrainRequest
     setting: TrainSetting
@@ -55,11 +55,11 @@ class TrainAttempt:
     _ended: dict[int, RankEnd] = field(default_factory=dict)
     _failed_since: float | None = None
     _short_since: float | None = None
-    """Since when the machines have no room for all ranks that are to begin."""
+    """Since when the machines lack room for all ranks, while ranks still start."""
     _began: float = field(default_factory=time.monotonic)
 
     def run(self) -> TrainResult:
-        """The result of rank 0, once all ranks have ended. Raises the error of the attempt."""
+        """Run the ranks. Returns the result of rank 0 once all ranks have ended. Raises the error of the attempt."""
         self._kills_before = self._machines.oom_kills()
         self._gang = gang = self._machines.gangs.of(self.request.plan.workers, use_gpu=self._machines.machine.has_gpus)
         self.emit(Stage(task=self.request.name, name=f"starting {gang.workers} rank{'' if gang.workers == 1 else 's'}"))
@@ -94,8 +94,8 @@ class TrainAttempt:
     # What the ranks tell
 
     def _read(self) -> None:
-        """Hand events on, and notice ranks that have begun, ended, or are lost with their machine."""
-        # The ranks must be looked at before the mailbox is read: one that ends in between has said so by then.
+        """Pass on events, and record ranks that have started, ended, or are lost with their machine."""
+        # Look for lost ranks before reading the mailbox: the mailbox then has the end of every rank that ended by itself.
         gone = self._machines.gone([place for place in self._places.values() if place.rank not in self._ended])
         letters = self._gang.read(_POLL_S)
         self._welcome(letters.begun)
@@ -111,7 +111,7 @@ class TrainAttempt:
         self._lost += new
 
     def _welcome(self, begun: list[RankProcess]) -> None:
-        """Follow ranks that are new; say where all of them are, once all have begun."""
+        """Follow new ranks, and report the places of all ranks once all have started."""
         if len(self._places) == len(begun):
             return
         self._places = {rank.rank: rank for rank in begun}
@@ -124,7 +124,7 @@ class TrainAttempt:
     # When it has failed
 
     def _check(self) -> None:
-        """Raises the error of the attempt once a rank has failed and it is known which one was the first, or where the agents are gone."""
+        """Raises the error of the attempt once a rank has failed and the first one to fail is known, or once the agents are gone."""
         now = time.monotonic()
         if any(end.result is None for end in self._ended.values()):
             self._failed_since = self._failed_since or now
@@ -137,7 +137,7 @@ class TrainAttempt:
             self._give_up()
             raise explain(self._evidence({}, []))
         if not self._gang.running:
-            # Ray tells first of the agents that lost a peer; which machine is gone shows a moment later.
+            # Ray first reports the agents that lost a peer. The lost machine is known a moment later.
             self._machines.settle()
             self._read()
             raise self._explain(self._gang.end)
@@ -145,7 +145,7 @@ class TrainAttempt:
             self._check_beginning(now)
 
     def _check_beginning(self, now: float) -> None:
-        """Raises where ranks cannot begin: a machine was lost and none has come in its place, or nothing has happened for long."""
+        """Raises JobFailed if ranks cannot start: a lost machine was not replaced, or the time limit is over."""
         begun, workers = len(self._places), self._gang.workers
         gone = self._machines.short_of(workers)
         if gone is None:
@@ -155,7 +155,7 @@ class TrainAttempt:
         elif now - self._short_since > max(self._machines.repair_limit_s, _LOST_GRACE_S):
             self._give_up()
             raise JobFailed(
-                f"{begun} of {workers} ranks began: {gone.pod} is lost, which {gone.why}, and no machine has come in its place",
+                f"{begun} of {workers} ranks began: {gone.pod} is lost, which {gone.why}, and no machine has replaced it",
                 "look at its pod: kubectl describe pod",
                 kind=FailureKind.NODE_LOST,
                 blame=Blame(node=gone.pod.node),
@@ -170,27 +170,27 @@ class TrainAttempt:
             )
 
     def _look_for_lost_machines(self) -> None:
-        """Ranks that lost a peer tell so at once, and one that was killed may be the first sign of a machine that goes; that the whole
-        machine is gone shows a moment later."""
+        """Wait for news of a lost machine, if it may explain the failure. A rank that lost a peer reports it at once, and a killed rank may
+        be the first sign of a lost machine; the loss of the whole machine is known a moment later."""
         told = [end for end in self._ended.values() if end.result is None]
         if not any(end.error is not None or (end.raised and not is_collateral(end.raised)) for end in told):
             self._machines.settle()
             self._read()
 
     def _give_up(self) -> None:
-        """Kill the ranks that are left, so that the next start finds none of them."""
+        """Kill the remaining ranks, so that the next start meets none of them."""
         left = set(self._places) - set(self._ended)
         self._gang.abandon()
         deadline = time.monotonic() + _KILL_LIMIT_S
         while left and self._gang.running and time.monotonic() < deadline and not any(lost.machine_lost for lost in self._lost):
             left -= {end.rank for end in self._gang.read(_POLL_S).ended}
-        if left:  # an agent is gone with its machine, which Ray may not know yet
+        if left:  # an agent is lost with its machine, and Ray may not know it yet
             self._machines.gangs.release()
 
     # Why it has failed
 
     def _explain_ends(self) -> TuneyardError:
-        """From what the ranks told, or did not tell, before any of them was killed by us."""
+        """The error by the reports of the ranks, and by ranks that died without one, before this attempt killed any."""
         ends = [end for end in self._ended.values() if end.result is None]
         self._lost += [self._lost_rank(end.rank) for end in ends if end.error is None and not end.raised]
         told = [end.error for end in by_rank(ends) if end.error is not None]
@@ -198,12 +198,12 @@ class TrainAttempt:
         return explain(self._evidence(raised, told))
 
     def _explain(self, end: GangEnd) -> TuneyardError:
-        """From what Ray says of agents that are gone."""
+        """The error by Ray's report on the agents."""
         if not end.failures and not self._lost and not self._places:
             return could_not_start(self.request.name, _last_line(end.error))
         known = {lost.rank for lost in self._lost}
         self._lost += [self._lost_rank(rank) for rank in sorted(end.died - known)]
-        # Ray names those that died by themselves; of what was seen to go at the same moment it may have ended the rest.
+        # Ray names the agents that died by themselves. It may have ended the other lost ranks itself: they come last.
         self._lost.sort(key=lambda lost: lost.rank not in end.died)
         return explain(self._evidence(dict(end.failures) or ({0: end.error} if end.error else {}), []))
 
@@ -215,7 +215,7 @@ class TrainAttempt:
         return Lost(rank, seen.pid, str(seen.pod), seen.pod.node, why, code)
 
     def _evidence(self, raised: dict[int, str], told: list[TuneyardError]) -> Evidence:
-        # A process was seen to go first, perhaps, and the rest of its machine after it; or the machine answers again by now.
+        # A process may have been lost first, and its machine a moment later; or a lost machine may answer again by now.
         renewed = [(before, self._lost_rank(before.rank)) for before in self._lost]
         self._lost = [replace(now, machine_lost=now.machine_lost or before.machine_lost) for before, now in renewed]
         self._lost.sort(key=lambda lost: not lost.machine_lost)

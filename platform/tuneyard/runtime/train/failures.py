@@ -1,4 +1,4 @@
-"""Why an attempt failed, told apart by what each kind leads to. Pure."""
+"""Explains why an attempt failed: the kind of failure, which decides the reaction, and its cause. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FATAL = re.compile(r"Fatal Python error: (?P<what>[^\n]+)")
 
 @dataclass(frozen=True)
 class Lost:
-    """A rank whose process ended without a word. `node`: Kubernetes' name of its machine; `machine_lost`: why that counts as gone too."""
+    """A rank whose process died without a report. `node`: its node in Kubernetes; `machine_lost`: why its machine is lost too, or empty."""
 
     rank: int
     pid: int = 0
@@ -30,17 +30,17 @@ class Lost:
     node: str = ""
     machine_lost: str = ""
     exit_code: int | None = None
-    """Of its process, negative for the signal that ended it; None where that is not known."""
+    """Exit code of its process, negative for the signal that ended it; None if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What is known after an attempt that did not return.
+    """The facts about a failed attempt.
 
-    `lost`: ranks that died, first one first. `raised`: rank -> what it raised (type and message as text).
-    `told`: Tuneyard's own errors among them. `log`: where people find the log of `first_to_fail`; `log_tail`: its last lines;
-    `quoted`: what the message shows of them. `oom_kills`: processes that the kernel killed for memory meanwhile. `go_on`: how a
-    person goes on once the cause is mended; empty where a hub does so by itself.
+    `lost`: ranks that died, the first one first. `raised`: rank -> its exception (type and message as text). `told`: Tuneyard's own errors
+    among these. `log`: place of the log of `first_to_fail`, for people; `log_tail`: its last lines; `quoted`: the part of them for the
+    message. `oom_kills`: processes that the kernel killed for lack of memory during the attempt. `go_on`: how a person resumes after
+    correcting the cause; empty if a hub starts the next attempt.
     """
 
     lost: Sequence[Lost] = ()
@@ -54,7 +54,7 @@ class Evidence:
 
 
 def first_to_fail(lost: Sequence[Lost], raised: Mapping[int, str]) -> int | None:
-    """The rank that explains the failure of the others; None where none is known to have failed."""
+    """The rank whose failure explains those of the others; None if no failed rank is known."""
     if lost:
         return lost[0].rank
     ranked = sorted(raised, key=lambda rank: (is_collateral(raised[rank]), rank))
@@ -62,7 +62,7 @@ def first_to_fail(lost: Sequence[Lost], raised: Mapping[int, str]) -> int | None
 
 
 def explain(evidence: Evidence) -> TuneyardError:
-    """The attempt's one error: kind, cause, next step, and whom to blame. A lost rank explains the errors of its peers, not the reverse."""
+    """The one error of an attempt: kind, cause, next step, and blame. A lost rank explains the errors of its peers, not the reverse."""
     error = _explain(evidence)
     node = evidence.lost[0].node if evidence.lost and error.kind is FailureKind.NODE_LOST else error.blame.node
     rank = error.blame.rank if error.blame.rank is not None else first_to_fail(evidence.lost, evidence.raised or {})
@@ -94,7 +94,7 @@ def _explain_lost(evidence: Evidence, lost: Lost) -> TuneyardError:
     who = f"rank {lost.rank}" + (f" (process {lost.pid}{' on ' + lost.host if lost.host else ''})" if lost.pid else "")
     fatal = _FATAL.search(evidence.log_tail)
     if evidence.oom_kills or _OUT_OF_MEMORY.search(evidence.log_tail):
-        by = "was killed by the kernel for want of memory" if evidence.oom_kills else "ran out of memory and ended"
+        by = "was killed by the kernel for lack of memory" if evidence.oom_kills else "ran out of memory and ended"
         return JobFailed(f"{who} {by}{evidence.quoted}", _smaller(evidence), kind=FailureKind.OUT_OF_MEMORY)
     if lost.machine_lost:
         how = f"is lost with its machine, which {lost.machine_lost}"
@@ -121,7 +121,7 @@ def _smaller(evidence: Evidence) -> str:
 
 
 def _then(evidence: Evidence, mark: str) -> str:
-    """The end of an advice."""
+    """The last part of a next step: how a person resumes."""
     return f"{mark} then {evidence.go_on}" if evidence.go_on else ""
 
 
@@ -130,7 +130,7 @@ def _first_line(message: str) -> str:
 
 
 def could_not_start(task: str, why: str) -> TuneyardError:
-    """Ray gave up before any rank ran: `why` in its words."""
+    """The error of an attempt that Ray gave up before any rank ran. `why`: Ray's message."""
     if _NO_NETWORK.search(why):
         return JobFailed(
             f"the ranks of task {task} could not reach each other: {why}",
@@ -145,8 +145,8 @@ def could_not_start(task: str, why: str) -> TuneyardError:
 
 
 def shrunk(plan: Plan) -> Plan | None:
-    """The plan with at most half the micro-batch and the same global batch; None at micro-batch 1. What was estimated for the larger one
-    holds no more: its speed is dropped, and its memory is an upper bound."""
+    """The plan with at most half the micro-batch and the same global batch; None at micro-batch 1. The estimates were made for the larger
+    micro-batch: the speed is dropped, and the memory is an upper bound."""
     rows = plan.micro_batch * plan.grad_accum
     smaller = [size for size in range(1, plan.micro_batch // 2 + 1) if rows % size == 0]
     if not smaller:

@@ -1,4 +1,4 @@
-"""From a train or rank task and the results before it to the request of its first attempt, planned for the machines."""
+"""Makes the request of a train or rank task's first attempt, from the task and earlier results, with a plan for the machines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tuneyard.training.request import TrainRequest
 
 
 def train_request(task: Task, context: TaskContext) -> TrainRequest:
-    """The request of a train task's first attempt: with what a tune task has found, references resolved, planned for these machines.
+    """The request of a train task's first attempt: with the settings that a tune task found, resolved references, and a plan for these
+    machines.
 
     Raises BadInput.
     """
@@ -67,7 +68,7 @@ def _plan(task: Task, start: Start, machine: Machine) -> Plan:
 
 
 def _with_found(task: Task, results: Mapping[str, Result]) -> Task:
-    """The train task with the settings that a tune task before it has found."""
+    """The train task with the best settings of an earlier tune task."""
     searches = (result for result in results.values() if result.get("kind") == "tune" and result["tuned"] == task.name)
     found: dict[str, Any] = next((search["best"] for search in searches), {})
     if not found:

@@ -1,4 +1,4 @@
-"""Train tasks on Ray, from the first start of a gang's ranks to the last: what follows a failed one is the JobSpec's to say."""
+"""Runs a train task on Ray, from the first start of its ranks to the last. The JobSpec's `retries` decide what follows a failed start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuneyard.training.request import TrainRequest, TrainResult
 
 
 def run_train(request: TrainRequest, setting: TrainSetting, emit: Emit, should_stop: ShouldStop) -> TrainResult:
-    """Train until it succeeds, is asked to stop, or `retries` forbids another attempt.
+    """Train until an attempt succeeds, a stop is asked for, or `retries` allows no further attempt.
 
     Every attempt starts from the newest committed checkpoint. Raises the last attempt's error.
     """
@@ -34,7 +34,7 @@ def run_train(request: TrainRequest, setting: TrainSetting, emit: Emit, should_s
 
 
 def _with_service(result: TrainResult, service: dict[str, Any]) -> dict[str, Any]:
-    """Details of a result that its ingestion service knows more of: what fetching took, beside what making rows took."""
+    """Details of a result with the figures of its ingestion service, and the bottleneck that follows from both."""
     details = {**result.details, "data_service": service}
     if "stream" not in details:
         return details

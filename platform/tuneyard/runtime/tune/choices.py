@@ -1,6 +1,6 @@
-"""What a tune task can choose here: each point as a task, its plan for this machine, and the row of history that running it would make.
+"""The choices of a tune task on this machine: for each point the task, its plan, and its row of history.
 
-A rank task makes no row: history learns from shapes of language models.
+A rank task has no row: history knows shapes of language models only.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from tuneyard.tuning import (
 )
 
 Plans = Callable[[Task], TrainRequest]
-"""Plans a train or rank task for this machine. Raises BadInput where it cannot run."""
+"""Plans a train or rank task for this machine. Raises BadInput if it cannot run."""
 
 
 class Choices:
-    """Points over a train or rank task; the empty point is the task as its file has it. What the planner says is remembered."""
+    """Points over a train or rank task. The empty point is the task as in its file. Answers of the planner are cached."""
 
     def __init__(self, task: Task, machine: Machine, plan: Plans, rates: Mapping[str, DataRate]) -> None:
-        """`rates`: of data workers in past runs, by format. Raises BadInput where the task itself cannot run here."""
+        """`rates`: rates of data workers in past runs, by format. Raises BadInput if the task itself cannot run here."""
         self._task, self._machine, self._plan = task, machine, plan
         self._facts = gpu(machine.sku)
         own = self._planned(task)
@@ -47,7 +47,7 @@ class Choices:
         self.feeding = Feeding(own, machine, rates)
 
     def space(self, listed: Mapping[str, Any]) -> Space:
-        """Of the settings that a JobSpec lists, or else of all that a device has. Raises BadInput."""
+        """The space of the settings that the JobSpec lists, or of all settings of the device if it lists none. Raises BadInput."""
         if self._task.rank is not None:
             return Space(self._settings_of_ranker(listed), self._is_another_ranker)
         settings = listed_settings(listed)
@@ -64,7 +64,7 @@ class Choices:
         return Space(settings, lambda point: self._find(point) is not None)
 
     def _is_another_ranker(self, point: Mapping[str, Any]) -> bool:
-        """Whether a point can work, and is not what the file amounts to: `auto` written out would be compared with itself."""
+        """Whether a point can work, and has another plan or other tables than the file: the file must not be compared with itself."""
         found, own = self._find(point), self.request({})
         return found is not None and (found.plan, _tables_of(found)) != (own.plan, _tables_of(own))
 
@@ -77,7 +77,7 @@ class Choices:
         return default_settings_of_ranker(self._task, workers=self._worker_counts(), is_cpu=self._facts.is_cpu)
 
     def request(self, point: Mapping[str, Any]) -> TrainRequest:
-        """Raises BadInput where these settings cannot work or do not fit."""
+        """The request of a point. Raises BadInput if its settings cannot work or do not fit."""
         found = self._find(point)
         if found is None:
             raise BadInput(f"{dict(point)} cannot work here", "take one of the combinations that can")
@@ -87,16 +87,16 @@ class Choices:
         return self.request(point).plan.workers
 
     def fed(self, point: Mapping[str, Any]) -> float:
-        """Share of the time in which its ranks do not wait for rows, as the planner expects it."""
+        """Share of the time in which the ranks of a point do not wait for rows, 0 to 1, by the planner."""
         return 1.0 if self._task.rank is not None else 1 - self.feeding.stall(self.request(point))
 
     def planned(self, point: Mapping[str, Any]) -> float | None:
-        """Tokens/s over all workers, or rows/s of a ranker, as planned."""
+        """Planned tokens/s over all workers, or rows/s of a ranker; None if the plan has no speed."""
         speed = self.request(point).plan.speed
         return speed.tokens_per_s if speed is not None else None
 
     def row(self, point: Mapping[str, Any]) -> dict[str, Any]:
-        """Of a train task."""
+        """The row of history of a point of a train task."""
         request = self.request(point)
         shape = model_shape(request.model_uri, request.task.model.revision)
         return settings_row(request.task, shape, request.plan, gpus_per_node=max(1, self._machine.devices))
@@ -121,7 +121,7 @@ class Choices:
         return found
 
     def _worker_counts(self) -> list[int]:
-        """All numbers of workers that the task allows here, the smallest first."""
+        """All numbers of workers that the task allows on this machine, the smallest first."""
         most = choose_workers(self._task, self._machine)
         return sorted(count for count in worker_counts(self._task, usual=most, limit=most) if count <= most)
 

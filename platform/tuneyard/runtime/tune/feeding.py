@@ -1,4 +1,4 @@
-"""Data workers in a search on this machine: whether they matter to a task, which numbers may be tried, and what the planner expects."""
+"""Data workers in a search on this machine: whether they affect a task, which numbers to try, and the expected stall."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tuneyard.training.request import TrainRequest
 
 
 class Feeding:
-    """Of a train task whose references are resolved. `rates`: of data workers in past runs, by format."""
+    """The data workers of a train task with resolved references. `rates`: rates of data workers in past runs, by format."""
 
     def __init__(self, request: TrainRequest, machine: Machine, rates: Mapping[str, DataRate]) -> None:
         self._task, self._machine, self._rates = request.task, machine, rates
 
     @cached_property
     def streamed(self) -> bool:
-        """Whether rows are made while the task trains. Lists the sources, unless the JobSpec says it. Raises BadInput, StorageError."""
+        """Whether rows are made while the task trains. Lists the sources if it must. Raises BadInput, StorageError."""
         from tuneyard.data.mix_parts import part_data
 
         data = self._task.data
@@ -32,17 +32,17 @@ class Feeding:
 
         source = data.source or ""
         if data.streaming is False or (source.startswith("hf://") and data.streaming is None):
-            return False  # to know the size of a data set of the hub is to download it
+            return False  # the size of a Hugging Face data set is known only after a download
         return streams(data, locate(source, file_type=data.file_type, split=data.split), self._task.objective)
 
     def no_choice(self) -> str:
-        """Why a number of data workers cannot matter; empty where it can."""
+        """Why the number of data workers cannot matter; empty if it can."""
         if self._task.data.service is not None:
             return "its service has as many data workers as the ranks need"
         return "" if self.streamed else "its data are prepared before the first step"
 
     def choices(self) -> tuple[int, ...]:
-        """Numbers of data workers that may be tried: powers of two, as far as there are cores. Empty where they cannot matter."""
+        """Numbers of data workers to try: powers of two, up to the number of cores. Empty if they cannot matter."""
         if self.no_choice():
             return ()
         return tuple(2**power for power in range(4) if 2**power <= max(1, usable_cores()))

@@ -1,4 +1,4 @@
-"""Past runs of this platform, for whoever plans and searches here."""
+"""Reads past runs from the history of this platform, for planning and search."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuneyard.api import BadInput, StorageError
 
 
 def past_attempts(warn: Callable[[str], object]) -> list[dict[str, Any]]:
-    """Past runs as history has them; none where TUNEYARD_HISTORY is off, or, after a word to `warn`, where history cannot be read."""
+    """Past runs in history. Empty if TUNEYARD_HISTORY is off, or if history cannot be read, which is reported to `warn`."""
     from tuneyard.tracking.history import History, has_history
 
     runs: list[dict[str, Any]] = []

@@ -1,5 +1,6 @@
-"""Tune tasks: `tuning.Search` over this machine, where a measurement is a short attempt of the tuned task. What was measured lies in
-trials.json after each of them: a search that was ended, or killed, goes on with --resume.
+"""Runs tune tasks: a `tuning.Search` on this machine, where each measurement is a short attempt of the tuned task.
+
+trials.json holds all measurements after each of them, so that a stopped or killed search resumes with --resume.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ _SLOWEST = 4.0
 
 
 def run_tune(task: Task, context: TaskContext, plan: Plans, setting: TrainSetting, *, seed: int = 0) -> dict[str, Any]:
-    """Search, and say what was found: the winner, its gain over the file's settings, and all that was measured. `status` is stopped
-    where that was asked for.
+    """Run a search. Returns the winner, its gain over the file's settings, and all measurements. `status` is stopped if a stop was asked
+    for.
 
-    Raises BadInput where nothing can be searched, and JobFailed where the settings of the file do not run.
+    Raises BadInput if there is nothing to search, and JobFailed if the settings of the file do not run.
     """
-    began = time.monotonic()  # what is loaded and started for the search is part of its budget
+    began = time.monotonic()  # loading and starting count towards the budget
     tuning = _Tuning(task, context, plan, setting, np.random.default_rng(seed), began)
-    context.machines.use_ray()  # not before it is known that there is something to search
+    context.machines.use_ray()  # only once it is known that there is something to search
     return tuning.run()
 
 
@@ -84,7 +85,7 @@ class _Tuning:
         self._tried_network = False
 
     def run(self) -> dict[str, Any]:
-        self._store.delete_prefix("trials/")  # of a trial during which the search was killed
+        self._store.delete_prefix("trials/")  # leftovers of a trial during which the search was killed
         record = self._remembered()
         known = 0 if self._is_ranker else self._predictor.timed_rows
         self._context.emit(
@@ -110,7 +111,7 @@ class _Tuning:
                 "give it more: --minutes, or budget.minutes in the file",
                 kind=FailureKind.DEADLINE,
             )
-        # Where the time of the budget has ended, nobody asked for it.
+        # A search whose budget of time has run out has ended; it was not asked to stop.
         return self._found(record, ended=ended or not self._context.should_stop())
 
     def _search(self) -> Search:
@@ -128,7 +129,7 @@ class _Tuning:
         )
 
     def _found(self, record: Record, *, ended: bool) -> dict[str, Any]:
-        """What the report says of the search."""
+        """The entry of the search in the report."""
         best, gain = record.best(), record.gain(record.needed)
         return {
             "status": "succeeded" if ended else "stopped",
@@ -148,11 +149,11 @@ class _Tuning:
 
     @property
     def _unit(self) -> str:
-        """Of which trials count how many a second."""
+        """The unit of a trial's speed, per second."""
         return "rows" if self._is_ranker else "tokens"
 
     def _counted(self, point: Point) -> float:
-        """How many times its tokens/s/GPU a point is worth."""
+        """Factor from the speed per GPU to the worth of a point: 1 for the objective `cost`, else its number of workers."""
         return 1.0 if self._tune.objective == "cost" else float(self._choices.workers(point))
 
     def _worth(self, trial: Trial) -> float:
@@ -175,11 +176,11 @@ class _Tuning:
         return planned / self._choices.workers(point) * self._counted(point) if planned is not None else None
 
     def _expected(self, point: Point) -> float:
-        """As `_counted`, less what its ranks wait for rows: that a predictor does not know."""
+        """`_counted`, reduced by the share of time that ranks wait for rows, which predictors do not know."""
         return self._counted(point) * self._choices.fed(point)
 
     def _measure(self, point: Mapping[str, Any], number: int, first_s: float | None) -> Trial | None:
-        """A short attempt with an output and a scratch folder of its own."""
+        """Measure a point by a short attempt with an output and a scratch folder of its own. None if a stop was asked for."""
 
         def should_stop() -> bool:
             return self._context.should_stop() or time.monotonic() >= self._ends
@@ -234,7 +235,7 @@ class _Tuning:
         return f"at most {budget.trials} runs{minutes}: {others}"
 
     def _predicted(self, point: Mapping[str, Any]) -> float | None:
-        """Tokens/s (rows/s of a ranker) over all workers, of what was known before the search."""
+        """Predicted tokens/s (rows/s of a ranker) over all workers, by the knowledge before the search."""
         if self._is_ranker:
             return self._choices.planned(point)
         import pandas as pd
@@ -246,7 +247,7 @@ class _Tuning:
         self._context.emit(Warned(task=self._task.name, message=f"searching without history: {why}"))
 
     def _remembered(self) -> Record:
-        """What an earlier start of this search has measured on such machines: a hub may go on with it on another SKU."""
+        """Measurements of earlier starts of this search on the same SKU and number of workers: a hub may resume it on another SKU."""
         place = f"{self._choices.workers({})} x {self._context.machine.sku}"
         try:
             found = Record.from_dict(json.loads(self._store.get(TRIALS)))

@@ -1,4 +1,4 @@
-"""One short run of a train or rank task with given settings: an ordinary attempt whose speed is kept and whose model is not."""
+"""Runs one trial: a short attempt of a train or rank task with given settings, whose speed is kept and whose model is deleted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tuneyard.training.request import TrainRequest, TrainResult
 from tuneyard.tuning import Trial
 
 WARM_UP = 0.25
-"""Share of a trial's steps that are not counted: caches fill, kernels are chosen, and allocators grow."""
+"""Share of a trial's first steps that do not count: caches fill, kernels are chosen, and allocators grow."""
 _LEAST_WARM_UP = 2
 _STOP_GRACE_S = 30.0
 
@@ -55,14 +55,14 @@ def _short_ranker(task: Task, rank: RankTask, steps: int) -> Task:
 
 
 def in_its_own_order(task: TrainTask, number: int) -> TrainTask:
-    """The task as trial `number` of a search that tries data workers: it reads its data in another order than the trials before it, whose
-    rows are kept on this machine and would hide what data workers do."""
+    """The task as trial `number` of a search over data workers. It reads its data in another order than earlier trials: their cached rows
+    would hide the effect of data workers."""
     return task.model_copy(update={"seed": (task.seed + number) % 2**32})
 
 
 @dataclass(frozen=True)
 class _Pace:
-    """A step: its tokens, over all workers; tokens per second of all of it; the share of it that waited for data."""
+    """A step: its tokens, over all workers; tokens per second, over the whole step; the share of its time that waited for data."""
 
     tokens: int
     tokens_per_s: float
@@ -70,7 +70,7 @@ class _Pace:
 
 
 def _pace_of(event: Step) -> _Pace:
-    """With rows in place of tokens for a ranker, which has none."""
+    """The pace of a step; for a ranker with rows instead of tokens."""
     if event.rows_per_s is None:
         return _Pace(max(1, event.tokens), event.tokens_per_s, event.data_share)
     return _Pace(max(1, round(event.rows_per_s * event.step_s)), event.rows_per_s, event.data_share)
@@ -78,7 +78,7 @@ def _pace_of(event: Step) -> _Pace:
 
 @dataclass(frozen=True)
 class _Measured:
-    """`spread`: half the distance between quartiles, as a share of the median. `stall`: share of the time that waited for data."""
+    """`spread`: half the interquartile range, as a share of the median. `stall`: share of the time that waited for data."""
 
     tokens_per_s: float
     spread: float
@@ -87,8 +87,8 @@ class _Measured:
 
 @dataclass
 class Listener:
-    """Hears a trial's steps, and passes them on as those of `label`: run history keeps them, the job's report does not. Where its ranks
-    are is the search's own news: a hub takes an attempt without ranks for one that never began."""
+    """Records a trial's steps, and passes them on as steps of `label`: run history keeps them, the job's report does not. The places of its
+    ranks are passed on as those of the search: for a hub, an attempt without ranks has not started."""
 
     search: str
     label: str
@@ -103,8 +103,8 @@ class Listener:
             self.emit(replace(event, task=self.search))
 
     def speed(self, steps: int) -> _Measured | None:
-        """Of the steps after warm-up; None where there is none. What steps do beside waiting counts by its median, which no outlier moves.
-        Waits for data count by their mean: they come at one step of many, and a median would not see them."""
+        """The speed over the steps after warm-up; None without such steps. The work of a step counts by its median, which is robust to
+        outliers. Waits for data count by their mean: they occur in few steps, and a median would miss them."""
         counted = self.paces[max(_LEAST_WARM_UP, int(WARM_UP * steps)) :]
         if not counted:
             return None
@@ -126,8 +126,8 @@ def run_trial(
     limit_s: float,
     should_stop: Callable[[], bool],
 ) -> Trial:
-    """Run it. A failure or a hang (longer than `limit_s`) is a result; a stop that was asked for ends the search, and so does a failure
-    that is transient on these machines (raises TuneyardError)."""
+    """Run a trial. A failure or a hang (longer than `limit_s`) is a result. Raises TuneyardError for a failure that is transient on these
+    machines, which ends the search."""
     began = time.monotonic()
 
     def stop() -> bool:
@@ -155,7 +155,7 @@ def run_trial(
 def _attempted(
     number: int, request: TrainRequest, setting: TrainSetting, listener: Listener, should_stop: ShouldStop
 ) -> tuple[TrainResult | None, str, str]:
-    """One start of the ranks, which leaves nothing behind: its result, or the kind and the message of its failure."""
+    """Start the ranks once, and delete their output. Returns the result, or the kind and the message of the failure."""
     alone = replace(setting, retries=Retries(max=0), stop_grace_s=lambda: _STOP_GRACE_S, source=f"trial-{number}-rank")
     try:
         return run_train(request, alone, listener, should_stop), "", ""
@@ -171,6 +171,6 @@ def _attempted(
 
 
 def _data_details(details: Mapping[str, Any]) -> dict[str, Any]:
-    """What history learns of data workers from a trial."""
+    """Details of a trial about data workers, for history."""
     data = details.get("data") or {}
     return {"stream": details["stream"], "data": {"format": data.get("format", "")}} if "stream" in details else {}
