@@ -19,7 +19,7 @@ from tuneyard.admission.combinations import Combinations
 from tuneyard.admission.fits import fits_of
 from tuneyard.admission.shapes import shape_of
 from tuneyard.api import CPU, BadInput, JobSpec, JobStatus, Task, TrainTask
-from tuneyard.catalog import canonical_sku, kinds
+from tuneyard.catalog import ModelShape, canonical_sku, kinds
 from tuneyard.federation import FITS_NEVER, REFERENCE_SKU, Ask, Fits, speed_factor, worlds_of
 from tuneyard.planning import best, plans
 
@@ -89,14 +89,29 @@ def _step_s(train: str, name: str, workers: int, skus: tuple[str, ...]) -> float
         return None
     task = TrainTask.model_validate_json(train)
     for sku in (REFERENCE_SKU, *(sku for sku in skus if sku != "cpu")):
-        kind = kinds().find(sku)  # not `gpu`, which measures this machine's device for an unknown SKU
-        if kind is None:
-            continue
-        try:
-            found = plans(task, shape, kind, workers)
-        except BadInput:  # no such layout or SKU: admission and preflight say why
-            continue
-        speed = best(found).speed if found else None
-        if speed is not None:
-            return speed.step_s * speed_factor(sku)
+        step_s = _step_on(task, shape, sku, workers)
+        if step_s is not None:
+            return step_s * speed_factor(sku)
     return None
+
+
+def _step_on(task: TrainTask, shape: ModelShape, sku: str, workers: int) -> float | None:
+    kind = kinds().find(sku)  # not `gpu`, which measures this machine's device for an unknown SKU
+    if kind is None:
+        return None
+    try:
+        found = plans(task, shape, kind, workers)
+    except BadInput:  # no such layout or SKU: admission and preflight say why
+        return None
+    speed = best(found).speed if found else None
+    return speed.step_s if speed is not None else None
+
+
+def least_s(task: Task, combinations: Combinations, sku: str, workers: int) -> float | None:
+    """Predicted seconds of a train task on one SKU. None: unknown. Full rows are assumed, as in `planned_s`."""
+    train, name = combinations.task.training, combinations.model
+    shape = shape_of(name) if name is not None else None
+    if task.tune is not None or train is None or train.steps is None or shape is None:
+        return None
+    step_s = _step_on(train, shape, sku, workers)
+    return _START_S + train.steps * step_s if step_s is not None else None

@@ -44,6 +44,8 @@ def choose_workers(task: Task, machine: Machine) -> int:
             f"set resources.workers to {machine.devices} or less, or to auto",
         )
     dividing = [count for count in worker_counts(task, usual=usual, limit=usual) if training.divides_over(count)]
+    if not dividing and not machine.has_gpus:  # cores can be shared: the smallest number of the range that divides
+        dividing = [count for count in reversed(worker_counts(task, usual=usual)) if training.divides_over(count)]
     if not dividing:
         micro = training.batch.micro if isinstance(training.batch.micro, int) else 1
         times = "" if micro == 1 else f" times batch.micro {micro}"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tuneyard.admission.asks import planned_s
+from tuneyard.admission.asks import least_s
 from tuneyard.admission.combinations import Combinations
 from tuneyard.admission.fits import fits_of
 from tuneyard.admission.refusal import Refusal
 from tuneyard.api import JobSpec
-from tuneyard.catalog import kinds
-from tuneyard.federation import REFERENCE_SKU, duration_words, speed_factor
+from tuneyard.federation import REFERENCE_SKU, duration_words, worlds_of
 
 
 def remarks(job: JobSpec) -> Iterator[Refusal]:
@@ -24,11 +23,10 @@ def remarks(job: JobSpec) -> Iterator[Refusal]:
     for index, task in enumerate(job.spec.tasks):
         combinations = Combinations.of(job, task)
         allowed = combinations.skus or (REFERENCE_SKU,)
-        planned = planned_s(task, combinations, fits_of(combinations, allowed))
-        if planned is None:
-            continue
-        fastest = max(allowed, key=lambda sku: speed_factor(sku) if kinds().find(sku) is not None else 0.0)
-        taken_s = planned / speed_factor(fastest)
-        if taken_s > deadline_s:
+        fits = fits_of(combinations, allowed)
+        workers = (fits.worlds if fits is not None else worlds_of(combinations.task))[0]
+        planned = {sku: taken for sku in allowed if (taken := least_s(task, combinations, sku, workers)) is not None}
+        fastest = min(planned, key=lambda sku: planned[sku], default="")
+        if fastest and (taken_s := planned[fastest]) > deadline_s:
             reason = f"{duration_words(taken_s, 'plan')} on {fastest}, and spec.deadline ends the job after {deadline_s:,.0f} s"
             yield Refusal(("spec", "tasks", index), reason, "set a later deadline, fewer steps, or more workers")

@@ -30,6 +30,8 @@ def train(rows: int = 8, micro: Any = "auto", **resources: Any) -> Task:
         (train(workers=4), LAPTOP, 4),
         (train(workers={"min": 1, "max": 3}, rows=6), SERVER, 3),
         (train(workers={"min": 4, "max": 8}), LAPTOP, 4),
+        (train(workers={"min": 3, "max": 5}), LAPTOP, 4),
+        (train(workers={"min": 3, "max": 8}, rows=24), LAPTOP, 3),
     ],
 )
 def test_workers(task: Task, machine: Machine, workers: int) -> None:

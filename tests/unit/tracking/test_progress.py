@@ -38,7 +38,7 @@ from tuneyard.tracking import (
     task_of_status,
 )
 from tuneyard.tracking.progress.fold import StageProgress
-from tuneyard.tracking.progress.words import attempt_words, began_words, doing, figures, progress_line, read_stage, stage_words
+from tuneyard.tracking.progress.words import attempt_words, began_words, doing, figures, first_line, progress_line, read_stage, stage_words
 
 KINDS = {"base": "score", "train": "train", "search": "tune"}
 STEP = next(event for event in train_events(1) if isinstance(event, Step))
@@ -274,3 +274,12 @@ def test_control_characters_of_a_task_reach_no_terminal() -> None:
     say = PlainProgress(make_job(), stream)
     say(Warned(task="", message="\x1b[31mred\x07 \u202eback"))
     assert not {"\x1b", "\x07", "\u202e"} & set(stream.getvalue())
+
+
+def test_the_cause_of_a_command_is_its_last_line() -> None:
+    assert (
+        first_line("the command of task x exited 1:\nTraceback\nSystemExit: not yet\n")
+        == "the command of task x exited 1: SystemExit: not yet"
+    )
+    assert first_line("one\ntwo") == "one"
+    assert first_line("") == ""

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tuneyard.tracking import JobProgress, TaskProgress
-from tuneyard.tracking.progress.words import clock, doing, figures, place_words, start_words
+from tuneyard.tracking.progress.words import clock, doing, figures, first_line, place_words, start_words
 
 BAR_WIDTH = 28
 _MARKS = {
@@ -38,7 +38,7 @@ def drawn(job: JobProgress, spinner: Spinner, now_s: float) -> Iterator[Renderab
 def _head(job: JobProgress, now_s: float) -> Text:
     """A job of a hub: its name and state, why it waits, and when it is predicted to start."""
     head = Text(no_wrap=True, overflow="ellipsis")
-    head.append(f"{job.label}  ", "bold").append(job.state).append(f"  {_first_line(job.message)}", "dim")
+    head.append(f"{job.label}  ", "bold").append(job.state).append(f"  {first_line(job.message)}", "dim")
     if job.starts_s is not None:
         head.append(f"  expected start: {start_words(job.starts_s, now_s)}", "dim")
     return head
@@ -64,7 +64,7 @@ def _task(task: TaskProgress, width: int, spinner: Spinner, now_s: float) -> Ren
 def _state(task: TaskProgress) -> Text:
     """The rest of a task's first line: its present work, or its end."""
     again = f"attempt {task.attempt}  " if task.again else ""
-    message = _first_line(task.message)
+    message = first_line(task.message)
     if task.state == "waiting":
         return Text(message or task.kind, "dim")
     if task.state == "queued":
@@ -73,7 +73,7 @@ def _state(task: TaskProgress) -> Text:
         where = f"  {place_words(task.placement)}" if task.placement is not None else ""
         shown = Text(f"{again}{doing(task)}{where}", "cyan")
         # On this machine warnings scroll by above.
-        return shown.append(f"  ! {_first_line(task.warning)}", "yellow") if task.placement is not None and task.warning else shown
+        return shown.append(f"  ! {first_line(task.warning)}", "yellow") if task.placement is not None and task.warning else shown
     shown_figures = "  ".join(figures(task))
     if task.state == "succeeded":
         return Text(f"{again}{shown_figures or 'done'}")
@@ -90,7 +90,3 @@ def _bar(task: TaskProgress, width: int) -> Table:
     bar = ProgressBar(total=1.0, completed=fraction or 0.0, pulse=fraction is None, width=BAR_WIDTH)
     line.add_row("", bar, Text("  ".join(figures(task))))
     return line
-
-
-def _first_line(text: str) -> str:
-    return text.partition("\n")[0]

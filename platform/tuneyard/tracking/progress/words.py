@@ -69,7 +69,7 @@ def end_words(task: TaskProgress, now_s: float) -> str:
     if task.state == "skipped":
         return "done before, skipped"
     seconds = task.seconds(now_s)
-    why = f": {_first_line(task.message)}" if task.message else ""
+    why = f": {first_line(task.message)}" if task.message else ""
     return f"{task.state}{f' after {clock(seconds)}' if seconds is not None else ''}{why}"
 
 
@@ -78,7 +78,7 @@ def attempt_words(ended: EndedAttempt) -> str:
     after = f" after {clock(ended.seconds)}" if ended.seconds is not None else ""
     failure = _FAILURES.get(ended.failure, ended.failure) if ended.state == "failed" else ""
     why = f"{failure}{f' on {ended.node}' if ended.node else ''}"
-    return ": ".join(part for part in (f"attempt {ended.number} {ended.state}{after}", why, _first_line(ended.message)) if part)
+    return ": ".join(part for part in (f"attempt {ended.number} {ended.state}{after}", why, first_line(ended.message)) if part)
 
 
 def place_words(placement: PlacementStatus) -> str:
@@ -171,5 +171,7 @@ def _rate(task: TaskProgress) -> list[str]:
     return [rate.replace(" tokens", " output tokens") if task.count.noun == "rows" else rate]
 
 
-def _first_line(text: str) -> str:
-    return text.partition("\n")[0]
+def first_line(text: str) -> str:
+    """The first line of a message. Where it announces the output of a command, the last line of that output follows it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"{lines[0]} {lines[-1]}" if len(lines) > 1 and lines[0].endswith(":") else (lines or [""])[0]
