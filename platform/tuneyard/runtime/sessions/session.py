@@ -122,7 +122,7 @@ def _start(cpus: int, gpus: int, folder: Path) -> None:
             if attempt == _START_TRIES or "timed out" not in str(error):
                 raise JobFailed(
                     f"Ray could not start on this machine: {_first_line(error)}",
-                    "look for a busy machine, a full disk, too little memory, or few processes (ulimit -a); or join a cluster: --ray ADDRESS",
+                    "look for a busy machine, a full disk, little memory, or few processes (ulimit -a); or join a cluster: --ray ADDRESS",
                     kind=FailureKind.INTERNAL,
                 ) from error
 
