@@ -19,12 +19,12 @@ def _field(file: str, after: str, name: str, kind: str, default: str) -> Edit:
 EDITS = (
     _field(
         "status.py",
-        'summary: str = Field(default="", description="for tables: `40/120`, or the stage of work outside the steps")',
+        'summary: str = Field(default="", description="for tables: `step 40/120`, or the stage of work outside the steps")',
         "watts",
         "float",
         "700.0",
     ),
-    _field("status.py", 'where it stands")\n    progress: Progress = Field(default_factory=Progress)', "budget", "float", "2.5"),
+    _field("status.py", 'phase of the task")\n    progress: Progress = Field(default_factory=Progress)', "budget", "float", "2.5"),
     _field(
         "status.py",
         'failed_node: str = Field(default="", description="node to blame, which later attempts avoid")',
@@ -42,7 +42,7 @@ EDITS = (
     _field("status.py", "usage: Usage = Field(default_factory=Usage)", "audit", "list[dict[str, int]]", '[{"seen": 1}]'),
     _field(
         "attempt_report.py",
-        'stage: str = Field(default="", description="what goes on outside the steps: loading model, tokenising, preflight")',
+        'stage: str = Field(default="", description="work outside the steps: loading model, tokenising, preflight")',
         "weather",
         "str",
         '"fine"',
@@ -57,10 +57,10 @@ EDITS = (
     ),
     Edit(f"{_API}/status.py", '    QUEUED = "Queued"\n', '    QUEUED = "Queued"\n    RESTING = "Resting"\n'),
     Edit(
-        f"{_HUB}/hub/lifecycle.py",
-        "        self.status.phase = Phase.QUEUED if ready or self.status.attempts or self.goal.job.spec.suspend else Phase.PENDING\n",
-        "        self.status.phase = Phase.QUEUED if ready or self.status.attempts else Phase.PENDING\n"
-        "        if self.goal.job.spec.suspend:\n            self.status.phase = Phase.RESTING\n",
+        f"{_HUB}/hub/summary.py",
+        "    status.phase = Phase.QUEUED if ready or status.attempts or goal.job.spec.suspend else Phase.PENDING\n",
+        "    status.phase = Phase.QUEUED if ready or status.attempts else Phase.PENDING\n"
+        "    if goal.job.spec.suspend:\n        status.phase = Phase.RESTING\n",
     ),
     Edit(
         f"{_HUB}/rendering/rayjob.py",
