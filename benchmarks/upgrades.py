@@ -38,8 +38,8 @@ EXPLAINED = """\
 A job of every phase is there when the first hub goes: running, starting, with a second task, by a ModelTemplate (where the old hub knows
 them), waiting, suspended, waiting for another attempt, being cancelled, suspended and preempted; and a Schedule of every minute. CRDs are
 upgraded first, then a replica of the new version starts beside the leader, which ends, or (`frozen`) stands still until the new one leads
-and then goes on. While nobody leads, a waiting job is cancelled, one is deleted and one submitted. Then the old hub comes back, under the
-new CRDs, and all jobs end.
+and then goes on. While there is no leader, one waiting job is cancelled, one is deleted, and a new one is submitted. Then the old hub
+comes back, under the new CRDs, and all jobs end.
 
 - *Steady attempts kept*: attempts of jobs from which the story takes none, which ran when the first hub went, and ended as they began:
   under one RayJob.

@@ -1,4 +1,4 @@
-"""Gives members and teams to the scheduler: only those that have changed."""
+"""Gives changed members and teams to the scheduler."""
 
 from __future__ import annotations
 

@@ -6,15 +6,14 @@ both read the same table of rules (`tuneyard.api`), numbers of workers (`tuneyar
 """
 
 from tuneyard.admission.admitting import admit
-from tuneyard.admission.asks import ask_of, planned_s
+from tuneyard.admission.asks import ask_of
 from tuneyard.admission.on_machine import choose_workers
 from tuneyard.admission.refusal import Refusal, refused
 from tuneyard.admission.remarks import remarks
 from tuneyard.admission.shapes import model_origin
-from tuneyard.admission.venues import ANYWHERE, Anywhere, Hub, Machine, Venue
+from tuneyard.admission.venues import Anywhere, Hub, Machine, Venue
 
 __all__ = [
-    "ANYWHERE",
     "Anywhere",
     "Hub",
     "Machine",
@@ -24,7 +23,6 @@ __all__ = [
     "ask_of",
     "choose_workers",
     "model_origin",
-    "planned_s",
     "refused",
     "remarks",
 ]

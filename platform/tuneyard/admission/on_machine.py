@@ -8,7 +8,7 @@ from typing import Any
 from tuneyard.admission.combinations import lack_of_layout
 from tuneyard.admission.refusal import Refusal
 from tuneyard.admission.venues import Machine
-from tuneyard.api import BadInput, JobSpec, Task, WorkerRange, check_rules, check_task
+from tuneyard.api import BadInput, JobSpec, Task, TrainTask, WorkerRange, check_rules, check_task
 from tuneyard.api.worker_counts import WORKERS_ON_CPU, worker_counts
 from tuneyard.catalog import ModelShape, canonical_sku, gpu, shape_from_config
 from tuneyard.planning import plan_of_program, plan_of_ranker
@@ -43,18 +43,9 @@ def choose_workers(task: Task, machine: Machine) -> int:
             f"task {task.name} asks for {least} workers, and this machine has {machine.devices} GPUs",
             f"set resources.workers to {machine.devices} or less, or to auto",
         )
-    dividing = [count for count in worker_counts(task, usual=usual, limit=usual) if training.divides_over(count)]
-    if not dividing and not machine.has_gpus:  # cores can be shared: the smallest number of the range that divides
-        dividing = [count for count in reversed(worker_counts(task, usual=usual)) if training.divides_over(count)]
+    dividing = _dividing(task, training, usual, shares_cores=not machine.has_gpus)
     if not dividing:
-        micro = training.batch.micro if isinstance(training.batch.micro, int) else 1
-        times = "" if micro == 1 else f" times batch.micro {micro}"
-        most = max(least, min(asked.max, usual)) if isinstance(asked, WorkerRange) else asked if isinstance(asked, int) else usual
-        raise BadInput(
-            f"batch.global {training.batch.global_} of task {task.name} cannot be divided over "
-            f"{least if least == most else f'{least} to {most}'} workers{times}",
-            f"set batch.global to a multiple of {least * micro}",
-        )
+        raise _undividable(task, training, least, usual, machine)
     if isinstance(asked, int):
         return asked  # the rules report a named number that breaks one
     broken = {count: check_task(_with_workers(task, count)) for count in dividing}
@@ -63,6 +54,29 @@ def choose_workers(task: Task, machine: Machine) -> int:
         reason = f"task {task.name}: no number of workers that batch and machine allow can work; with {dividing[0]}: "
         raise BadInput(f"{reason}{broken[dividing[0]][0].reason}", _OF_COMBINATION)
     return (working or dividing)[0]
+
+
+def _dividing(task: Task, training: TrainTask, usual: int, *, shares_cores: bool) -> list[int]:
+    """Numbers of workers over which the batch divides, best first. Workers may share cores: without a number up to `usual`, the smallest
+    number of a range comes first."""
+    counts = worker_counts(task, usual=usual, limit=usual)
+    if not counts and shares_cores:
+        counts = worker_counts(task, usual=usual)[::-1]
+    return [count for count in counts if training.divides_over(count)]
+
+
+def _undividable(task: Task, training: TrainTask, least: int, usual: int, machine: Machine) -> BadInput:
+    asked = task.resources.workers
+    most = least if isinstance(asked, int) else usual
+    if isinstance(asked, WorkerRange):
+        most = min(asked.max, machine.devices) if machine.has_gpus else asked.max
+    micro = training.batch.micro if isinstance(training.batch.micro, int) else 1
+    numbers = str(least) if least >= most else f"{least} to {most}"
+    times = "" if micro == 1 else f" times batch.micro {micro}"
+    return BadInput(
+        f"batch.global {training.batch.global_} of task {task.name} cannot be divided over {numbers} workers{times}",
+        f"set batch.global to a multiple of {least * micro}",
+    )
 
 
 def _check(task: Task, machine: Machine, config: Mapping[str, Any]) -> None:

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from tuneyard.admission.asks import least_s
 from tuneyard.admission.combinations import Combinations
 from tuneyard.admission.fits import fits_of
-from tuneyard.admission.refusal import Refusal
 from tuneyard.api import JobSpec
+from tuneyard.api.loading_yaml import Path
 from tuneyard.federation import REFERENCE_SKU, duration_words, worlds_of
 
 
-def remarks(job: JobSpec) -> Iterator[Refusal]:
+def remarks(job: JobSpec) -> Iterator[tuple[Path, str]]:
     """Tasks whose planned duration exceeds the job's deadline, on the fastest SKU that they allow, with their first number of workers.
 
-    Only tasks with `steps`, of models whose shapes are in the catalog, have a planned duration.
+    Each has its path from the top of the JobSpec, and words. Only tasks with `steps`, of models whose shapes are in the catalog, have a
+    planned duration.
     """
     deadline_s = job.spec.deadline
     if deadline_s is None:
@@ -29,4 +30,4 @@ def remarks(job: JobSpec) -> Iterator[Refusal]:
         fastest = min(planned, key=lambda sku: planned[sku], default="")
         if fastest and (taken_s := planned[fastest]) > deadline_s:
             reason = f"{duration_words(taken_s, 'plan')} on {fastest}, and spec.deadline ends the job after {deadline_s:,.0f} s"
-            yield Refusal(("spec", "tasks", index), reason, "set a later deadline, fewer steps, or more workers")
+            yield ("spec", "tasks", index), f"{reason}; set a later deadline, fewer steps, or more workers"

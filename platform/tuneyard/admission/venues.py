@@ -31,4 +31,3 @@ class Anywhere:
 
 
 Venue = Machine | Hub | Anywhere
-ANYWHERE = Anywhere()

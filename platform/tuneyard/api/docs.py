@@ -59,7 +59,7 @@ def index_page(kinds: Iterable[str]) -> str:
 
 
 def kind_page(kind: str) -> str:
-    """Every field of a kind: those that people write under `spec`, and those that are reported under `status`, in one table per group."""
+    """All fields of a kind, in one table per group: people write `spec`, and the hub reports `status`."""
     schema = defaults_schema(kind)
     text = KIND_TEXTS[kind]
     columns = crd(kind)["spec"]["versions"][0]["additionalPrinterColumns"]

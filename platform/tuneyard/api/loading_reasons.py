@@ -1,4 +1,4 @@
-"""pydantic's errors as sentences for a person who has never seen the code, one per field."""
+"""One sentence per pydantic error, for a person who has never seen the code."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class SparseColumn(Fields):
         default=100_000, ge=1, le=1 << 40, description="rows of its table; an id from 0 to rows - 1 has its own, others are hashed to one"
     )
     pooling: Literal["mean", "sum"] = Field(default="mean", description="how the embeddings of a list become one")
-    length: int = Field(default=0, ge=0, le=65536, description="above 0: the column is a sequence, of which the last `length` ids count")
+    length: int = Field(default=0, ge=0, le=65536, description="above 0: the column is a sequence, and its last `length` ids are used")
 
 
 class RankFeatures(Fields):

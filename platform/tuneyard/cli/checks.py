@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from tuneyard.admission import ANYWHERE, admit, remarks
+from tuneyard.admission import Anywhere, admit, remarks
 from tuneyard.api import BadInput, Device, Document, FindTemplate, Job, JobSpec, ModelTemplate, Schedule, load_documents
 from tuneyard.api.local_files import LocalFile, local_files
 from tuneyard.api.programs import missing_object, module_files
@@ -58,8 +58,8 @@ def warnings_of(document: Document, base_dir: Path) -> Iterator[str]:
     if found is None:
         return
     root, job = found
-    for remark in remarks(JobSpec(metadata=document.resource.metadata, spec=job)):
-        yield document.complaint((*root, *remark.path[1:]), f"{remark.reason}; {remark.next_step}")
+    for path, words in remarks(JobSpec(metadata=document.resource.metadata, spec=job)):
+        yield document.complaint((*root, *path[1:]), words)
     for file in local_files(job):
         lack = _lack(job, file, base_dir)
         if lack:
@@ -104,7 +104,7 @@ def _check(document: Document, elsewhere: Callable[[], Collection[str]]) -> Iter
     found = _job_of(document)
     if found is not None:
         root, job = found
-        for refusal in admit(JobSpec(metadata=document.resource.metadata, spec=job), ANYWHERE, devices=devices):
+        for refusal in admit(JobSpec(metadata=document.resource.metadata, spec=job), Anywhere(), devices=devices):
             yield document.complaint((*root, *refusal.path[1:]), refusal.reason)
 
 
