@@ -61,6 +61,10 @@ def run(
                 should_stop=should_stop,
                 on_report=written.append,
             )
+        except KeyboardInterrupt:
+            if written:
+                print(f"ended at once; go on: {_again(file, target, model, templates)}", file=sys.stderr)
+            raise
         except TuneyardError as error:
             failure: TuneyardError | None = error
         else:

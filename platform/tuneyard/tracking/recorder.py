@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -80,8 +81,14 @@ class Recorder:
             started_at=self._started_at.isoformat(timespec="seconds"),
             wall_s=time.monotonic() - self._began,
             spec=redact_fields(self._job.to_yaml_dict()),
-            tasks={name: self._task(task) for name, task in self._progress.items()},
+            tasks={name: self._task(self._at_the_end(task)) for name, task in self._progress.items()},
         )
+
+    def _at_the_end(self, task: TaskProgress) -> TaskProgress:
+        """A task that was at work when its job ended has ended as the job did: no event tells of it after a second Ctrl-C."""
+        if not self._closed or not task.at_work:
+            return task
+        return replace(task, state="stopped" if self._closed[0] == "stopped" else "failed")
 
     def _task(self, task: TaskProgress) -> dict[str, Any]:
         series = self._series.get(task.name)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from tuneyard.tracking import (
     job_after,
     job_before,
     job_of_status,
+    open_recorder,
     task_of_status,
 )
 from tuneyard.tracking.progress.fold import StageProgress
@@ -283,3 +285,13 @@ def test_the_cause_of_a_command_is_its_last_line() -> None:
     )
     assert first_line("one\ntwo") == "one"
     assert first_line("") == ""
+
+
+@pytest.mark.parametrize(("status", "said"), [("stopped", "stopped"), ("failed", "failed")])
+def test_no_task_runs_on_in_the_report_of_a_job_that_has_ended(status: str, said: str, tmp_path: Path) -> None:
+    """After a second Ctrl-C no event tells of the task's end: the job was `stopped` beside a task that was `running`."""
+    recorder = open_recorder(make_job(), output=str(tmp_path), folder=tmp_path)
+    begun = next(event for event in train_events() if isinstance(event, TaskEvent) and event.state == "started")
+    recorder(begun)
+    assert recorder.report().tasks[begun.task]["status"] == "running"
+    assert recorder.close(status, "ended at once").tasks[begun.task]["status"] == said
