@@ -218,7 +218,7 @@ def test_other_settings_packages_and_hidden_modules_are_refused(tmp_path: Path, 
             ask(server.socket, ["x"], target=f"{PROBES}:leave", needs=["bitsandbytes"])
         with monkeypatch.context() as patched:
             patched.setenv("PYTHONHASHSEED", "7")
-            with pytest.raises(OSError, match="PYTHONHASHSEED was another"):
+            with pytest.raises(OSError, match="PYTHONHASHSEED had another value"):
                 ask(server.socket, ["x"], target=f"{PROBES}:leave")
         with monkeypatch.context() as patched:
             patched.setattr(sys, "executable", "/usr/bin/python9")
