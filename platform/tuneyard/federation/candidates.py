@@ -68,7 +68,7 @@ class Candidates:
         mine, preemptible = PRIORITIES[ask.priority], self.pools.preemptible
         if any(count for priority, count in preemptible.items() if priority < mine):
             return -math.inf
-        return None if preemptible[mine] else math.inf
+        return None if preemptible[mine] and (self.teams.with_quota or self._may_starve(ask)) else math.inf
 
     def exist_for_team(self, ask: Ask) -> float:
         """The answer of `exist_from` where only attempts of the ask's own priority may be preempted: by a gang that has starved, or by a
@@ -86,10 +86,13 @@ class Candidates:
     def has_starved(self, ask: Ask) -> bool:
         """Whether a gang has waited long enough, for its size and duration, to preempt attempts of its own priority. Otherwise a stream of
         small jobs would never leave it enough free GPUs at once. A team with a quota has a guarantee already."""
-        policy, gpus = self.policy, ask.worlds[-1]
-        if not policy.starves_from or gpus < policy.starves_from or self.teams[ask.team].team.quota is not None:
+        if not self._may_starve(ask) or self.teams[ask.team].team.quota is not None:
             return False
-        return self.now - ask.created >= max(policy.starves_least_s, policy.starves_after * ask.seconds)
+        return self.now - ask.created >= max(self.policy.starves_least_s, self.policy.starves_after * ask.seconds)
+
+    def _may_starve(self, ask: Ask) -> bool:
+        """Whether a gang is large enough to starve."""
+        return 0 < self.policy.starves_from <= ask.worlds[-1]
 
     def may_reclaim(self, ask: Ask, sku: str) -> bool:
         """Whether an ask stays within its team's own quota of a SKU, beside quota reserved for the team in this cycle."""

@@ -49,7 +49,7 @@ class Outcome:
 
 
 class _Head(NamedTuple):
-    """An ask at a place of its queue, in the order of a priority. `behind`: heads of other queues of its shape, last first, where no free
+    """An ask at a place of its queue, in the order of a priority. `behind`: a heap of the heads of other queues of its shape, where no free
     GPUs fit the shape and none of these asks may preempt: the head may get a reservation only."""
 
     rank: float
@@ -89,7 +89,7 @@ class Cycle:
         self._allocate = allocate
         self._decisions: list[Place | Preempt | Infeasible] = []
         self._penalties = self._penalties_of_teams()
-        self._with_quota = teams.with_quota() if policy.borrowing_s else frozenset()
+        self._with_quota = teams.with_quota if policy.borrowing_s else frozenset()
         self._reservations = Reservations(teams)
         self._finder = Finder(policy, pools, self._layout, teams, self._reservations, now)
         self._preemption_made: Preemption | None = None
@@ -182,8 +182,8 @@ class Cycle:
         for head, may_preempt in zip(heads, possible, strict=True):
             (preempting if may_preempt else others).append(head)
         if others and self._may_reserve():
-            others.sort(reverse=True)
-            preempting.append(others.pop()._replace(behind=others))
+            heapq.heapify(others)
+            preempting.append(heapq.heappop(others)._replace(behind=others))
         return preempting
 
     def _has_room(self, feasibility: Feasibility) -> bool:
@@ -202,7 +202,7 @@ class Cycle:
             if behind is not None:
                 with _on_account_of(ask):
                     if self._may_reserve() and not self._reserve(ask, feasibility) and behind:
-                        heapq.heappush(heads, behind.pop()._replace(behind=behind))
+                        heapq.heappush(heads, heapq.heappop(behind)._replace(behind=behind))
                 continue
             if queue.shape in self._blocked and not self._may_reserve() and not self._preemption.is_possible(ask):
                 if strict:

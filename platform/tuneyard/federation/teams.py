@@ -45,6 +45,8 @@ class Teams:
     def __init__(self, half_life_s: float) -> None:
         self._half_life_s = half_life_s
         self._accounts: dict[str, Account] = {}
+        self.with_quota: set[str] = set()
+        """Names of the teams that have a quota."""
         self._cohort_quota: dict[tuple[str, str], int] = defaultdict(int)
         self._cohort_holds: Counter[tuple[str, str]] = Counter()
         self._cohorts: dict[str, set[str]] = defaultdict(set)
@@ -61,10 +63,6 @@ class Teams:
             found = self._accounts[name] = Account(Team(name=name))
         return found
 
-    def with_quota(self) -> frozenset[str]:
-        """Names of the teams that have a quota."""
-        return frozenset(name for name, account in self._accounts.items() if account.team.quota is not None)
-
     def set_team(self, team: Team) -> None:
         """Set a team. Its usage is taken where it is later than the known usage."""
         account = self[team.name]
@@ -73,6 +71,7 @@ class Teams:
         self._count_cohort(account, -1)
         account.team = team
         self._count_cohort(account, 1)
+        (self.with_quota.discard if team.quota is None else self.with_quota.add)(team.name)
         if team.used_at > account.at or not account.used_s:
             account.used_s, account.at = dict(team.used_s), max(team.used_at, account.at)
 
