@@ -10,7 +10,7 @@ from tests.integration.runtime.conftest import WriteJob, read_report, train, tun
 from tests.tensor_training import write_any_model
 
 pytestmark = pytest.mark.timeout(900)
-STEPS = 20
+STEPS = 10
 
 
 def task_of(kind: str, workers: int, **strategy: Any) -> dict[str, Any]:
