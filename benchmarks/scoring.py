@@ -33,8 +33,9 @@ from tests.models import sentences, write_model
 from tuneyard.api import ScoreTask
 from tuneyard.runtime.score.pool import WorkerPool
 from tuneyard.runtime.sessions.session import ray_session
-from tuneyard.scoring import Loaded, PartWorker, ScoreRequest, Work, work_of
+from tuneyard.scoring import Loaded, ScoreRequest, Work, work_of
 from tuneyard.scoring.engine import engine_arguments
+from tuneyard.scoring.vllm_worker import VllmWorker
 from tuneyard.storage import open_store
 from tuneyard.tracking import silent
 
@@ -53,7 +54,7 @@ class Pair:
         return (self.ours_tokens / self.ours_s) / (self.bare_tokens / self.bare_s)
 
 
-class BothWays(PartWorker):
+class BothWays(VllmWorker):
     """A worker whose engine can also be used through `LLM`. It loads once, and can be pointed at another output."""
 
     def load(self) -> Loaded:

@@ -54,7 +54,8 @@ def _answer(model: str) -> dict[str, str]:
     from transformers import AutoTokenizer
 
     from tuneyard.api import ScoreTask
-    from tuneyard.scoring.engine import Engine, Generate
+    from tuneyard.scoring.engine import VllmEngine
+    from tuneyard.scoring.exchange import Generate
     from tuneyard.scoring.prompts import PromptEncoder
     from tuneyard.scoring.settings import resolve_engine
 
@@ -62,7 +63,7 @@ def _answer(model: str) -> dict[str, str]:
     task = ScoreTask.model_validate(fields)
     settings = resolve_engine(task, Path(model), None, sku="cpu")
     prompts = PromptEncoder(AutoTokenizer.from_pretrained(model), chat=True, max_length=settings.max_length)
-    engine = Engine(settings, task.generation, prompts.ends)
+    engine = VllmEngine(settings, task.generation, prompts.ends)
     answers = engine.run(Generate(asked, prompts.prompt(asked)) for asked in ANSWERS)
     return {answer.key: answer.text or str(answer.error) for answer in answers}
 

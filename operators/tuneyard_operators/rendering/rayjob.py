@@ -283,7 +283,7 @@ class _Pods:
         if self.task.score is not None:
             source = self.task.score.model.from_task
             ranks = source is not None and self.job.spec.task(source).rank is not None  # a ranker needs no engine
-            return "" if on_gpu or ranks else f"{ENGINES} {WARM_SERVERS}/{ENGINES}"
+            return "" if on_gpu or ranks or self.task.endpoint is not None else f"{ENGINES} {WARM_SERVERS}/{ENGINES}"
         train = self.job.spec.gang_of(self.task).training
         if train is None:
             return ""

@@ -8,6 +8,7 @@ from tuneyard.api.attempt_report import STOP_GRACE_S, AttemptReport, AttemptStat
 from tuneyard.api.base import API_VERSION, EnvVar, Fields, KeyRef, Metadata, Resource
 from tuneyard.api.cluster import Cluster, ClusterStatus, NodeInventory, Sku
 from tuneyard.api.data import DataService, MixPart, ScoreData, Source, TrainData
+from tuneyard.api.endpoint import Endpoint
 from tuneyard.api.errors import BadInput, Blame, FailureKind, JobFailed, StorageError, TuneyardError
 from tuneyard.api.jobspec import STORED, Comet, Job, JobSpec, Retries, Tracking
 from tuneyard.api.loading import Document, load_documents, load_jobspec, load_resource, load_templates, parse
@@ -43,6 +44,7 @@ __all__ = [
     "Device",
     "Document",
     "EmbeddingTables",
+    "Endpoint",
     "Engine",
     "EnvVar",
     "Failure",

@@ -22,7 +22,7 @@ SHIPPED = "_shipped"
 """Folder of shipped files below a job's output. No task can have this name."""
 ADVICE = "`tuneyard submit FILE` ships it, kubectl does not: use a URI such as s3://bucket/file, or an absolute path that clusters mount"
 _SCRIPTS = (".py", ".sh")
-What = Literal["data", "model", "template", "folder", "script", "program"]
+What = Literal["data", "model", "template", "schema", "folder", "script", "program"]
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,9 @@ def _of_task(task: Task, root: Path) -> Iterator[LocalFile]:
         template = task.train.data.chat_template
         if template is not None and is_template_path(template) and is_relative(template):
             yield LocalFile((*root, "train", "data", "chatTemplate"), template, "template")
+    schema = task.score.generation.json_schema if task.score is not None else None
+    if isinstance(schema, str) and is_relative(schema):
+        yield LocalFile((*root, "score", "generation", "schema"), schema, "schema")
     if task.process is not None and task.process.working_dir is not None and is_relative(task.process.working_dir):
         yield LocalFile((*root, "process", "workingDir"), task.process.working_dir, "folder")
 

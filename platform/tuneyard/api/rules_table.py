@@ -402,6 +402,21 @@ SCORE_RULES = (
         example={"score.metrics": ["exact_match"]},
     ),
     Rule(
+        id="endpoint-likelihood",
+        kind="score",
+        refused="metrics of likelihoods at an endpoint",
+        why="they need the likelihood of each token of a given reference, and endpoints give likelihoods of their own answers alone",
+        field="score.metrics",
+        breaks=lambda c: c.task.endpoint is not None and bool(needing("likelihood", [METRICS[name] for name in c.score.metrics])),
+        nearest=_always({"score.metrics": None}),
+        example={
+            "score.model": None,
+            "score.engine.endpoint": {"url": "https://api.example.com/v1", "model": "small"},
+            "score.data.reference": "answer",
+            "score.metrics": ["perplexity"],
+        },
+    ),
+    Rule(
         id="greedy-sampling",
         kind="score",
         refused="topP or topK at temperature 0",

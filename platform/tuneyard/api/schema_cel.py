@@ -69,8 +69,9 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
         ),
         _without_template(
             "score",
-            "a model (name or from) and data (source or from)",
-            "has(t.score.model) && (has(t.score.model.name) || has(t.score.model.from))",
+            "a model (name or from) or an endpoint, and data (source or from)",
+            "(has(t.score.engine) && has(t.score.engine.endpoint)) || "
+            "(has(t.score.model) && (has(t.score.model.name) || has(t.score.model.from)))",
             "has(t.score.data) && (has(t.score.data.source) || has(t.score.data.from))",
         ),
         _without_template(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
-from tuneyard.api.base import Fields
+from tuneyard.api.base import Fields, located
 from tuneyard.api.data import ScoreData
+from tuneyard.api.endpoint import Endpoint
 from tuneyard.api.limits import MOST_GPUS_PER_NODE
-from tuneyard.api.train import Auto, Count, ModelRef, Precision
+from tuneyard.api.train import Auto, Count, ModelRef, Precision, no_model
 from tuneyard.metrics import METRICS, needing
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ else:
     MetricName = Literal[tuple(METRICS)]
 MOST_METRICS = 64
 """API servers refuse CEL rules over longer lists, by their estimated cost."""
+MOST_IN_FLIGHT = 256
+"""vLLM's own default on GPUs of 40 to 80 GB."""
 _WITHOUT_REFERENCE = [name for name in METRICS if name not in needing("reference", METRICS.values())]
 
 
@@ -34,13 +37,18 @@ class Generation(Fields):
     top_k: int = Field(default=0, ge=0, description="sample from the K likeliest tokens; 0: all tokens")
     stop: list[str] = Field(default_factory=list, description="texts that end an answer, beside the end token")
     seed: int | None = Field(default=None, description="makes sampling repeatable; default: a new seed each time")
+    json_schema: dict[str, Any] | Annotated[str, StringConstraints(min_length=1, max_length=4096)] | None = Field(
+        default=None, alias="schema", description="JSON schema that each answer follows, or the path or URI of its file; default: free text"
+    )
 
 
 class Engine(Fields):
-    """Settings of one vLLM engine."""
+    """Settings of one vLLM engine, or an endpoint in its place."""
 
     tensor_parallel: int = Field(default=1, ge=1, le=MOST_GPUS_PER_NODE, description="GPUs of one engine, which share each weight matrix")
-    batch: int = Field(default=64, ge=1, description="sequences in flight per engine")
+    batch: Count | Auto = Field(
+        default=64, description=f"sequences in flight per engine; auto: as many as its KV cache holds, at most {MOST_IN_FLIGHT}"
+    )
     max_length: Count | Auto = Field(default="auto", description="prompt and answer tokens; auto: the model's own limit, at most 8192")
     precision: Precision = Field(
         default="auto", description="of weights and activations; auto: bf16 where the GPU has it, else fp16; fp32 on cpu"
@@ -50,6 +58,23 @@ class Engine(Fields):
         default=None, description="KV cache on cpu, such as 2Gi; default: enough for a whole batch, at most 4Gi; GPUs use memoryFraction"
     )
     eager: bool = Field(default=False, description="no CUDA graphs and no compilation: starts sooner, runs slower")
+    endpoint: Endpoint | None = Field(
+        default=None, description="a server with OpenAI's API that answers instead; default: vLLM engines of the job"
+    )
+
+    @property
+    def most_in_flight(self) -> int:
+        """`batch`, or the bound of `auto`."""
+        return MOST_IN_FLIGHT if self.batch == "auto" else self.batch
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        """An endpoint has settings of its own."""
+        others = sorted(self.model_fields_set - {"endpoint"})
+        if self.endpoint is not None and others:
+            names = ", ".join(type(self).model_fields[name].alias or name for name in others)
+            raise ValueError(f"{names} of a vLLM engine has no meaning at an endpoint: leave it out")
+        return self
 
 
 class Windows(Fields):
@@ -84,7 +109,11 @@ class RankerScoring(Fields):
 class ScoreTask(Fields):
     """Score a data set with a language model, or a table with a ranker."""
 
-    model: ModelRef
+    model: ModelRef = Field(
+        default_factory=no_model,
+        validate_default=False,
+        description="the model that is scored; required, unless engine.endpoint names the model of a server",
+    )
     data: ScoreData
     generation: Generation = Field(default_factory=Generation)
     engine: Engine = Field(default_factory=Engine)
@@ -94,6 +123,15 @@ class ScoreTask(Fields):
     ranking: RankerScoring = Field(default_factory=RankerScoring, description="of a ranker alone")
     rows_per_part: Count | Auto = Field(
         default="auto",
-        description="rows per committed Parquet part: the loss of a kill, at most, per engine; auto: 512, or 65536 if a ranker scores",
+        description="rows per committed Parquet part: the loss of a kill, at most, per engine; auto: 512; 128 at an "
+        "endpoint; 65536 if a ranker scores",
     )
     max_error_fraction: float = Field(default=0.1, ge=0, le=1, description="share of rows with errors, 0 to 1, above which the task fails")
+
+    @model_validator(mode="after")
+    def _one_model(self) -> Self:
+        if self.engine.endpoint is None and not self.model.is_given:
+            raise located("required field is missing", "model")
+        if self.engine.endpoint is not None and self.model.is_given:
+            raise located("the endpoint answers with engine.endpoint.model: leave this model out", "model")
+        return self

@@ -7,8 +7,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from tuneyard.api.base import Fields, Name
+from tuneyard.api.base import Fields, Name, located
 from tuneyard.api.data import Source
+from tuneyard.api.endpoint import Endpoint
 from tuneyard.api.limits import MOST_WORKERS
 from tuneyard.api.rank import RankTask
 from tuneyard.api.score import ScoreTask
@@ -85,7 +86,7 @@ class Resources(Fields):
     workers: Workers | Auto | WorkerRange = Field(
         default="auto", description="ranks of a train or rank task: a number, {min, max}, or auto: the planner chooses"
     )
-    instances: int = Field(default=1, ge=1, le=MOST_WORKERS, description="engines of a score task")
+    instances: int = Field(default=1, ge=1, le=MOST_WORKERS, description="engines of a score task; of an endpoint: processes that ask it")
 
 
 class Task(Fields):
@@ -115,6 +116,13 @@ class Task(Fields):
             raise ValueError(f"give exactly one of {', '.join(TASK_KINDS)}; found {', '.join(given) or 'none'}")
         return self
 
+    @model_validator(mode="after")
+    def _needs_no_gpu(self) -> Self:
+        gpus = [sku for sku in self.resources.sku if sku != "cpu"]
+        if self.endpoint is not None and gpus:
+            raise located(f"an endpoint answers, so the task needs no GPU: leave {', '.join(gpus)} out, or name cpu", "resources", "sku")
+        return self
+
     @property
     def kind(self) -> TaskKind:
         return next(kind for kind in TASK_KINDS if getattr(self, kind) is not None)
@@ -123,6 +131,11 @@ class Task(Fields):
     def training(self) -> TrainTask | None:
         """The training that the ranks of a train or rank task run; None for a task without ranks."""
         return self.train if self.rank is None else self.rank.as_training()
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """The endpoint that answers the rows of a score task; None for all other tasks."""
+        return self.score.engine.endpoint if self.score is not None else None
 
     def references(self) -> dict[str, str]:
         """Field path -> name of the task whose output the field uses."""

@@ -50,7 +50,7 @@ class ModelRef(Fields):
 
     @property
     def is_given(self) -> bool:
-        """False only where a program makes its own model."""
+        """False only where a program makes its own model, or an endpoint has one."""
         return self.name is not None or self.from_task is not None
 
 
@@ -209,9 +209,9 @@ class Preference(Fields):
     loss: Literal["sigmoid", "hinge", "ipo"] = Field(default="sigmoid", description="loss on the margin between the two answers")
 
 
-def _no_model(_: dict[str, Any]) -> ModelRef:
-    """Default for a program that makes its own model: neither `name` nor `from`. It takes data so that no schema includes it as a
-    default.
+def no_model(_: dict[str, Any]) -> ModelRef:
+    """Default for a program that makes its own model, and for an endpoint, which has one: neither `name` nor `from`. It takes data so that
+    no schema includes it as a default.
     """
     return ModelRef.model_construct(name=None, from_task=None)
 
@@ -220,7 +220,7 @@ class TrainTask(Fields):
     """Fine-tune (or train from scratch) a language model; or train anything else, by a program."""
 
     model: ModelRef = Field(
-        default_factory=_no_model,
+        default_factory=no_model,
         validate_default=False,
         description="the model that the task starts from; required, unless a program makes its own",
     )

@@ -22,7 +22,7 @@ def print_summary(report: Report) -> None:
     if scored:
         metrics = list(dict.fromkeys(metric for task in scored.values() for metric in task["metrics"]))
         rows = [_scored(name, task, metrics) for name, task in scored.items()]
-        useless = [name for name in ("empty", "looping", "cut_off") if any(task.get(name) for task in scored.values())]
+        useless = [name for name in ("empty", "looping", "cut_off", "off_schema") if any(task.get(name) for task in scored.values())]
         rates = [name for name in ("output_tokens_per_s", "rows_per_s") if any(name in task for task in scored.values())]
         print_table(["scored", "rows", "errors", *useless, *metrics, *rates, "MFU", "time"], rows)
     for group in comparable(report.spec, list(scored)):
@@ -83,6 +83,7 @@ def _scored(name: str, task: Mapping[str, Any], metrics: list[str]) -> dict[str,
         "empty": task.get("empty"),
         "looping": task.get("looping"),
         "cut_off": task.get("cut_off"),
+        "off_schema": task.get("off_schema"),
         **{metric: task["metrics"].get(metric) for metric in metrics},
         "output_tokens_per_s": _whole(task.get("output_tokens_per_s")),
         "rows_per_s": _whole(task.get("rows_per_s")),

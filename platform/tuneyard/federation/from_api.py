@@ -64,7 +64,7 @@ def ask_of(
         created=created,
         worlds=fits.worlds,
         unit=unit,
-        engines=gang.score is not None,
+        engines=gang.score is not None and gang.endpoint is None,
         skus=skus_of(job, gang),
         clusters=tuple(job.spec.placement.clusters),
         least=fits.least,
@@ -209,7 +209,7 @@ def unmatched_skus(job: JobSpec) -> Iterator[tuple[int, str]]:
 
 def _worlds(task: Task) -> tuple[tuple[int, ...], int]:
     """Possible numbers of GPUs, best first; and the number that must share a node: GPUs of an engine, or of a tensor-parallel group."""
-    if task.process is not None:
+    if task.process is not None or task.endpoint is not None:
         return (0,), 1  # runs on the head
     if task.score is not None:
         unit = task.score.engine.tensor_parallel

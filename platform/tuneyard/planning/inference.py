@@ -81,7 +81,7 @@ def resolve_engine_plan(task: ScoreTask, shape: ModelShape, gpu: Gpu, *, instanc
 
 def _smallest(task: ScoreTask, shape: ModelShape, gpu: Gpu, instances: int, gpus_per_node: int) -> EnginePlan | None:
     """The engine at the smallest degree with enough sequences in flight; None if no degree fits."""
-    enough = min(_ENOUGH_SEQUENCES, task.engine.batch)
+    enough = min(_ENOUGH_SEQUENCES, task.engine.most_in_flight)
     degrees = [degree for degree in _DEGREES if degree <= gpus_per_node and shape.heads % degree == 0]
     engines = [_engine(task, shape, gpu, degree, instances, gpus_per_node) for degree in degrees]
     most = max(engines, key=lambda engine: engine.max_sequences)
@@ -113,10 +113,10 @@ def _engine(task: ScoreTask, shape: ModelShape, gpu: Gpu, degree: int, instances
     weights = shape.parameters * width / degree
     sequence = kv_bytes_per_sequence(shape, longest, precision, degree)
     # Activations at the widest point of a layer, and fp32 logits of the sequences in flight.
-    step = min(_STEP_TOKENS, engine.batch * longest)
-    activations = step * (4 * shape.hidden + 3 * shape.ffn / degree) * width + 4 * engine.batch * shape.vocab
+    step = min(_STEP_TOKENS, engine.most_in_flight * longest)
+    activations = step * (4 * shape.hidden + 3 * shape.ffn / degree) * width + 4 * engine.most_in_flight * shape.vocab
     if gpu.is_cpu:
-        given = parse_size_bytes(engine.kv_cache) if engine.kv_cache else min((engine.batch + 1) * sequence, _CPU_CACHE_BYTES)
+        given = parse_size_bytes(engine.kv_cache) if engine.kv_cache else min((engine.most_in_flight + 1) * sequence, _CPU_CACHE_BYTES)
         room = gpu.memory_gb * 1e9 / instances - weights - activations
         cache = float(given) if given <= room else 0.0
         other = activations
@@ -138,7 +138,7 @@ def _engine(task: ScoreTask, shape: ModelShape, gpu: Gpu, degree: int, instances
         kv_gb=cache / 1e9,
         kv_bytes_per_token=sequence / longest,
         kv_tokens=int(cache * degree / sequence * longest),
-        max_sequences=min(held, engine.batch),
+        max_sequences=min(held, engine.most_in_flight),
     )
 
 

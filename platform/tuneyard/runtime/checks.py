@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from tuneyard.admission import Machine, admit, refused
-from tuneyard.api import BadInput, JobSpec, Source, Task
+from tuneyard.api import BadInput, Endpoint, JobSpec, ScoreTask, Source, Task
 from tuneyard.api.programs import missing_object, module_files, module_of
 from tuneyard.extras import need
 from tuneyard.runtime.models import read_config
 from tuneyard.runtime.process.run import check_working_dir
-from tuneyard.runtime.references import named_model, source_of
+from tuneyard.runtime.references import generation_of, named_model, source_of
 from tuneyard.runtime.score.rankers import check_scored_table, ranker_of
 from tuneyard.storage import absolute, is_local, local_path
 
@@ -25,7 +26,8 @@ def check_installed(job: JobSpec, base_dir: Path) -> None:
     """Raises BadInput with the pip command for the first task whose extra is missing here."""
     for task in job.spec.tasks:
         if task.kind in _EXTRAS:
-            extra = "train" if ranker_of(job.spec, task, base_dir) is not None else _EXTRAS[task.kind]
+            without_vllm = task.endpoint is not None or ranker_of(job.spec, task, base_dir) is not None
+            extra = "train" if without_vllm else _EXTRAS[task.kind]
             need(extra, f"{task.kind} task {task.name}")
 
 
@@ -40,7 +42,11 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine, names: Collecti
     for task in tasks:
         if task.train is not None and task.train.program is not None:
             _check_program(task, base_dir)
-        if task.score is not None and ranker_of(job.spec, task, base_dir) is None:
+        if task.score is not None:
+            _check_schema(task.score, base_dir)
+        if task.endpoint is not None:
+            _check_key(job, task, task.endpoint)
+        elif task.score is not None and ranker_of(job.spec, task, base_dir) is None:
             _check_vllm(task)
         if task.process is not None and task.process.working_dir is not None:
             check_working_dir(task.process, base_dir)
@@ -73,6 +79,24 @@ def _check_program(task: Task, base_dir: Path) -> None:
             f"program {program} of task {task.name}: there is no module {module} in {folder}, and no installed package has it",
             "put the module beside the JobSpec, name its folder in train.programDir, or install its package where the job runs",
         )
+
+
+def _check_schema(body: ScoreTask, base_dir: Path) -> None:
+    schema = generation_of(body.generation, base_dir).json_schema
+    if isinstance(schema, dict):
+        from tuneyard.scoring.structured import check_schema
+
+        check_schema(schema)
+
+
+def _check_key(job: JobSpec, task: Task, endpoint: Endpoint) -> None:
+    variable = endpoint.api_key_variable
+    if variable is None or variable in os.environ or any(each.name == variable for each in job.spec.env):
+        return
+    raise BadInput(
+        f"task {task.name}: the environment variable {variable} of engine.endpoint.apiKeyVariable is not set",
+        f"export it, or put {{name: {variable}, valueFrom: {{secretKeyRef: {{name: SECRET, key: {variable}}}}}}} into spec.env",
+    )
 
 
 def _check_vllm(task: Task) -> None:

@@ -1,4 +1,5 @@
-"""Resolves the references of a task to URIs: data and models by path or name, or `from` an earlier task. Pure, except for `is_dir`."""
+"""Resolves the references of a task to URIs: data and models by path or name, or `from` an earlier task. Pure, except for `is_dir` and
+the file of a JSON schema."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tuneyard.api import BadInput, Job, JobSpec, MixPart, ModelRef, ScoreTask, Source, Task, TrainData, TrainTask
+from tuneyard.api import BadInput, Generation, Job, JobSpec, MixPart, ModelRef, ScoreTask, Source, Task, TrainData, TrainTask
 from tuneyard.api.local_files import is_template_path, looks_like_path
 from tuneyard.api.programs import module_files
 from tuneyard.storage import absolute, join
@@ -67,6 +68,16 @@ def template_of(template: str | None, base_dir: Path) -> str | None:
     return absolute(template, base_dir) if template is not None and is_template_path(template) else template
 
 
+def generation_of(generation: Generation, base_dir: Path) -> Generation:
+    """The settings with the JSON schema itself instead of the path of its file. Raises BadInput where that cannot be read."""
+    schema = generation.json_schema
+    if not isinstance(schema, str):
+        return generation
+    from tuneyard.scoring.structured import read_schema
+
+    return generation.model_copy(update={"json_schema": read_schema(absolute(schema, base_dir))})
+
+
 def output_of(task: str, path: str | None, results: Mapping[str, Mapping[str, Any]]) -> str:
     """URI of a task's product: the folder of its output, or `path` inside."""
     return join(results[task]["output"], path or "")
@@ -81,12 +92,14 @@ def resolved(task: Task, base_dir: Path, results: Mapping[str, Mapping[str, Any]
     assert body is not None
     start = start_of(body.model, base_dir, results) if body.model.is_given else Start("")
     model = body.model.model_copy(update={"name": start.model_uri or None, "from_task": None, "path": None})
+    update: dict[str, Any]
     if isinstance(body, TrainTask):
-        update: dict[str, Any] = {"model": model, "data": train_data_of(body.data, base_dir, results)}
+        update = {"model": model, "data": train_data_of(body.data, base_dir, results)}
         if body.program is not None and (body.program_dir is not None or module_files(body.program, base_dir)):
             update["program_dir"] = absolute(body.program_dir or "", base_dir)
         return task.model_copy(update={"train": body.model_copy(update=update)}), start
-    score = body.model_copy(update={"model": model, "data": source_of(body.data, base_dir, results)})
+    update = {"model": model, "data": source_of(body.data, base_dir, results), "generation": generation_of(body.generation, base_dir)}
+    score = body.model_copy(update=update)
     return task.model_copy(update={"score": score}), start
 
 

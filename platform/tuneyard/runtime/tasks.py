@@ -59,7 +59,7 @@ def _prepare_others(context: TaskContext) -> None:
         return
     machines = context.machines
     machines.begin_ray()
-    if any(task.kind == "score" and ranker_of(context.job.spec, task, context.base_dir) is None for task in left):
+    if any(task.kind == "score" and task.endpoint is None and ranker_of(context.job.spec, task, context.base_dir) is None for task in left):
         machines.warm.engines()
     gang = context.job.spec.gang_of(left[0])
     if gang.training is not None:

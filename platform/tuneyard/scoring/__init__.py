@@ -1,8 +1,8 @@
-"""Score tasks: vLLM engines score prompts, rankers score tables. Results are committed part by part.
+"""Score tasks: vLLM engines or endpoints score prompts, rankers score tables. Results are committed part by part.
 
 1. `work_of` opens the data of a task. A pool of workers sees the task only as `Work`.
-2. For engines, the driver calls `prepare`, then one process per engine runs a `PartWorker`, then the driver calls `finish`. For rankers,
-   see `ranker`.
+2. For engines, the driver calls `prepare`, then one process per engine runs a `PartWorker`, then the driver calls `finish`. For endpoints,
+   see `endpoint`; for rankers, see `ranker`.
 3. `Partition` assigns parts of the rows to workers.
 
 No module here imports Ray. The room loads lazily: importing it costs nothing.

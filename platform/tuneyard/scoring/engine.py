@@ -11,52 +11,18 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuneyard.api import Generation
-from tuneyard.scoring.prompts import Likelihood
+from tuneyard.scoring.exchange import Answer, Asked, Evaluate, Generate
 from tuneyard.scoring.ranks import RankLost, executor_of, raise_reported, unnamed_shared_memory, use_folder, worker_class
 from tuneyard.scoring.settings import ENGINE_ENVIRONMENT, ENGINE_ENVIRONMENT_ON_CPU, EngineSettings
 from tuneyard.warm import temporary_folder
 
 
-@dataclass(frozen=True, slots=True)
-class Generate:
-    """A request for an answer to the prompt `ids`. `seed`: makes sampling repeatable."""
-
-    key: Any
-    ids: list[int]
-    seed: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluate:
-    """A request for the likelihood of tokens."""
-
-    key: Any
-    tokens: Likelihood
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer to a request. To a Generate: text, finish_reason, output_tokens. To an Evaluate: nll, in nats. Or the request's error."""
-
-    key: Any
-    latency_s: float
-    text: str | None = None
-    finish_reason: str | None = None
-    output_tokens: int = 0
-    nll: float | None = None
-    error: str | None = None
-
-
-Asked = Generate | Evaluate
-
-
-class Engine:
-    """A loaded engine. Only one thread at a time may use it."""
+class VllmEngine:
+    """A loaded engine (see `exchange.Engine`)."""
 
     def __init__(self, settings: EngineSettings, generation: Generation, ends: Sequence[int] = ()) -> None:
         """Load the model. It takes about 20 s of one core before the first weight is read, mostly for vLLM's imports in each rank.
@@ -145,7 +111,7 @@ class Engine:
 
         self._asked += 1
         name = str(self._asked)
-        ids = request.ids if isinstance(request, Generate) else request.tokens.ids
+        ids = request.prompt if isinstance(request, Generate) else request.tokens.ids
         try:
             self._vllm.add_request(name, tokens_input(ids), self._sampling(request), lora_request=self._lora)
         except ValueError as error:
@@ -155,7 +121,7 @@ class Engine:
 
     def _sampling(self, request: Asked) -> Any:
         from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
+        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
         if isinstance(request, Evaluate):
             return SamplingParams(
@@ -168,13 +134,14 @@ class Engine:
             )
         wished = self._generation
         return SamplingParams(
-            max_tokens=min(wished.max_tokens, self._settings.max_length - len(request.ids)),
+            max_tokens=min(wished.max_tokens, self._settings.max_length - len(request.prompt)),
             temperature=wished.temperature,
             top_p=wished.top_p,
             top_k=wished.top_k,
             stop=wished.stop,
             stop_token_ids=self._ends,
             seed=request.seed,
+            structured_outputs=StructuredOutputsParams(json=wished.json_schema) if wished.json_schema is not None else None,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 

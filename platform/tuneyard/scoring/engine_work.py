@@ -11,6 +11,7 @@ from tuneyard.scoring.partition import parts_at_once
 from tuneyard.scoring.parts import Layout
 from tuneyard.scoring.request import ScoreRequest, ScoreResult
 from tuneyard.scoring.rows import asks_of
+from tuneyard.scoring.vllm_worker import VllmWorker
 from tuneyard.scoring.work import Counted
 from tuneyard.scoring.worker import PartWorker, WorkOrder
 
@@ -19,7 +20,7 @@ class EngineWork:
     """See `scoring.work.Work`."""
 
     noun = "engine"
-    worker = PartWorker
+    worker: type[PartWorker] = VllmWorker
 
     def __init__(self, request: ScoreRequest) -> None:
         """Raises BadInput as `prepare`, and for fields of rankers."""
@@ -45,10 +46,15 @@ class EngineWork:
     def parts_in_hand(self) -> int:
         asks = asks_of(self.request.task)
         return parts_at_once(
-            batch=self.request.task.engine.batch,
+            batch=self._batch,
             rows_per_part=self.layout.rows_per_part,
             requests_per_row=asks.output + asks.likelihood,
         )
+
+    @property
+    def _batch(self) -> int:
+        """Requests in flight per engine."""
+        return self.request.task.engine.most_in_flight
 
     @property
     def counted(self) -> Counted:

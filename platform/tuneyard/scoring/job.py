@@ -18,12 +18,16 @@ from tuneyard.scoring.plan import agree, check_errors, clear, identity, rows_per
 from tuneyard.scoring.request import ScoreRequest, ScoreResult
 from tuneyard.scoring.samples import samples
 from tuneyard.scoring.settings import EngineSettings
+from tuneyard.scoring.structured import check_schema
 from tuneyard.scoring.worker import WorkOrder
 from tuneyard.storage import join, open_store
 
 RESULT = "metrics.json"
 _ROWS_PER_PART = 512
+_ROWS_PER_PART_OF_ENDPOINT = 128
+"""Fewer: after a kill the open parts are paid for again."""
 _SAMPLE_ROWS = 1000
+_MILLION = 1e6
 
 
 @dataclass(frozen=True)
@@ -64,13 +68,16 @@ def prepare(request: ScoreRequest) -> ScoreJob:
         raise BadInput(
             f"score.metrics has {', '.join(compared)}, but there is no reference to compare with", "set data.reference to a column"
         )
+    if isinstance(task.generation.json_schema, dict):
+        check_schema(task.generation.json_schema)
     rows = ScoreRows.open(task.data)
     if rows.count() == 0:
         raise BadInput(f"{task.data.source}: the data set is empty", "check data.source and data.limit")
     store = open_store(request.output)
     if not request.resume:
         clear(store)
-    layout = Layout.choose(rows.count(), rows_per_part(request, _ROWS_PER_PART), request.instances)
+    usual = _ROWS_PER_PART if task.engine.endpoint is None else _ROWS_PER_PART_OF_ENDPOINT
+    layout = Layout.choose(rows.count(), rows_per_part(request, usual), request.instances)
     layout, _ = agree(store, layout, _settings(request, rows))
     columns = Columns.infer(rows.read(0, _SAMPLE_ROWS), task.metrics)
     committed = {part: read_sums(store, part) for part in sorted(committed_parts(store)) if part < layout.parts}
@@ -85,12 +92,14 @@ def finish(job: ScoreJob, new: Sequence[Sums], measured: Measured) -> ScoreResul
         ours.add(sums)
     for sums in [*job.committed.values(), *new]:
         total.add(sums)
+    cost = _cost(request, total)
     result = ScoreResult(
         rows=total.rows,
         errors=total.errors,
         empty=total.empty,
         looping=total.looping,
         cut_off=total.cut_off,
+        off_schema=total.off_schema,
         metrics=total.figures(request.task.metrics),
         intervals=total.intervals(request.task.metrics),
         output=join(request.output, FOLDER),
@@ -102,6 +111,8 @@ def finish(job: ScoreJob, new: Sequence[Sums], measured: Measured) -> ScoreResul
         peak_from=gpu(request.sku).basis,
         latency_s={f"p{round(share * 100)}": total.latencies.percentile(share) for share in (0.5, 0.9, 0.99)},
         wall_s=measured.wall_s,
+        cost=cost,
+        cost_per_1000_rows=cost / total.rows * 1000 if cost is not None and total.rows else None,
         status="stopped" if measured.stopped else "succeeded",
         rows_resumed=sum(sums.rows for sums in job.committed.values()),
         details=_details(job, total, ours, measured),
@@ -128,8 +139,25 @@ def _details(job: ScoreJob, total: Sums, ours: Sums, measured: Measured) -> dict
         **({} if measured.chats is None else {"prompts": "chats" if measured.chats else "plain"}),
         "errors": dict(total.reasons.most_common(5)),
         "engine": asdict(measured.settings) if measured.settings else {},
+        **_endpoint_details(job.order.request, total),
         "notes": list(job.order.rows.notes),
     }
+
+
+def _endpoint_details(request: ScoreRequest, total: Sums) -> dict[str, Any]:
+    endpoint = request.task.engine.endpoint
+    if endpoint is None:
+        return {}
+    counts = {name: getattr(total, name) for name in ("paid_input_tokens", "paid_output_tokens", "uncounted_answers")}
+    return {"endpoint": {"url": endpoint.url, "model": endpoint.model, **counts}}
+
+
+def _cost(request: ScoreRequest, total: Sums) -> float | None:
+    """The price of the tokens that the endpoint has counted, rows with errors included."""
+    endpoint = request.task.engine.endpoint
+    if endpoint is None or endpoint.price is None:
+        return None
+    return (total.paid_input_tokens * endpoint.price.input + total.paid_output_tokens * endpoint.price.output) / _MILLION
 
 
 def _mfu(flops: float, request: ScoreRequest, measured: Measured) -> float:
@@ -148,12 +176,21 @@ def _settings(request: ScoreRequest, rows: ScoreRows) -> dict[str, Any]:
     return {
         "rows": rows.count(),
         "metrics": sorted(task.metrics),
-        "model": {"uri": request.model_uri, "files": identity(request.model_uri)},
-        "adapter": {"uri": request.adapter_uri, "files": identity(request.adapter_uri) if request.adapter_uri else None},
+        **_model_settings(request),
         "data": {
             **task.data.model_dump(mode="json", by_alias=True, include={"prompt", "reference", "keep", "chat", "limit"}),
             "files": hashlib.sha256("\n".join(part.file.identity() for part in rows.parts).encode()).hexdigest()[:16],
         },
         "generation": task.generation.model_dump(mode="json", by_alias=True),
-        "engine": task.engine.model_dump(mode="json", by_alias=True, include={"max_length", "precision"}),
+    }
+
+
+def _model_settings(request: ScoreRequest) -> dict[str, Any]:
+    engine = request.task.engine
+    if engine.endpoint is not None:
+        return {"endpoint": engine.endpoint.model_dump(mode="json", by_alias=True, include={"url", "model", "body"})}
+    return {
+        "model": {"uri": request.model_uri, "files": identity(request.model_uri)},
+        "adapter": {"uri": request.adapter_uri, "files": identity(request.adapter_uri) if request.adapter_uri else None},
+        "engine": engine.model_dump(mode="json", by_alias=True, include={"max_length", "precision"}),
     }

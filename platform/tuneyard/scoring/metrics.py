@@ -19,6 +19,7 @@ from tuneyard.scoring.rows import ScoredRow
 
 _ERRORS_KEPT = 20
 _ADDED = ("rows", "errors", "empty", "looping", "cut_off", "input_tokens", "output_tokens", "evaluated_tokens", "reference_tokens", "flops")
+_ADDED_LATER = ("off_schema", "paid_input_tokens", "paid_output_tokens", "uncounted_answers")
 
 
 @dataclass(kw_only=True)
@@ -33,6 +34,8 @@ class Sums:
     """Outputs that end in a loop (see `degenerate`)."""
     cut_off: int = 0
     """Outputs that were cut at `maxTokens` or the engine's length."""
+    off_schema: int = 0
+    """Outputs that do not follow `generation.schema`."""
     input_tokens: int = 0
     output_tokens: int = 0
     evaluated_tokens: int = 0
@@ -40,6 +43,11 @@ class Sums:
     reference_tokens: int = 0
     flops: float = 0.0
     """Model FLOPs, the numerator of MFU."""
+    paid_input_tokens: int = 0
+    paid_output_tokens: int = 0
+    """Tokens for which an endpoint charges, rows with errors included."""
+    uncounted_answers: int = 0
+    """Answers of an endpoint without a count of tokens."""
     metrics: dict[str, Totals] = field(default_factory=dict)
     """Metric -> its sums (see `tuneyard.metrics`)."""
     latencies: Latencies = field(default_factory=Latencies)
@@ -68,6 +76,10 @@ class Sums:
             self.empty += is_empty(row.output)
             self.looping += ends_in_loop(row.output)
         self.cut_off += row.finish_reason == "length"
+        self.off_schema += row.follows_schema is False
+        self.paid_input_tokens += row.paid.input_tokens
+        self.paid_output_tokens += row.paid.output_tokens
+        self.uncounted_answers += row.paid.unknown
         if row.latency_s is not None:
             self.latencies.add(row.latency_s)
         if row.nll is not None:
@@ -75,7 +87,7 @@ class Sums:
 
     def add(self, other: Sums) -> None:
         """Add the sums of other rows."""
-        for name in _ADDED:
+        for name in (*_ADDED, *_ADDED_LATER):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.metrics = {name: added(self.metrics.get(name, {}), other.metrics.get(name, {})) for name in {**self.metrics, **other.metrics}}
         self.latencies.add_all(other.latencies)

@@ -9,9 +9,10 @@ from tuneyard.api import Adapter, ScoreTask
 from tuneyard.catalog import ModelShape, forward_flops
 from tuneyard.data import ScoreRow
 from tuneyard.metrics import METRICS
-from tuneyard.scoring.engine import Answer, Asked, Evaluate, Generate
-from tuneyard.scoring.prompts import BadRow, PromptEncoder
+from tuneyard.scoring.exchange import Answer, Asked, Evaluate, Generate, Prompts
+from tuneyard.scoring.prompts import BadRow
 from tuneyard.scoring.rows import ScoredRow, asks_of
+from tuneyard.scoring.structured import Fits
 
 
 class OpenPart:
@@ -23,9 +24,11 @@ class OpenPart:
         self.scored = [ScoredRow(row["index"], references=row["references"], error=row["error"]) for row in rows]
         self._waiting_for = [0] * len(rows)
         self._rows_left = 0
+        schema = task.generation.json_schema
+        self._fits = Fits(schema) if isinstance(schema, dict) else None
         self._complete: Future[None] = Future()
 
-    def requests(self, prompts: PromptEncoder) -> list[Asked]:
+    def requests(self, prompts: Prompts) -> list[Asked]:
         """All requests of the part. A row without a request has an error, or needs no answer."""
         asked: list[Asked] = []
         for index, row in enumerate(self._rows):
@@ -43,19 +46,19 @@ class OpenPart:
             self._complete.set_result(None)
         return asked
 
-    def _requests_of(self, index: int, row: ScoreRow, prompts: PromptEncoder) -> list[Asked]:
+    def _requests_of(self, index: int, row: ScoreRow, prompts: Prompts) -> list[Asked]:
         asked: list[Asked] = []
         scored, seed = self.scored[index], self._task.generation.seed
         asks = asks_of(self._task)
         if asks.output:
-            ids = prompts.prompt(row["prompt"], system=row["system"], tools=row["tools"])
-            asked.append(Generate((self, index), ids, None if seed is None else (seed + row["index"]) % 2**31))
+            prompt = prompts.prompt(row["prompt"], system=row["system"], tools=row["tools"])
+            asked.append(Generate((self, index), prompt, None if seed is None else (seed + row["index"]) % 2**31))
         if asks.likelihood and row["references"]:
             tokens = prompts.likelihood(row["prompt"], _the_one(row["references"]), system=row["system"], tools=row["tools"])
             scored.reference_tokens, scored.evaluated_tokens = sum(tokens.counted), len(tokens.ids)
             asked.append(Evaluate((self, index), tokens))
         if asks.output:
-            scored.input_tokens = len(ids)
+            scored.input_tokens = prompts.tokens_of(prompt)
         return asked
 
     def take(self, index: int, answer: Answer) -> None:
@@ -67,6 +70,10 @@ class OpenPart:
             row.nll = answer.nll
         else:
             row.output, row.finish_reason, row.output_tokens = answer.text, answer.finish_reason, answer.output_tokens
+        if answer.input_tokens is not None:
+            row.input_tokens = answer.input_tokens
+        if answer.paid is not None:
+            row.paid = row.paid.plus(answer.paid)
         row.latency_s = max(row.latency_s or 0.0, answer.latency_s)
         self._waiting_for[index] -= 1
         if self._waiting_for[index] == 0:
@@ -86,12 +93,14 @@ class OpenPart:
             if row.error is None:
                 self._measure(row)
             if row.error is not None:
-                row.values = {}
+                row.values, row.follows_schema = {}, None
                 row.output = row.nll = row.latency_s = row.finish_reason = None
                 row.output_tokens = row.reference_tokens = 0
         return self.scored
 
     def _measure(self, row: ScoredRow) -> None:
+        if self._fits is not None and row.output is not None:
+            row.follows_schema = self._fits(row.output)
         try:
             for name in self._task.metrics:
                 METRICS[name].measure(row)

@@ -77,6 +77,10 @@ class PromptEncoder:
             )
         return ids
 
+    def tokens_of(self, prompt: list[int]) -> int:
+        """Number of tokens of a prompt."""
+        return len(prompt)
+
     def likelihood(
         self, value: str | list[dict[str, Any]], reference: str, *, system: str = "", tools: list[Any] | None = None
     ) -> Likelihood:

@@ -55,10 +55,15 @@ class ScoreResult:
     """Rows whose output ends in a loop: the last phrase at least three times in a row."""
     cut_off: int = 0
     """Rows whose output was cut at a limit (`finish_reason` is length)."""
+    off_schema: int = 0
+    """Outputs that do not follow `generation.schema`: cut off, or of an endpoint that ignores schemas."""
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Figure -> 95 % confidence interval, for figures that have one."""
     peak_from: Basis = "datasheet"
     """The source of the peak in `mfu`: a data sheet, a measurement of the device, or a file of the user."""
+    cost: float | None = None
+    """Price of the tokens of an endpoint, in all attempts; None: no price is known."""
+    cost_per_1000_rows: float | None = None
     rows_resumed: int = 0
     """Rows committed by earlier attempts."""
     samples: list[dict[str, Any]] = field(default_factory=list)
@@ -73,6 +78,11 @@ class ScoreResult:
             if count > _USELESS * self.rows
         ]
         answers = self.rows - self.errors
+        if self.off_schema > _USELESS * answers:
+            said.append(
+                f"{self.off_schema} of {answers} answers do not follow generation.schema: raise generation.maxTokens if they are cut off; "
+                "else the endpoint ignores schemas"
+            )
         if self.cut_off > _MOST * answers:
             limit = f"maxTokens {max_tokens}, or at the model's length"
             advice = "raise generation.maxTokens; if answers continue after their end, set generation.stop"

@@ -8,6 +8,21 @@ from tuneyard.api import ScoreTask
 from tuneyard.metrics import METRICS, needing
 
 
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """Tokens for which an endpoint charges. `unknown`: number of answers without a count."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    unknown: int = 0
+
+    def plus(self, other: Paid) -> Paid:
+        return Paid(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens, self.unknown + other.unknown)
+
+
+UNPAID = Paid()
+
+
 @dataclass(slots=True)
 class ScoredRow:
     """The scores of row `row` (its number in the data set, from 0). None: not requested, not available, or an error."""
@@ -21,12 +36,16 @@ class ScoredRow:
     """stop (end token or stop text) or length."""
     input_tokens: int = 0
     output_tokens: int = 0
+    follows_schema: bool | None = None
+    """Whether the output is JSON of `generation.schema`; None: there is no schema, or no output."""
     latency_s: float | None = None
     """From the submission to the engine to the last token."""
     nll: float | None = None
     """Negative log-likelihood of all tokens of the reference, in nats."""
     reference_tokens: int = 0
     evaluated_tokens: int = 0
+    paid: Paid = UNPAID
+    """Tokens for which an endpoint charges, also for a row with an error."""
     values: dict[str, float] = field(default_factory=dict)
     """Metric -> value of this row (see `tuneyard.metrics`)."""
 

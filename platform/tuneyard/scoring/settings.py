@@ -12,6 +12,7 @@ from tuneyard.api.train import Precision
 from tuneyard.catalog import ModelShape, gpu
 from tuneyard.catalog.gpus import Dtype
 from tuneyard.metrics import METRICS, needing
+from tuneyard.planning import resolve_engine_plan
 from tuneyard.scoring.adapter import LoraAdapter, read_adapter
 
 LONGEST_AUTO = 8192
@@ -25,6 +26,8 @@ ENGINE_ENVIRONMENT_ON_CPU = {
 }
 _KV_BLOCK_TOKENS = 128  # vLLM's block size on CPU
 _KV_DEFAULT_LIMIT_BYTES = 4 * 1024**3
+_USUAL_PROMPT_TOKENS = 512
+"""A guess for `batch: auto`: vLLM lets sequences wait, or starts them anew, where prompts are longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +62,7 @@ def resolve_engine(task: ScoreTask, model: Path, shape: ModelShape, adapter: Pat
             f"set engine.maxLength to at most {shape.max_positions}",
         )
     precision = _precision(engine.precision, sku)
+    batch = engine.batch if engine.batch != "auto" else _batch(task, shape, max_length, precision, sku=sku)
     lora = read_adapter(adapter) if adapter is not None else None
     by_likelihood = needing("likelihood", [METRICS[name] for name in task.metrics])
     if lora is not None and lora.adapts_head and by_likelihood:
@@ -75,10 +79,10 @@ def resolve_engine(task: ScoreTask, model: Path, shape: ModelShape, adapter: Pat
         adapter=lora,
         precision=precision,
         max_length=max_length,
-        batch=engine.batch,
+        batch=batch,
         tensor_parallel=engine.tensor_parallel,
         memory_fraction=engine.memory_fraction,
-        kv_cache_bytes=_kv_cache_bytes(engine, shape, max_length, precision) if on_cpu else None,
+        kv_cache_bytes=_kv_cache_bytes(engine, batch, _sequence_bytes(shape, max_length, precision)) if on_cpu else None,
         # Compilation takes longer than most CPU jobs, so on `cpu` it is used only on request.
         eager=engine.eager if "eager" in engine.model_fields_set or not on_cpu else True,
         trust_remote_code=task.model.trust_remote_code,
@@ -94,11 +98,26 @@ def _precision(wished: Precision, sku: str) -> Dtype:
     return "bf16" if gpu(sku).has_bf16 else "fp16"
 
 
-def _kv_cache_bytes(engine: EngineWishes, shape: ModelShape, max_length: int, precision: Dtype) -> int:
-    """The task's setting; default: a whole batch at full length, at most 4 GiB, at least two sequences."""
+def _batch(task: ScoreTask, shape: ModelShape, max_length: int, precision: Dtype, *, sku: str) -> int:
+    """Sequences whose prompt and answer the KV cache holds, 1 to the bound of `auto`, for prompts of a usual length."""
+    engine, usual = task.engine, min(max_length, _USUAL_PROMPT_TOKENS + task.generation.max_tokens)
+    if sku == "cpu":
+        cache = _KV_DEFAULT_LIMIT_BYTES if engine.kv_cache is None else int(parse_size_bytes(engine.kv_cache))
+        held = cache // _sequence_bytes(shape, usual, precision)
+    else:
+        plan = resolve_engine_plan(task, shape, gpu(sku))
+        held = int(plan.kv_tokens // usual)
+    return max(1, min(engine.most_in_flight, held))
+
+
+def _sequence_bytes(shape: ModelShape, length: int, precision: Dtype) -> int:
+    """The cache of one sequence on CPU, in whole blocks."""
+    per_token = shape.layers * shape.kv_heads * (shape.head_dim + shape.value_dim) * (4 if precision == "fp32" else 2)
+    return (-(-(length + 1) // _KV_BLOCK_TOKENS) + 1) * _KV_BLOCK_TOKENS * per_token
+
+
+def _kv_cache_bytes(engine: EngineWishes, batch: int, sequence: int) -> int:
+    """The task's setting; default: a whole batch of `sequence` bytes each, at most 4 GiB, at least two sequences."""
     if engine.kv_cache is not None:
         return int(parse_size_bytes(engine.kv_cache))
-    per_token = shape.layers * shape.kv_heads * (shape.head_dim + shape.value_dim) * (4 if precision == "fp32" else 2)
-    blocks_per_sequence = -(-(max_length + 1) // _KV_BLOCK_TOKENS) + 1
-    sequence = blocks_per_sequence * _KV_BLOCK_TOKENS * per_token
-    return max(2 * sequence, min((engine.batch + 1) * sequence, _KV_DEFAULT_LIMIT_BYTES))
+    return max(2 * sequence, min((batch + 1) * sequence, _KV_DEFAULT_LIMIT_BYTES))

@@ -1,4 +1,4 @@
-"""The interface of a score task for a pool of workers, for language models in engines and for rankers."""
+"""The interface of a score task for a pool of workers, for language models in engines, endpoints and rankers."""
 
 from __future__ import annotations
 
@@ -75,6 +75,10 @@ def work_of(request: ScoreRequest) -> Work:
     """Open the data of a task. Raises BadInput as `prepare` and `RankerWork` do."""
     from tuneyard.ranking import holds_ranker
 
+    if request.task.engine.endpoint is not None:
+        from tuneyard.scoring.endpoint.work import EndpointWork  # late: it loads an HTTP client
+
+        return EndpointWork(request)
     if holds_ranker(request.model_uri):
         from tuneyard.scoring.ranker.work import RankerWork  # late: it loads libraries that only rankers need
 

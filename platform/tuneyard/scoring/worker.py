@@ -10,28 +10,19 @@ import os
 import queue
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn
 
-from tuneyard.api import Adapter, BadInput, FailureKind, JobFailed, TuneyardError
-from tuneyard.catalog import ModelShape, adapted_projections
-from tuneyard.catalog.built import model_shape_of
-from tuneyard.catalog.config_reader import config_in
 from tuneyard.data import ScoreRows
-from tuneyard.scoring.adapter import MERGE
-from tuneyard.scoring.engine import Asked, Engine
+from tuneyard.scoring.exchange import Asked, Engine, Prompts
 from tuneyard.scoring.metrics import Sums
 from tuneyard.scoring.open_part import OpenPart
 from tuneyard.scoring.parts import Columns, Layout, commit, read_sums
-from tuneyard.scoring.prompts import PromptEncoder
 from tuneyard.scoring.ranks import RankLost
 from tuneyard.scoring.request import ScoreRequest
-from tuneyard.scoring.settings import EngineSettings, resolve_engine
-from tuneyard.storage import fetch_folder, open_store
-from tuneyard.warm import WHY_COLD
+from tuneyard.scoring.settings import EngineSettings
+from tuneyard.storage import open_store
 
 
 @dataclass(frozen=True)
@@ -78,7 +69,7 @@ class PartDone:
 
 
 class PartWorker:
-    """Call `load` first, then `score` from several threads, one per part in progress.
+    """Call `load` first, then `score` from several threads, one per part in progress. `VllmWorker` and `EndpointWorker` say how to load.
 
     It must run in its own process, because it ends the process when a rank of its engine is killed.
     """
@@ -93,25 +84,21 @@ class PartWorker:
         self._engine: Engine | None = None
 
     def load(self) -> Loaded:
-        """Fetch the model and load the engine. Raises BadInput for unusable inputs, JobFailed for failures of the engine."""
-        began = time.perf_counter()
-        request = self._order.request
-        cache = Path(request.scratch) / "models"
-        model = fetch_folder(request.model_uri, cache)
-        adapter = fetch_folder(request.adapter_uri, cache) if request.adapter_uri else None
-        self._shape = model_shape_of(config_in(model))
-        self._settings = resolve_engine(request.task, model, self._shape, adapter, sku=request.sku)
-        self._adapter = _countable_adapter(self._shape, self._settings)
-        tokenizer = _tokenizer(self._settings)
-        self._prompts = PromptEncoder(tokenizer, chat=request.task.data.chat, max_length=self._settings.max_length)
-        try:
-            self._engine = Engine(self._settings, request.task.generation, self._prompts.ends)
-        except RankLost as error:
-            _end_process(error)
-        except Exception as error:
-            raise _load_failure(error, self._settings) from error
+        """Make the engine, then call `_begin`. Raises BadInput for unusable inputs, JobFailed for failures of the engine."""
+        raise NotImplementedError
+
+    def _begin(self, engine: Engine, prompts: Prompts) -> None:
+        """Start the thread that drives the engine."""
+        self._engine, self._prompts = engine, prompts
         threading.Thread(target=self._drive, name="engine", daemon=True).start()
-        return Loaded(os.getpid(), time.perf_counter() - began, self._settings, self._prompts.chats, os.environ.get(WHY_COLD, ""))
+
+    def _ordered(self, requests: list[Asked]) -> list[Asked]:
+        """The requests of a part in the order in which the engine gets them."""
+        return requests
+
+    def _flops(self, part: OpenPart) -> float:  # noqa: ARG002 - a worker that knows the model counts them
+        """Model FLOPs of a finished part; 0 where the model is not known."""
+        return 0.0
 
     def score(self, part: int) -> PartDone:
         """Score the rows of a part and commit it. Raises the error of a failed engine."""
@@ -124,11 +111,11 @@ class PartWorker:
         try:
             if self._broken is not None:
                 in_hand.abandon(self._broken)
-            for request in requests:
+            for request in self._ordered(requests):
                 self._asked.put(request)
             scored = in_hand.finish()
             sums = Sums.of(scored, self._order.columns.metrics)
-            sums.flops = in_hand.flops(self._shape, self._adapter)
+            sums.flops = self._flops(in_hand)
             ours = commit(self._store, part, self._order.columns.encode(rows, scored, sums))
         finally:
             del self._open[part]
@@ -151,7 +138,7 @@ class PartWorker:
                 open_part, index = answer.key
                 open_part.take(index, answer)
         except RankLost as error:
-            _end_process(error)
+            end_process(error)
         except BaseException as error:
             self._broken = error
             for open_part in list(self._open.values()):
@@ -167,58 +154,7 @@ class PartWorker:
                 yield None
 
 
-def _end_process(error: RankLost) -> NoReturn:
+def end_process(error: RankLost) -> NoReturn:
     """End this process as if it had been killed. Its owner replaces it, and scores its parts again."""
     print(f"the engine ends: {error}", file=sys.stderr, flush=True)
     os._exit(1)
-
-
-def _tokenizer(settings: EngineSettings) -> Any:
-    """A second tokenizer: the engine's thread uses the engine's own. Raises BadInput where there is none."""
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(settings.tokenizer, trust_remote_code=settings.trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"{settings.tokenizer} holds no tokenizer that can be loaded: {_first_line(error)}", "save one beside the model"
-        ) from error
-
-
-def _countable_adapter(shape: ModelShape, settings: EngineSettings) -> Adapter | None:
-    """The adapter for counting FLOPs; None where its targets are unknown, which leaves out about one percent."""
-    if settings.adapter is None:
-        return None
-    adapter = settings.adapter.as_trained()
-    try:
-        adapted_projections(shape, adapter)
-    except BadInput:
-        return None
-    return adapter
-
-
-def _load_failure(error: Exception, settings: EngineSettings) -> TuneyardError:
-    raised = getattr(error, "raised", type(error).__name__)
-    if raised in ("OutOfMemoryError", "MemoryError"):
-        return JobFailed(
-            f"the engine ran out of memory while it loaded {settings.model}: {_first_line(error)}",
-            "lower engine.maxLength or engine.batch, raise engine.tensorParallel, or take a machine with more memory",
-            kind=FailureKind.OUT_OF_MEMORY,
-        )
-    if settings.adapter is not None and "lora" in str(error).lower():
-        return BadInput(f"the engine cannot apply an adapter to {settings.model}: {_first_line(error)}", MERGE)
-    return JobFailed(
-        f"the engine cannot load {settings.model}: {_reason(error)}",
-        "is it a complete model folder of an architecture that vLLM knows? `--debug` shows the engine's own error",
-    )
-
-
-def _reason(error: Exception) -> str:
-    """The first line of an error; of a validation error the first three lines, because its first line is only a count."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    validation = len(lines) > 1 and "validation error" in lines[0]
-    return " ".join(lines[:3])[:600] if validation else _first_line(error)
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]

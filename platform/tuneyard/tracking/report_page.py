@@ -25,7 +25,12 @@ from tuneyard.tracking.report import Report, json_safe
 MOST_RANKS = 16
 MOST_SAMPLES = 8
 MOST_CHARACTERS = 4_000
-_USELESS = {"empty": "empty outputs", "looping": "outputs that end in a loop", "cut_off": "outputs that were cut off"}
+_USELESS = {
+    "empty": "empty outputs",
+    "looping": "outputs that end in a loop",
+    "cut_off": "outputs that were cut off",
+    "off_schema": "outputs that do not follow the schema",
+}
 _PEAKS = {"measured": "of the measured peak", "given": "of a peak that was given by hand"}
 _TWICE_THE_MEAN = 2.0
 _SHARE = "share of "

@@ -165,7 +165,7 @@ def test_an_engine_killed_mid_run_costs_no_row(folder: Path) -> None:
     def kill_one_engine_after_the_first_rows(event: Event) -> None:
         seen.append(event)
         if isinstance(event, Scored) and event.rows > 0 and not killed:
-            engines = [p for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::PartWorker")]
+            engines = [p for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::VllmWorker")]
             killed.append(engines[0].pid)
             os.kill(engines[0].pid, signal.SIGKILL)
 

@@ -18,7 +18,7 @@ from tests.models import sentences, write_model
 from tuneyard.api import Generation, ScoreTask
 from tuneyard.catalog.built import model_shape_of
 from tuneyard.catalog.config_reader import config_in
-from tuneyard.scoring.engine import Engine
+from tuneyard.scoring.engine import VllmEngine
 from tuneyard.scoring.ranks import RankFailed
 from tuneyard.scoring.settings import resolve_engine
 
@@ -93,6 +93,6 @@ def test_why_a_rank_could_not_load_is_told(folder: Path) -> None:
     weights.write_bytes(kept[: len(kept) // 2])
     try:
         with pytest.raises(RankFailed, match=r"(?i)incomplete|header|safetensor"):
-            Engine(settings, Generation())
+            VllmEngine(settings, Generation())
     finally:
         weights.write_bytes(kept)

@@ -43,7 +43,7 @@ from tuneyard.api.docs import pages
 from tuneyard.api.schema import crd
 from tuneyard.cli.summary import print_summary
 from tuneyard.scoring import Measured, ScoreRequest, Sums, finish, prepare
-from tuneyard.scoring.engine import Answer
+from tuneyard.scoring.exchange import Answer
 from tuneyard.scoring.open_part import OpenPart
 from tuneyard.scoring.parts import commit
 from tuneyard.storage import open_store
@@ -52,7 +52,7 @@ from tuneyard.tracking.report_page import render
 
 assert Path(tuneyard.__file__).is_relative_to(Path.cwd()), tuneyard.__file__
 task = load_jobspec(Path("job.yaml")).spec.tasks[0].score
-prompts = SimpleNamespace(prompt=lambda text, **_: [1])
+prompts = SimpleNamespace(prompt=lambda text, **_: [1], tokens_of=len)
 
 
 def scored(name, answers):

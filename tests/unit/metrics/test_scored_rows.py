@@ -15,7 +15,7 @@ from tuneyard.api import ScoreTask
 from tuneyard.data import ScoreRow
 from tuneyard.metrics import METRICS, Metric
 from tuneyard.scoring import Sums, asks_of
-from tuneyard.scoring.engine import Answer, Evaluate
+from tuneyard.scoring.exchange import Answer, Evaluate
 from tuneyard.scoring.open_part import OpenPart
 from tuneyard.scoring.parts import Columns
 from tuneyard.scoring.rows import ScoredRow
@@ -29,6 +29,9 @@ class Prompts:
 
     def prompt(self, _: str, **__: Any) -> list[int]:
         return [1]
+
+    def tokens_of(self, prompt: list[int]) -> int:
+        return len(prompt)
 
     def likelihood(self, *_: str, **__: Any) -> Any:
         return SimpleNamespace(ids=[1, 2], counted=[False, True])

@@ -106,3 +106,14 @@ def test_targets_written_as_a_pattern_are_read_from_the_weights(tmp_path: Path) 
 def test_a_folder_without_an_adapter_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="holds no adapter"):
         read_adapter(tmp_path)
+
+
+def test_an_automatic_batch_fills_the_cache(tmp_path: Path) -> None:
+    """A sequence of 512 + 256 tokens takes 8 blocks of 128 tokens, each of 512 bytes."""
+    sequence = 8 * 128 * 2 * 2 * (16 + 16) * 4
+    settings = resolve(tmp_path, batch="auto", kvCache=str(10 * sequence + 1))
+
+    assert settings.batch == 10
+    assert resolve(tmp_path, batch="auto").batch == 256
+    assert resolve(tmp_path, batch="auto", kvCache="1k").batch == 1
+    assert resolve(tmp_path, batch="auto", sku="h100-80gb").batch == 256

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from tuneyard.admission import model_origin
-from tuneyard.api import CPU, BadInput, JobSpec, RankTask, Task, WorkerRange, check_task
+from tuneyard.api import CPU, BadInput, Endpoint, JobSpec, RankTask, Task, WorkerRange, check_task
 from tuneyard.api.worker_counts import worker_counts
 from tuneyard.catalog import Gpu, ModelShape, canonical_sku, gpu, local_sku, needs_measuring, rules_device
 from tuneyard.catalog.cpu import usable_cores
@@ -257,6 +257,9 @@ def _price_fields(found: Plan, speed: Speed | None, known: Known, prices: Mappin
 
 def _score_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
     assert task.score is not None
+    if task.endpoint is not None:
+        yield {"task": task.name, "kind": "score", "sku": CPU.sku, "fits": None, "reason": f"{task.name}: {_endpoint_words(task.endpoint)}"}
+        return
     if ranker_of(job.spec, task, base_dir) is not None:
         reason = f"{task.name}: a ranker on {task.resources.instances} instances; its speed is not predicted"
         yield {"task": task.name, "kind": "score", "fits": None, "reason": reason}
@@ -279,6 +282,12 @@ def _score_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements
             yield {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
             continue
         yield {**head, **_engine_fields(found), **_degree_to_set(found, task.score.engine.tensor_parallel)}
+
+
+def _endpoint_words(endpoint: Endpoint) -> str:
+    price = endpoint.price
+    cost = f"; {price.input:g} and {price.output:g} per million tokens of prompts and answers" if price is not None else ""
+    return f"{endpoint.model} at {endpoint.url} answers, so the task needs no GPU (sku cpu){cost}"
 
 
 def _engine_fields(found: EnginePlan) -> dict[str, Any]:

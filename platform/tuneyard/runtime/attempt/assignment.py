@@ -58,7 +58,7 @@ class Assignment:
         chosen = {"workers": self.workers, "instances": self.workers} if self.workers is not None else {}
         if task.training is None:
             chosen.pop("workers", None)
-        if task.score is None:
+        if task.score is None or task.endpoint is not None:  # an endpoint is placed on no GPU, whatever its instances
             chosen.pop("instances", None)
         return task.model_copy(update={"resources": task.resources.model_copy(update={"sku": [self.sku], **chosen})})
 

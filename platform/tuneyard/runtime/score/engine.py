@@ -10,8 +10,9 @@ from typing import Any
 
 from tuneyard.runtime.gang.mailbox import RankProcess, this_process
 from tuneyard.runtime.gang.process_log import output_to
-from tuneyard.scoring import PartWorker
+from tuneyard.scoring.endpoint.worker import EndpointWorker
 from tuneyard.scoring.ranker.worker import RankerWorker
+from tuneyard.scoring.vllm_worker import VllmWorker
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,16 @@ class _Logged:
         return self._place
 
 
-class LoggedEngine(_Logged, PartWorker):
-    """A PartWorker with a log."""
+class LoggedEngine(_Logged, VllmWorker):
+    """A VllmWorker with a log."""
+
+
+class LoggedClient(_Logged, EndpointWorker):
+    """An EndpointWorker with a log."""
 
 
 class LoggedRanker(_Logged, RankerWorker):
     """A RankerWorker with a log."""
 
 
-LOGGED: Mapping[type, type] = {PartWorker: LoggedEngine, RankerWorker: LoggedRanker}
+LOGGED: Mapping[type, type] = {VllmWorker: LoggedEngine, EndpointWorker: LoggedClient, RankerWorker: LoggedRanker}

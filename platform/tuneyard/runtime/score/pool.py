@@ -1,7 +1,7 @@
 """A pool of workers as Ray actors. It hands out parts of the rows until all are committed, and survives deaths of workers.
 
-A worker is an engine of a language model, or a ranker: one actor, and on `cpu` one process. It gets its next parts before it runs dry, so
-that its batch stays full. A dead worker is replaced, and only its uncommitted parts are scored again.
+A worker is an engine of a language model, a client of an endpoint, or a ranker: one actor, and on `cpu` one process. It gets its next parts
+before it runs dry, so that its batch stays full. A dead worker is replaced, and only its uncommitted parts are scored again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ _LIVES = 4
 """Deaths in a row, without a committed part, after which a worker is not started again."""
 _FIRST_PAUSE_S = 1.0
 _CLOSE_LIMIT_S = 5.0
-_LESS_MEMORY = {"engine": "engine.kvCache or engine.batch", "ranker": "ranking.batch or resources.instances"}
+_LESS_MEMORY = {
+    "engine": "engine.kvCache or engine.batch",
+    "client": "engine.endpoint.atOnce",
+    "ranker": "ranking.batch or resources.instances",
+}
 _PART_LIVES = 3
 """Most workers that one part may kill: a row that kills a worker would kill each new one."""
 

@@ -16,7 +16,6 @@ from tuneyard.tracking import Placed
 
 def run_score(task: Task, context: TaskContext, attempts: Attempts) -> Result:
     """Score until all rows are committed, or a stop is asked for. Raises TuneyardError, also if all machines are lost."""
-    from tuneyard.ranking import holds_ranker
     from tuneyard.runtime.score.engine import EngineLogs
     from tuneyard.runtime.score.pool import score
 
@@ -24,7 +23,7 @@ def run_score(task: Task, context: TaskContext, attempts: Attempts) -> Result:
     machines = context.machines
     machines.use_ray()
     attempts.begin()
-    server = None if holds_ranker(request.model_uri) else machines.warm.engines()
+    server = machines.warm.engines() if _needs_vllm(request) else None
 
     def should_stop() -> bool:
         machines.check_living()
@@ -32,6 +31,12 @@ def run_score(task: Task, context: TaskContext, attempts: Attempts) -> Result:
 
     logs = EngineLogs(machines.logs, EnginePlaces(task.name, context))
     return asdict(score(request, emit=context.emit, should_stop=should_stop, logs=logs, server=server))
+
+
+def _needs_vllm(request: ScoreRequest) -> bool:
+    from tuneyard.ranking import holds_ranker
+
+    return request.task.engine.endpoint is None and not holds_ranker(request.model_uri)
 
 
 class EnginePlaces:

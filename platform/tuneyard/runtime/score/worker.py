@@ -21,6 +21,8 @@ def actor_options(request: ScoreRequest, instances: int, depth: int, server: Pat
     """Ray's options of one worker: its GPUs, or its share of the cores for all its ranks. `server`: fork server of its process, or None.
     vLLM spawns further ranks from that process, so that they run on the same machine."""
     options: dict[str, Any] = {"max_concurrency": depth + 3, "max_restarts": 0, "max_task_retries": 0}
+    if request.task.engine.endpoint is not None:
+        return options | {"num_cpus": 0}  # it waits for the network
     ranks = request.task.engine.tensor_parallel
     if request.sku != "cpu":
         return options | {"num_cpus": 1, "num_gpus": ranks}

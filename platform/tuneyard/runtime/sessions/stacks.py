@@ -61,7 +61,7 @@ def engine_stack() -> Stack:
     """The stack for engines on cpu. On GPUs vLLM starts processes of its own."""
     from tuneyard.scoring.settings import ENGINE_ENVIRONMENT, ENGINE_ENVIRONMENT_ON_CPU
 
-    modules = ("tuneyard.scoring.worker", "vllm", "vllm.v1.engine.llm_engine")
+    modules = ("tuneyard.scoring.vllm_worker", "vllm", "vllm.v1.engine.llm_engine")
     # vLLM imports Ray to use several machines, and Ray does not survive a fork. An engine here is one process of a Ray actor.
     return Stack(modules, absent=("ray", "grpc"), settings=tuple({**ENGINE_ENVIRONMENT, **ENGINE_ENVIRONMENT_ON_CPU}.items()))
 
@@ -85,7 +85,7 @@ class WarmStacks:
 
     def engines(self) -> Path | None:
         """The same for engines."""
-        scores = any(task.score is not None for task in self._job.spec.tasks)
+        scores = any(task.score is not None and task.endpoint is None for task in self._job.spec.tasks)
         return self._server(ENGINES, engine_stack) if scores and not self._on_gpu else None
 
     def close(self) -> None:

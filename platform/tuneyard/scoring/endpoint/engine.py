@@ -1,0 +1,314 @@
+"""An endpoint as an engine: requests over HTTP, many at once, in one thread with an event loop of its own.
+
+1. `run` pulls requests from its iterator and makes a task of each, up to the number that may be in flight.
+2. A task waits for its turn (rate limits; in trouble one request at a time), sends, and reads the reply.
+3. A failure of the request is tried again, five times in all. A refusal for load counts against no request; only `patience` ends it.
+
+A key is sent in the header Authorization alone, and never to another host: redirects are not followed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import aiohttp
+
+from tuneyard.api import Endpoint, FailureKind, Generation, JobFailed
+from tuneyard.api.secrets import HIDDEN
+from tuneyard.scoring.endpoint.pace import Pace
+from tuneyard.scoring.endpoint.reply import Answered, Refused, Reply, RowRefused, TryAgain, printable, read_reply
+from tuneyard.scoring.endpoint.request import RequestForm, guessed_tokens, path_of
+from tuneyard.scoring.endpoint.trouble import GivenUp, Trouble
+from tuneyard.scoring.exchange import Answer, Asked, Evaluate, Generate
+from tuneyard.scoring.rows import UNPAID, Paid
+
+_TRIES = 5
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+_POLL_S = 0.05
+"""Time until new requests are looked for while others are in flight."""
+_MOST_BYTES = 16 * 1024**2
+"""Of one reply."""
+_CONNECT_S = 30.0
+_REFUSED_AT_FIRST = 20
+"""Requests refused one by one, without an answer to any, after which the task ends: the form of all requests is wrong."""
+_SAID = "the endpoint"
+
+
+class Clock(Protocol):
+    """Time for rate limits and pauses. Tests hand in a fast one."""
+
+    def now(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+@dataclass
+class _Try:
+    """A request with its failures so far."""
+
+    request: Generate
+    since: float
+    failures: int = 0
+    paid: Paid = UNPAID
+
+
+class EndpointEngine:
+    """See `exchange.Engine`."""
+
+    def __init__(
+        self, endpoint: Endpoint, generation: Generation, *, key: str | None, instances: int = 1, clock: Clock | None = None
+    ) -> None:
+        """`key`: the API key. `instances`: processes that share the endpoint's limits evenly."""
+        self._endpoint, self._key = endpoint, key
+        self._form = RequestForm(endpoint, generation)
+        self._clock: Clock = clock or SystemClock()
+        self.at_once = max(1, endpoint.at_once // instances)
+        self._pace = Pace(_share(endpoint.requests_per_minute, instances), _share(endpoint.tokens_per_minute, instances))
+        self._trouble = Trouble(endpoint.patience, self.at_once)
+        self._usual_answer = float(generation.max_tokens)
+        self._sending = self._answers = self._refusals = 0
+        self._tasks: set[asyncio.Task[Answer]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._turn, self._freed = asyncio.Lock(), asyncio.Event()
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._tasks)
+
+    def run(self, requests: Iterator[Asked | None]) -> Iterator[Answer]:
+        """As `exchange.Engine.run`. Raises JobFailed where the endpoint refuses all requests, or gives no answer for too long."""
+        more = True
+        try:
+            while more or self._tasks:
+                while more and len(self._tasks) < self.at_once:
+                    request = next(requests, _END)
+                    if request is _END:
+                        more = False
+                    elif request is None:
+                        break
+                    else:
+                        assert isinstance(request, Generate | Evaluate)
+                        self._tasks.add(self._loop.create_task(self._answer(request)))
+                yield from self._finished()
+        finally:
+            self._abandon()
+
+    def close(self) -> None:
+        """Nothing is left: connections are closed when `run` ends."""
+
+    def _finished(self) -> Iterator[Answer]:
+        if not self._tasks:
+            return
+        done, self._tasks = self._loop.run_until_complete(asyncio.wait(self._tasks, timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED))
+        for task in done:
+            yield task.result()
+
+    def _abandon(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._loop.run_until_complete(self._end(list(self._tasks)))
+        self._tasks = set()
+
+    async def _end(self, tasks: list[asyncio.Task[Answer]]) -> None:
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    # --- one request ------------------------------------------------------------------------------------------------------------------
+
+    async def _answer(self, request: Asked) -> Answer:
+        if isinstance(request, Evaluate):
+            return Answer(request.key, 0.0, error="an endpoint gives no likelihood of the reference")
+        tried = _Try(request, time.perf_counter())
+        while True:
+            reply = await self._in_turn(tried)
+            tried.paid = tried.paid.plus(_paid(reply))
+            match reply:
+                case Answered():
+                    return self._made(tried, reply)
+                case RowRefused(limit_field=True) if self._takes_newer_limit():
+                    continue
+                case RowRefused():
+                    return self._failed(tried, reply.reason)
+                case Refused():
+                    raise JobFailed(self._hidden(f"{self._name} refuses all requests: {reply.reason}"), reply.next_step)
+                case TryAgain(for_load=True):
+                    continue
+            tried.failures += 1
+            if tried.failures == _TRIES:
+                return self._failed(tried, f"{_TRIES} tries failed; the last one: {reply.reason}")
+            await self._clock.sleep(self._pause_s(tried.failures, reply.retry_after_s))
+
+    def _made(self, tried: _Try, answered: Answered) -> Answer:
+        return Answer(
+            tried.request.key,
+            time.perf_counter() - tried.since,
+            self._hidden(answered.text),
+            answered.finish_reason,
+            answered.output_tokens,
+            input_tokens=answered.input_tokens,
+            paid=tried.paid,
+        )
+
+    def _failed(self, tried: _Try, reason: str) -> Answer:
+        return Answer(tried.request.key, time.perf_counter() - tried.since, error=self._hidden(f"{_SAID}: {reason}"), paid=tried.paid)
+
+    def _takes_newer_limit(self) -> bool:
+        """Whether requests from now on name the limit differently, as the endpoint asked."""
+        if self._form.limit_field == "max_completion_tokens":
+            return False
+        self._form = self._form.with_newer_limit()
+        return True
+
+    def _pause_s(self, failures: int, retry_after_s: float | None) -> float:
+        pause_s = min(_LONGEST_PAUSE_S, math.ldexp(_FIRST_PAUSE_S, failures - 1)) * (1 + random.random() / 4)
+        return max(pause_s, min(retry_after_s or 0.0, self._endpoint.patience))
+
+    # --- turns ------------------------------------------------------------------------------------------------------------------------
+
+    async def _in_turn(self, tried: _Try) -> Reply:
+        """Send a request when it may be sent, and note what its reply says about the endpoint. Raises JobFailed."""
+        while True:
+            if self._trouble.since is None:
+                if await self._has_room():
+                    return await self._noted(tried)
+                continue
+            async with self._turn:  # in trouble, one request at a time, in the order in which they came
+                if self._trouble.since is not None:
+                    await self._clock.sleep(self._trouble.wait_s(self._clock.now()))
+                    return await self._noted(tried)
+
+    async def _has_room(self) -> bool:
+        """Wait for room and for the rate limits. False: the endpoint has come into trouble meanwhile."""
+        if self._sending >= int(self._trouble.width):
+            self._freed.clear()
+            await self._freed.wait()
+            return False
+        wait_s = self._pace.wait_s(self._clock.now())
+        if wait_s > 0:
+            await self._clock.sleep(min(wait_s, _LONGEST_PAUSE_S))
+            return False
+        return True
+
+    async def _noted(self, tried: _Try) -> Reply:
+        guessed = guessed_tokens(tried.request.prompt) + self._usual_answer
+        self._pace.start(self._clock.now(), guessed)
+        self._sending += 1
+        try:
+            reply = await self._send(tried.request)
+        finally:
+            self._sending -= 1
+            self._freed.set()
+        paid = _paid(reply)
+        self._pace.correct(paid.input_tokens + paid.output_tokens - guessed if paid.output_tokens else -guessed)
+        self._note(reply)
+        return reply
+
+    def _note(self, reply: Reply) -> None:
+        if isinstance(reply, TryAgain) and reply.for_load:
+            try:
+                self._trouble.refused(
+                    self._clock.now(), reply.reason, reached=reply.reached, retry_after_s=reply.retry_after_s, chance=random.random()
+                )
+            except GivenUp as given_up:
+                raise JobFailed(
+                    self._hidden(f"{self._name} gives no answers: {given_up}"),
+                    "check engine.endpoint.url and its server, or raise engine.endpoint.patience; committed parts are kept, and --resume "
+                    "continues after them",
+                    kind=FailureKind.NETWORK,
+                ) from None
+            return
+        if isinstance(reply, Answered):
+            self._answers += 1
+            self._usual_answer += (reply.output_tokens - self._usual_answer) / min(self._answers, 100)
+        if isinstance(reply, Answered | RowRefused):
+            self._trouble.answered(self._clock.now())
+        if isinstance(reply, RowRefused) and reply.by_status and not self._answers:
+            self._refusals += 1
+            if self._refusals >= _REFUSED_AT_FIRST:
+                raise JobFailed(
+                    self._hidden(f"{self._name} refuses each of the first {_REFUSED_AT_FIRST} requests: {reply.reason}"),
+                    "change what it names: a setting of generation, or a field by engine.endpoint.body (null removes one)",
+                )
+
+    # --- HTTP -------------------------------------------------------------------------------------------------------------------------
+
+    async def _send(self, request: Generate) -> Reply:
+        body = json.dumps(self._form.body(request.prompt, request.seed)).encode()
+        url = self._endpoint.url + path_of(request.prompt)
+        try:
+            async with self._http().post(url, data=body, headers=self._headers(), allow_redirects=False) as response:
+                content = await _content(response)
+                if content is None:
+                    return TryAgain(f"its reply has more than {_MOST_BYTES // 1024**2} MiB")
+                return read_reply(response.status, response.headers, content)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            return TryAgain(f"no connection: {printable(str(error))}", for_load=True, reached=False)
+        except TimeoutError:
+            return TryAgain(f"no answer within {self._endpoint.timeout:g} s")
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return TryAgain(f"the connection broke: {type(error).__name__}: {printable(str(error))}")
+
+    def _http(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                timeout=aiohttp.ClientTimeout(total=self._endpoint.timeout, sock_connect=min(_CONNECT_S, self._endpoint.timeout)),
+                trust_env=True,  # proxies
+            )
+        return self._session
+
+    def _headers(self) -> dict[str, str]:
+        return {"Content-Type": "application/json", **({"Authorization": f"Bearer {self._key}"} if self._key else {})}
+
+    @property
+    def _name(self) -> str:
+        return f"{_SAID} {self._endpoint.url} (model {self._endpoint.model})"
+
+    def _hidden(self, text: str) -> str:
+        """A server may repeat the key, in errors or answers."""
+        return text.replace(self._key, HIDDEN) if self._key else text
+
+
+async def _content(response: aiohttp.ClientResponse) -> bytes | None:
+    """The whole body; None if it is too long."""
+    content = bytearray()
+    async for piece in response.content.iter_chunked(1 << 16):
+        content += piece
+        if len(content) > _MOST_BYTES:
+            return None
+    return bytes(content)
+
+
+class _End:
+    """Marks the end of requests."""
+
+
+_END: Any = _End()
+
+
+def _share(limit: float | None, instances: int) -> float | None:
+    return None if limit is None else limit / instances
+
+
+def _paid(reply: Reply) -> Paid:
+    return UNPAID if isinstance(reply, Refused) else reply.paid

@@ -1,0 +1,106 @@
+"""A worker whose engine is vLLM's: it fetches the model and loads it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from tuneyard.api import Adapter, BadInput, FailureKind, JobFailed, TuneyardError
+from tuneyard.catalog import ModelShape, adapted_projections
+from tuneyard.catalog.built import model_shape_of
+from tuneyard.catalog.config_reader import config_in
+from tuneyard.scoring.adapter import MERGE
+from tuneyard.scoring.engine import VllmEngine
+from tuneyard.scoring.exchange import Asked
+from tuneyard.scoring.open_part import OpenPart
+from tuneyard.scoring.order import ordered
+from tuneyard.scoring.prompts import PromptEncoder
+from tuneyard.scoring.ranks import RankLost
+from tuneyard.scoring.settings import EngineSettings, resolve_engine
+from tuneyard.scoring.worker import Loaded, PartWorker, end_process
+from tuneyard.storage import fetch_folder
+from tuneyard.warm import WHY_COLD
+
+
+class VllmWorker(PartWorker):
+    """See `PartWorker`."""
+
+    def load(self) -> Loaded:
+        """Fetch the model and load the engine. Raises BadInput for unusable inputs, JobFailed for failures of the engine."""
+        began = time.perf_counter()
+        request = self._order.request
+        cache = Path(request.scratch) / "models"
+        model = fetch_folder(request.model_uri, cache)
+        adapter = fetch_folder(request.adapter_uri, cache) if request.adapter_uri else None
+        self._shape = model_shape_of(config_in(model))
+        self._settings = resolve_engine(request.task, model, self._shape, adapter, sku=request.sku)
+        self._adapter = _countable_adapter(self._shape, self._settings)
+        tokenizer = _tokenizer(self._settings)
+        prompts = PromptEncoder(tokenizer, chat=request.task.data.chat, max_length=self._settings.max_length)
+        try:
+            engine = VllmEngine(self._settings, request.task.generation, prompts.ends)
+        except RankLost as error:
+            end_process(error)
+        except Exception as error:
+            raise _load_failure(error, self._settings) from error
+        self._begin(engine, prompts)
+        return Loaded(os.getpid(), time.perf_counter() - began, self._settings, prompts.chats, os.environ.get(WHY_COLD, ""))
+
+    def _ordered(self, requests: list[Asked]) -> list[Asked]:
+        return ordered(requests)
+
+    def _flops(self, part: OpenPart) -> float:
+        return part.flops(self._shape, self._adapter)
+
+
+def _tokenizer(settings: EngineSettings) -> Any:
+    """A second tokenizer: the engine's thread uses the engine's own. Raises BadInput where there is none."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(settings.tokenizer, trust_remote_code=settings.trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"{settings.tokenizer} holds no tokenizer that can be loaded: {_first_line(error)}", "save one beside the model"
+        ) from error
+
+
+def _countable_adapter(shape: ModelShape, settings: EngineSettings) -> Adapter | None:
+    """The adapter for counting FLOPs; None where its targets are unknown, which leaves out about one percent."""
+    if settings.adapter is None:
+        return None
+    adapter = settings.adapter.as_trained()
+    try:
+        adapted_projections(shape, adapter)
+    except BadInput:
+        return None
+    return adapter
+
+
+def _load_failure(error: Exception, settings: EngineSettings) -> TuneyardError:
+    raised = getattr(error, "raised", type(error).__name__)
+    if raised in ("OutOfMemoryError", "MemoryError"):
+        return JobFailed(
+            f"the engine ran out of memory while it loaded {settings.model}: {_first_line(error)}",
+            "lower engine.maxLength or engine.batch, raise engine.tensorParallel, or take a machine with more memory",
+            kind=FailureKind.OUT_OF_MEMORY,
+        )
+    if settings.adapter is not None and "lora" in str(error).lower():
+        return BadInput(f"the engine cannot apply an adapter to {settings.model}: {_first_line(error)}", MERGE)
+    return JobFailed(
+        f"the engine cannot load {settings.model}: {_reason(error)}",
+        "is it a complete model folder of an architecture that vLLM knows? `--debug` shows the engine's own error",
+    )
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error; of a validation error the first three lines, because its first line is only a count."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    validation = len(lines) > 1 and "validation error" in lines[0]
+    return " ".join(lines[:3])[:600] if validation else _first_line(error)
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]

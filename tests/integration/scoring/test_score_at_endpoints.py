@@ -1,0 +1,153 @@
+"""Score tasks at an endpoint, run by the `tuneyard` command against a real server that behaves as OpenAI's: kills, keys, cost, schemas."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from tests.openai_server import KEY, MODEL, Fault, OpenAIServer, completion, error_json, prompt_of
+
+ROWS = 40
+PER_PART = 4
+TUNEYARD = [str(Path(sys.executable).with_name("tuneyard"))]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rows = [{"prompt": f"row {row}", "answer": f"answer to row {row}"} for row in range(ROWS)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def _job(folder: Path, server: OpenAIServer, *, endpoint: dict[str, Any] | None = None, **score: Any) -> Path:
+    fields = {
+        "data": {"source": "rows.jsonl", "reference": "answer"},
+        "engine": {"endpoint": {"url": server.url, "model": MODEL, "apiKeyVariable": "LLM_KEY", "atOnce": 4, **(endpoint or {})}},
+        "metrics": ["exact_match"],
+        "rowsPerPart": PER_PART,
+        **score,
+    }
+    spec = {
+        "env": [{"name": "LLM_KEY", "valueFrom": {"secretKeyRef": {"name": "llm", "key": "MY_KEY"}}}],
+        "tasks": [{"name": "judge", "score": fields}],
+    }
+    job = folder / "job.yaml"
+    job.write_text(yaml.safe_dump({"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "asked"}, "spec": spec}))
+    return job
+
+
+def _command(job: Path, *options: str) -> list[str]:
+    return [*TUNEYARD, "run", str(job), "--out", str(job.parent / "out"), *options]
+
+
+def _environment(**changes: str) -> dict[str, str]:
+    return {**os.environ, "MY_KEY": KEY, "HOME": os.environ.get("HOME", "/tmp"), **changes}
+
+
+def _run(job: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(_command(job, *options), capture_output=True, text=True, env=_environment(**variables), timeout=300)
+
+
+def _result(job: Path) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((job.parent / "out" / "report.json").read_text())["tasks"]["judge"]
+    return result
+
+
+def _table(job: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(job.parent / "out" / "judge" / "parts").to_pylist()
+    return rows
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            yield path, path.read_bytes()
+
+
+def test_rows_cost_and_no_key_anywhere(folder: Path) -> None:
+    """One row is refused with the key in the words of the server, and each answer repeats it."""
+    said = Fault(400, error_json(f"bad request with {KEY}"))
+    with OpenAIServer(lambda body, _: said if prompt_of(body) == "row 7" else None) as server:
+        server.answer = lambda prompt: f"answer to {prompt}" if prompt != "row 8" else f"my key is {KEY}"
+        job = _job(folder, server, endpoint={"price": {"input": 1.0, "output": 10.0}})
+        ran = _run(job)
+    assert ran.returncode == 0, ran.stderr
+    assert [row["row"] for row in _table(job)] == list(range(ROWS))
+    assert _table(job)[7]["error"] == "the endpoint: HTTP 400: bad request with ***"
+    assert _table(job)[8]["output"] == "my key is ***"
+    result = _result(job)
+    assert (result["rows"], result["errors"]) == (ROWS, 1)
+    assert result["metrics"]["exact_match"] == pytest.approx(38 / 39)
+    assert result["cost"] == pytest.approx((39 * 2 * 1.0 + 39 * 4 * 10.0) / 1e6)
+    assert result["cost_per_1000_rows"] == pytest.approx(result["cost"] / ROWS * 1000)
+    assert KEY not in ran.stdout + ran.stderr
+    assert [path for path, content in _files(folder / "out") if KEY.encode() in content] == []
+
+
+def test_a_killed_run_asks_for_no_committed_row_again(folder: Path) -> None:
+    slow = Fault(hang_s=0.15)
+
+    def slowly(body: dict[str, Any], _: int) -> Fault:
+        return Fault(200, json.dumps(completion(body, f"answer to {prompt_of(body)}")), hang_s=slow.hang_s)
+
+    with OpenAIServer(slowly) as server:
+        job = _job(folder, server)
+        parts = folder / "out" / "judge" / "parts"
+        process = subprocess.Popen(_command(job), env=_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while len(list(parts.glob("*.parquet"))) < 3:
+            assert process.poll() is None, "the run ended before it could be killed"
+            time.sleep(0.01)
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGKILL)
+        for child in children:
+            child.kill()
+        psutil.wait_procs(children, timeout=30)
+        process.wait()
+        committed = {row["row"] for row in _table(job)}
+        server.plan = lambda _, __: None
+        asked_before = len(server.asked)
+        ran = _run(job, "--resume")
+        again = {int(prompt_of(body).split()[1]) for body in server.asked[asked_before:]}
+    assert ran.returncode == 0, ran.stderr
+    assert 0 < len(committed) < ROWS
+    assert again == set(range(ROWS)) - committed
+    assert len(server.asked) - asked_before == len(again)
+    assert [row["row"] for row in _table(job)] == list(range(ROWS))
+    assert _result(job)["rows_resumed"] == len(committed)
+    assert _result(job)["metrics"]["exact_match"] == 1.0
+
+
+def test_a_wrong_key_ends_the_run_with_the_next_step(folder: Path) -> None:
+    with OpenAIServer(key="another") as server:
+        job = _job(folder, server)
+        ran = _run(job)
+    assert ran.returncode == 1
+    assert "HTTP 401" in ran.stderr
+    assert "apiKeyVariable" in ran.stderr
+    assert KEY not in ran.stdout + ran.stderr
+    assert len(server.asked) <= 4
+    assert [path for path, content in _files(folder / "out") if KEY.encode() in content] == []
+
+
+def test_answers_in_the_form_of_a_schema(folder: Path) -> None:
+    """Every other answer ignores the schema, as an endpoint may."""
+    schema = {"type": "object", "properties": {"good": {"type": "boolean"}}, "required": ["good"], "additionalProperties": False}
+    (folder / "schema.json").write_text(json.dumps(schema))
+    with OpenAIServer(answer=lambda prompt: '{"good": true}' if int(prompt.split()[1]) % 2 else "yes, good") as server:
+        job = _job(folder, server, generation={"schema": "schema.json"}, metrics=[])
+        ran = _run(job)
+    assert ran.returncode == 0, ran.stderr
+    assert server.asked[0]["response_format"]["json_schema"]["schema"] == schema
+    assert _result(job)["off_schema"] == ROWS // 2
+    assert "do not follow generation.schema" in ran.stderr + ran.stdout
