@@ -334,6 +334,7 @@ class _Pods:
                 "TUNEYARD_WORKERS": str(self.placement.workers),
                 "TUNEYARD_STOP_GRACE_S": f"{self.stop_grace_s:g}",
                 **({"TUNEYARD_PREFLIGHT_GB_PER_S": str(bandwidth)} if several else {}),
+                **({"TUNEYARD_PRICE_PER_GPU_HOUR": str(self.sku.price_per_gpu_hour)} if self.sku.price_per_gpu_hour else {}),
             }
         )
 

@@ -14,6 +14,8 @@ class Machine:
     devices: int
     memory_gb: float | None = None
     per_host: int | None = None
+    price_per_device_hour: float = 0.0
+    """In the currency of the Clusters; 0: unknown."""
 
     @property
     def has_gpus(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from tuneyard.admission import Anywhere, admit, remarks
@@ -39,9 +40,13 @@ def _check_first_rows(job: Job, file: LocalFile, base_dir: Path) -> None:
     from tuneyard.data.head import check_source
     from tuneyard.ranking import check_table
     from tuneyard.runtime.score.rankers import check_scored_table, ranker_of
+    from tuneyard.scoring.structured import check_schema, read_schema
     from tuneyard.storage import absolute
 
     task = job.tasks[int(file.path[2])]
+    if file.what == "schema":
+        check_schema(read_schema(absolute(file.text, base_dir)))
+        return
     ranker = ranker_of(job, task, base_dir)
     if file.what == "data" and task.rank is not None:
         check_table(task.rank, absolute(file.text, base_dir), held_out="validation" in file.path)
@@ -106,6 +111,23 @@ def _check(document: Document, elsewhere: Callable[[], Collection[str]]) -> Iter
         root, job = found
         for refusal in admit(JobSpec(metadata=document.resource.metadata, spec=job), Anywhere(), devices=devices):
             yield document.complaint((*root, *refusal.path[1:]), refusal.reason)
+        for path, words in _bad_schemas(job):
+            yield document.complaint((*root, *path[1:]), words)
+
+
+def _bad_schemas(job: Job) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """JSON schemas of answers that are none: path in the JobSpec, and words. Unchecked in an install without the library that knows."""
+    if find_spec("jsonschema") is None:
+        return
+    from tuneyard.scoring.structured import check_schema
+
+    for index, task in enumerate(job.tasks):
+        schema = task.score.generation.json_schema if task.score is not None else None
+        try:
+            if isinstance(schema, dict):
+                check_schema(schema)
+        except BadInput as error:
+            yield ("spec", "tasks", index, "score", "generation", "schema"), f"{error.cause}; {error.next_step}"
 
 
 def _wanted_skus(document: Document) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -24,7 +24,8 @@ def print_summary(report: Report) -> None:
         rows = [_scored(name, task, metrics) for name, task in scored.items()]
         useless = [name for name in ("empty", "looping", "cut_off", "off_schema") if any(task.get(name) for task in scored.values())]
         rates = [name for name in ("output_tokens_per_s", "rows_per_s") if any(name in task for task in scored.values())]
-        print_table(["scored", "rows", "errors", *useless, *metrics, *rates, "MFU", "time"], rows)
+        cost = [name for name in ("cost", "per_1000_rows") if any(row[name] is not None for row in rows)]
+        print_table(["scored", "rows", "errors", *useless, *metrics, *rates, "MFU", *cost, "time"], rows)
     for group in comparable(report.spec, list(scored)):
         same_rows = {name: scored[name] for name in group}
         for line in [*comparisons(same_rows), *filter(None, [prompt_forms(same_rows)])]:
@@ -88,8 +89,15 @@ def _scored(name: str, task: Mapping[str, Any], metrics: list[str]) -> dict[str,
         "output_tokens_per_s": _whole(task.get("output_tokens_per_s")),
         "rows_per_s": _whole(task.get("rows_per_s")),
         "MFU": share(task["mfu"]) if task.get("mfu") is not None else None,
+        "cost": _money(task.get("cost")),
+        "per_1000_rows": _money(task.get("cost_per_1000_rows")),
         "time": clock(task.get("wall_s", 0.0)),
     }
+
+
+def _money(value: float | None) -> str | None:
+    """Cents, or three digits of smaller amounts."""
+    return None if value is None else f"{value:,.2f}" if value >= 1 else f"{value:.3g}"
 
 
 def _whole(value: float | None) -> int | None:

@@ -159,6 +159,8 @@ def fingerprint(task: Task) -> str:
     for kind, fields in _WITHOUT_EFFECT.items():
         if values.get(kind) is not None:
             values[kind] = {name: value for name, value in values[kind].items() if name not in fields}
+    if task.endpoint is not None:
+        values["score"]["endpoint"] = task.endpoint.model_dump(mode="json", include={"url", "model", "body"})
     for kind in ("train", "rank"):
         if values.get(kind) is not None:
             values[kind]["batch"].pop("micro")

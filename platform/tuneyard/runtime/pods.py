@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from tuneyard.admission import Machine
@@ -72,7 +73,7 @@ class Pods:
         """The node of each failure so far, by its name in Kubernetes; an empty name if no node is to blame."""
         self.run, self.repair_limit_s = assignment.run, assignment.repair_limit_s
         self.logs = scratch / "logs"
-        self.machine = Machine(assignment.sku, self._slots)
+        self.machine = Machine(assignment.sku, self._slots, price_per_device_hour=assignment.price_per_gpu_hour)
         self.warm = WarmStacks(self._job, on_gpu=self.machine.has_gpus, logs=scratch, own=False)
         self.gangs = Gangs(self.warm.training, scratch)
 
@@ -102,6 +103,11 @@ class Pods:
             yield True
             return
         with ray_session(address="auto", cpus=0, gpus=0, values={}, setup=[], secrets=self._secrets, job=self._job.metadata.name):
+            if task.endpoint is not None:  # its clients run on the head, and it has no other machines
+                self._judge(check_node(self._checks, this_pod()), emit)
+                self._check_job()
+                yield True
+                return
             if not self._wait_for_machines(emit, should_stop):
                 yield False
                 return
@@ -156,7 +162,7 @@ class Pods:
         if needs_measuring(sku):  # the head has no GPU, and may be on another machine
             self._measure(sku, emit)
         self.network = NetworkChecks(promised_gb_per_s=self._assignment.promised_gb_per_s, before_s=time.monotonic() - began)
-        self.machine = Machine(sku, self._slots, self._nodes.memory_gb(), gpus_per_host())
+        self.machine = replace(self.machine, memory_gb=self._nodes.memory_gb(), per_host=gpus_per_host())
 
     def _measure(self, sku: str, emit: Emit) -> None:
         if sku == "cpu":

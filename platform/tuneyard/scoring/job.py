@@ -92,7 +92,7 @@ def finish(job: ScoreJob, new: Sequence[Sums], measured: Measured) -> ScoreResul
         ours.add(sums)
     for sums in [*job.committed.values(), *new]:
         total.add(sums)
-    cost = _cost(request, total)
+    cost, for_rows = _cost(request, total, ours, measured)
     result = ScoreResult(
         rows=total.rows,
         errors=total.errors,
@@ -112,7 +112,7 @@ def finish(job: ScoreJob, new: Sequence[Sums], measured: Measured) -> ScoreResul
         latency_s={f"p{round(share * 100)}": total.latencies.percentile(share) for share in (0.5, 0.9, 0.99)},
         wall_s=measured.wall_s,
         cost=cost,
-        cost_per_1000_rows=cost / total.rows * 1000 if cost is not None and total.rows else None,
+        cost_per_1000_rows=cost / for_rows * 1000 if cost is not None and for_rows else None,
         status="stopped" if measured.stopped else "succeeded",
         rows_resumed=sum(sums.rows for sums in job.committed.values()),
         details=_details(job, total, ours, measured),
@@ -152,12 +152,18 @@ def _endpoint_details(request: ScoreRequest, total: Sums) -> dict[str, Any]:
     return {"endpoint": {"url": endpoint.url, "model": endpoint.model, **counts}}
 
 
-def _cost(request: ScoreRequest, total: Sums) -> float | None:
-    """The price of the tokens that the endpoint has counted, rows with errors included."""
+def _cost(request: ScoreRequest, total: Sums, ours: Sums, measured: Measured) -> tuple[float | None, int]:
+    """The cost, and the rows that it paid for. Of an endpoint: the tokens that it has counted, rows with errors included, in all attempts.
+    Of engines: their devices in the time of this attempt, which loads models too."""
     endpoint = request.task.engine.endpoint
-    if endpoint is None or endpoint.price is None:
-        return None
-    return (total.paid_input_tokens * endpoint.price.input + total.paid_output_tokens * endpoint.price.output) / _MILLION
+    if endpoint is not None:
+        price = endpoint.price
+        tokens = (total.paid_input_tokens, total.paid_output_tokens)
+        return (tokens[0] * price.input + tokens[1] * price.output) / _MILLION if price is not None else None, total.rows
+    if not request.price_per_device_hour or measured.settings is None:
+        return None, 0
+    devices = request.instances * measured.settings.tensor_parallel
+    return request.price_per_device_hour * devices * measured.wall_s / 3600, ours.rows
 
 
 def _mfu(flops: float, request: ScoreRequest, measured: Measured) -> float:

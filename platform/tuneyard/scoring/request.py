@@ -26,6 +26,8 @@ class ScoreRequest:
     adapter_uri: str | None = None
     instances: int = 1
     sku: str = "cpu"
+    price_per_device_hour: float = 0.0
+    """Of a GPU, or of an engine's slot on `cpu`; 0: unknown."""
     attempt: int = 1
     resume: bool = True
     """Keep the parts of earlier attempts under `output`; False: remove them first."""
@@ -62,8 +64,9 @@ class ScoreResult:
     peak_from: Basis = "datasheet"
     """The source of the peak in `mfu`: a data sheet, a measurement of the device, or a file of the user."""
     cost: float | None = None
-    """Price of the tokens of an endpoint, in all attempts; None: no price is known."""
+    """Price of the tokens of an endpoint, in all attempts; or of the devices in the time of this attempt. None: no price is known."""
     cost_per_1000_rows: float | None = None
+    """Of the rows that were scored for this cost."""
     rows_resumed: int = 0
     """Rows committed by earlier attempts."""
     samples: list[dict[str, Any]] = field(default_factory=list)

@@ -228,9 +228,23 @@ def _score_tiles(task: Mapping[str, Any]) -> list[Tile | None]:
         *[Tile(label, number(task[key]), f"{percent(task[key] / rows)} of all") for key, label in _USELESS.items() if task.get(key)],
         _scoring_rate(task, progress),
         Tile("MFU", percent(task["mfu"]), _PEAKS.get(task.get("peak_from", ""), "")) if "mfu" in task else None,
+        _cost(task),
         *[Tile(f"latency {name}", duration(latency[name])) for name in ("p50", "p90", "p99") if latency.get(name) is not None],
         Tile("wall time", duration(task.get("wall_s"))) if task.get("wall_s") else None,
     ]
+
+
+def _cost(task: Mapping[str, Any]) -> Tile | None:
+    """The cost of a score task; None where no price is known."""
+    if task.get("cost") is None:
+        return None
+    per_1000 = task.get("cost_per_1000_rows")
+    return Tile("cost", _money(task["cost"]), f"{_money(per_1000)} per 1,000 rows" if per_1000 is not None else "")
+
+
+def _money(value: float) -> str:
+    """Cents, or three digits of smaller amounts."""
+    return f"{value:,.2f}" if value >= 1 else f"{value:.3g}"
 
 
 def _scoring_rate(task: Mapping[str, Any], progress: Mapping[str, Any]) -> Tile:

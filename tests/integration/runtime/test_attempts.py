@@ -20,6 +20,7 @@ import pytest
 from tests.integration.runtime.conftest import STEPS, TUNEYARD, train
 from tests.machines import Machines, started
 from tests.models import sentences, write_model
+from tests.openai_server import MODEL, OpenAIServer
 from tests.programs import write_program
 from tests.rankers import rank_task, write_clicks
 from tests.servers import S3, s3, s3_server
@@ -197,6 +198,22 @@ def test_a_command_runs_among_the_files_that_were_shipped_with_it(start: Start, 
     code, said = start(dict(shipment.manifest), "prepare", TUNEYARD_WORKERS="1").ends()
     assert code == SUCCEEDED, said
     assert output.get("prepare/files/out") == b"shipped words"
+
+
+def test_an_endpoint_answers_an_attempt_that_has_a_head_alone(start: Start, output: Store, tmp_path: Path) -> None:
+    """The hub places no worker pods for it. The key is a secret of the job, and the server repeats it."""
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"prompt": f"row {row}"}) + "\n" for row in range(20)))
+    with OpenAIServer(key=SECRET, answer=lambda prompt: f"{prompt}, {SECRET}") as server:
+        endpoint = {"url": server.url, "model": MODEL, "apiKeyVariable": "HF_TOKEN"}
+        task = {"data": {"source": str(tmp_path / "rows.jsonl")}, "engine": {"endpoint": endpoint}}
+        spec = {"tasks": [{"name": "judge", "score": task}], "env": [VARIABLE]}
+        job = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "asked"}, "spec": spec}
+        code, said = start(job, "judge", TUNEYARD_WORKERS="0", TUNEYARD_SECRETS="HF_TOKEN").ends()
+    assert code == SUCCEEDED, said
+    assert report_of(output)["tasks"]["judge"]["rows"] == 20
+    assert "engine-0" in LogReader(output, "judge", 1).sources()
+    assert SECRET not in said
+    assert [file.path for file in output.list("") if SECRET.encode() in output.get(file.path)] == []
 
 
 def test_a_ranker_is_trained_over_machines_and_scores_there(start: Start, output: Store, tmp_path: Path) -> None:

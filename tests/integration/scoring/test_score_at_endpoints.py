@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from tests.models import write_model
 from tests.openai_server import KEY, MODEL, Fault, OpenAIServer, completion, error_json, prompt_of
 
 ROWS = 40
@@ -128,6 +132,7 @@ def test_a_killed_run_asks_for_no_committed_row_again(folder: Path) -> None:
     assert _result(job)["metrics"]["exact_match"] == 1.0
 
 
+@pytest.mark.long
 def test_a_wrong_key_ends_the_run_with_the_next_step(folder: Path) -> None:
     with OpenAIServer(key="another") as server:
         job = _job(folder, server)
@@ -151,3 +156,58 @@ def test_answers_in_the_form_of_a_schema(folder: Path) -> None:
     assert server.asked[0]["response_format"]["json_schema"]["schema"] == schema
     assert _result(job)["off_schema"] == ROWS // 2
     assert "do not follow generation.schema" in ran.stderr + ran.stdout
+
+
+@pytest.mark.long
+def test_the_server_of_vllm_answers_as_its_engine_does(folder: Path) -> None:
+    """The same weights behind vLLM's own OpenAI server, greedy: text, chats and a schema."""
+    write_model(folder / "model", hidden_size=128, num_attention_heads=2, num_key_value_heads=1)
+    port = free_port()
+    served = [str(Path(sys.executable).with_name("vllm")), "serve", str(folder / "model"), "--served-model-name", MODEL]
+    options = ["--port", str(port), "--host", "127.0.0.1", "--dtype", "float32", "--max-model-len", "256", "--enforce-eager"]
+    environment = _environment(VLLM_CPU_KVCACHE_SPACE="1", VLLM_API_KEY=KEY, VLLM_NO_USAGE_STATS="1")
+    server = subprocess.Popen([*served, *options], env=environment, start_new_session=True)
+    try:
+        wait_for_server(server, port)
+        for chat in (True, False):
+            data = {"source": "rows.jsonl", "reference": "answer", "chat": chat}
+            common = {"data": data, "generation": {"maxTokens": 16}, "metrics": ["rouge_l"]}
+            endpoint = {"url": f"http://127.0.0.1:{port}/v1", "model": MODEL, "apiKeyVariable": "LLM_KEY"}
+            asked = _outputs(folder / f"asked-{chat}", {**common, "engine": {"endpoint": endpoint}})
+            own = _outputs(folder / f"own-{chat}", {**common, "model": {"name": str(folder / "model")}})
+            assert asked == own
+        schema = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"], "additionalProperties": False}
+        bound = _outputs(folder / "bound", {**common, "generation": {"maxTokens": 64, "schema": schema}, "engine": {"endpoint": endpoint}})
+        assert any(output in ('{"sure": true}', '{"sure": false}', '{"sure":true}', '{"sure":false}') for output in bound)
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def _outputs(folder: Path, score: dict[str, Any]) -> list[str]:
+    folder.mkdir()
+    (folder / "rows.jsonl").write_bytes((folder.parent / "rows.jsonl").read_bytes())
+    env = [{"name": "LLM_KEY", "valueFrom": {"secretKeyRef": {"name": "llm", "key": "MY_KEY"}}}]
+    spec = {"env": env, "tasks": [{"name": "judge", "score": {"rowsPerPart": PER_PART, **score}}]}
+    job = folder / "job.yaml"
+    job.write_text(yaml.safe_dump({"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "asked"}, "spec": spec}))
+    ran = _run(job)
+    assert ran.returncode == 0, ran.stderr
+    return [row["output"] for row in _table(job)]
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def wait_for_server(process: subprocess.Popen[bytes], port: int) -> None:
+    deadline = time.monotonic() + 600
+    while time.monotonic() < deadline:
+        assert process.poll() is None, "vLLM's server ended"
+        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
+            return
+        time.sleep(0.5)
+    raise AssertionError("vLLM's server does not answer")

@@ -208,6 +208,23 @@ def test_a_run_whose_driver_was_killed_goes_on_to_the_same_metrics(folder: Path,
     assert result.metrics == pytest.approx(base.metrics, rel=1e-4)
 
 
+def test_answers_follow_a_schema_unless_they_are_cut_off(folder: Path) -> None:
+    """A model of random weights writes JSON of the schema, because it can write nothing else."""
+    schema = {
+        "type": "object",
+        "properties": {"verdict": {"enum": ["good", "bad"]}, "sure": {"type": "boolean"}},
+        "required": ["verdict", "sure"],
+        "additionalProperties": False,
+    }
+    result = score(request(folder, "out-schema", generation={"maxTokens": 48, "schema": schema}, metrics=[]))
+
+    answers = [row for row in table(result) if row["error"] is None]
+    whole = [json.loads(row["output"]) for row in answers if row["finish_reason"] == "stop"]
+    assert whole
+    assert all(set(answer) == {"verdict", "sure"} and answer["verdict"] in ("good", "bad") for answer in whole)
+    assert result.off_schema == result.cut_off == len(answers) - len(whole)
+
+
 def test_being_asked_to_stop_leaves_what_is_committed(folder: Path) -> None:
     result = score(request(folder, "out-stopped"), should_stop=lambda: True)
 

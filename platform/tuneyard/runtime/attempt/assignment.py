@@ -20,7 +20,7 @@ class Assignment:
 
     `workers`: number of ranks, or of engines of a score task; None: as in the JobSpec. `scratch`: folder on every machine for temporary
     files of the attempt. `promised_gb_per_s`: bandwidth between machines, if the member names one. `repair_limit_s`: most seconds until a
-    lost pod is replaced in place.
+    lost pod is replaced in place. `price_per_gpu_hour`: of the SKU there; 0: unknown.
     """
 
     task: str
@@ -30,6 +30,7 @@ class Assignment:
     scratch: Path
     workers: int | None = None
     promised_gb_per_s: float | None = None
+    price_per_gpu_hour: float = 0.0
     repair_limit_s: float = 90.0
     stop_grace_s: float = STOP_GRACE_S
 
@@ -47,6 +48,7 @@ class Assignment:
                 scratch=Path(_needed(environment, "TUNEYARD_SCRATCH")),
                 workers=int(workers) if workers else None,
                 promised_gb_per_s=float(promised) if promised else None,
+                price_per_gpu_hour=float(environment.get("TUNEYARD_PRICE_PER_GPU_HOUR") or 0.0),
                 **({"repair_limit_s": float(repair)} if repair else {}),
                 **({"stop_grace_s": float(grace)} if grace else {}),
             )

@@ -29,7 +29,7 @@ def run_score(task: Task, context: TaskContext, attempts: Attempts) -> Result:
         machines.check_living()
         return context.should_stop()
 
-    logs = EngineLogs(machines.logs, EnginePlaces(task.name, context))
+    logs = EngineLogs(machines.logs, EnginePlaces(task, context))
     return asdict(score(request, emit=context.emit, should_stop=should_stop, logs=logs, server=server))
 
 
@@ -42,12 +42,16 @@ def _needs_vllm(request: ScoreRequest) -> bool:
 class EnginePlaces:
     """Follows engines as they start, and reports the places of all of them."""
 
-    def __init__(self, task: str, context: TaskContext) -> None:
-        self._task, self._context = task, context
+    def __init__(self, task: Task, context: TaskContext) -> None:
+        self._task, self._context = task.name, context
+        self._on_head = task.endpoint is not None
         self._places: dict[int, RankPlace] = {}
 
     def __call__(self, engine: RankProcess) -> None:
-        self._context.machines.follow(engine, engine_log(self._task, engine.rank))
+        log = engine_log(self._task, engine.rank)
+        if self._on_head:
+            self._context.machines.ship(log)
+        self._context.machines.follow(engine, log)
         self._places[engine.rank] = RankPlace(rank=engine.rank, pod=engine.pod.name, node=engine.pod.node)
         self._context.emit(Placed(task=self._task, ranks=tuple(place for _, place in sorted(self._places.items()))))
 
@@ -65,4 +69,5 @@ def score_request(task: Task, start: Start, context: TaskContext) -> ScoreReques
         scratch=str(context.scratch / task.name),
         instances=task.resources.instances,
         sku=context.machine.sku,
+        price_per_device_hour=context.machine.price_per_device_hour,
     )

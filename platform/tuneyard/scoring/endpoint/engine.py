@@ -2,7 +2,8 @@
 
 1. `run` pulls requests from its iterator and makes a task of each, up to the number that may be in flight.
 2. A task waits for its turn (rate limits; in trouble one request at a time), sends, and reads the reply.
-3. A failure of the request is tried again, five times in all. A refusal for load counts against no request; only `patience` ends it.
+3. A failure of the request is tried again, and is the row's error from the fifth time on, if other rows were answered meanwhile. A
+   refusal for load counts against no request. If nothing is answered for longer than `patience`, the task fails.
 
 A key is sent in the header Authorization alone, and never to another host: redirects are not followed.
 """
@@ -30,6 +31,8 @@ from tuneyard.scoring.exchange import Answer, Asked, Evaluate, Generate
 from tuneyard.scoring.rows import UNPAID, Paid
 
 _TRIES = 5
+_FEW, _LONG_S = 4, 900.0
+"""Fewer requests in flight are the last ones, to which no other answer can be compared; they are tried for so long."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 _POLL_S = 0.05
 """Time until new requests are looked for while others are in flight."""
@@ -66,6 +69,9 @@ class _Try:
     request: Generate
     since: float
     failures: int = 0
+    failing_since: float = 0.0
+    answers_before: int = 0
+    """Answers to other requests before the first failure."""
     paid: Paid = UNPAID
 
 
@@ -118,8 +124,11 @@ class EndpointEngine:
         if not self._tasks:
             return
         done, self._tasks = self._loop.run_until_complete(asyncio.wait(self._tasks, timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED))
-        for task in done:
+        broken = [task for task in done if task.exception() is not None]
+        for task in done.difference(broken):
             yield task.result()
+        for task in broken:
+            task.result()  # raises
 
     def _abandon(self) -> None:
         for task in self._tasks:
@@ -153,9 +162,8 @@ class EndpointEngine:
                     raise JobFailed(self._hidden(f"{self._name} refuses all requests: {reply.reason}"), reply.next_step)
                 case TryAgain(for_load=True):
                     continue
-            tried.failures += 1
-            if tried.failures == _TRIES:
-                return self._failed(tried, f"{_TRIES} tries failed; the last one: {reply.reason}")
+            if self._is_to_blame(tried):
+                return self._failed(tried, f"{tried.failures} tries failed; the last one: {reply.reason}")
             await self._clock.sleep(self._pause_s(tried.failures, reply.retry_after_s))
 
     def _made(self, tried: _Try, answered: Answered) -> Answer:
@@ -171,6 +179,17 @@ class EndpointEngine:
 
     def _failed(self, tried: _Try, reason: str) -> Answer:
         return Answer(tried.request.key, time.perf_counter() - tried.since, error=self._hidden(f"{_SAID}: {reason}"), paid=tried.paid)
+
+    def _is_to_blame(self, tried: _Try) -> bool:
+        """Count a failure. True if it is the row's: others were answered meanwhile, or it is among the last rows and fails for long."""
+        now = self._clock.now()
+        if not tried.failures:
+            tried.failing_since, tried.answers_before = now, self._answers
+        tried.failures += 1
+        if tried.failures < _TRIES:
+            return False
+        long_s = min(_LONG_S, self._endpoint.patience / 2)
+        return self._answers > tried.answers_before or (len(self._tasks) < _FEW and now - tried.failing_since >= long_s)
 
     def _takes_newer_limit(self) -> bool:
         """Whether requests from now on name the limit differently, as the endpoint asked."""
@@ -224,11 +243,9 @@ class EndpointEngine:
         return reply
 
     def _note(self, reply: Reply) -> None:
-        if isinstance(reply, TryAgain) and reply.for_load:
+        if isinstance(reply, TryAgain):
             try:
-                self._trouble.refused(
-                    self._clock.now(), reply.reason, reached=reply.reached, retry_after_s=reply.retry_after_s, chance=random.random()
-                )
+                self._note_failure(reply, self._clock.now())
             except GivenUp as given_up:
                 raise JobFailed(
                     self._hidden(f"{self._name} gives no answers: {given_up}"),
@@ -249,6 +266,13 @@ class EndpointEngine:
                     self._hidden(f"{self._name} refuses each of the first {_REFUSED_AT_FIRST} requests: {reply.reason}"),
                     "change what it names: a setting of generation, or a field by engine.endpoint.body (null removes one)",
                 )
+
+    def _note_failure(self, reply: TryAgain, now: float) -> None:
+        if reply.for_load:
+            wait_s = reply.retry_after_s
+            self._trouble.refused(now, reply.reason, reached=reply.reached, retry_after_s=wait_s, chance=random.random())
+        else:
+            self._trouble.failed(now, reply.reason)
 
     # --- HTTP -------------------------------------------------------------------------------------------------------------------------
 

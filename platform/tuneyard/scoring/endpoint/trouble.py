@@ -28,6 +28,8 @@ class Trouble:
     """Requests that may be in flight now."""
     since: float | None = None
     """Time of the first failure after the last answer; None: no trouble."""
+    _quiet_since: float | None = None
+    """Time of the first failure of any kind after the last answer."""
     _reached: bool = False
     _pause_s: float = 0.0
     _not_before: float = float("-inf")
@@ -41,10 +43,17 @@ class Trouble:
 
     def answered(self, now: float) -> None:
         """A request has its answer. The trouble is over, unless that request was sent before the pause began."""
-        self._reached = True
+        self._reached, self._quiet_since = True, None
         if now >= self._not_before:
             self.since, self._pause_s = None, 0.0
             self.width = min(float(self.at_once), self.width + 1 / self.width)
+
+    def failed(self, now: float, reason: str) -> None:
+        """A request failed for another reason. Raises GivenUp if nothing was answered for longer than the patience."""
+        self._reached = True
+        self._quiet_since = now if self._quiet_since is None else self._quiet_since
+        if now - self._quiet_since > self.patience_s:
+            raise GivenUp(f"for {_words(now - self._quiet_since)} nothing but: {reason}")
 
     def refused(self, now: float, reason: str, *, reached: bool = True, retry_after_s: float | None = None, chance: float = 0.0) -> None:
         """A request was refused (`reached`), or got no connection. `chance`, 0 to 1, lengthens the pause by up to a quarter.

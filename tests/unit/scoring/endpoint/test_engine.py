@@ -40,8 +40,8 @@ def _requests(count: int, *, chat: bool = True) -> Iterator[Asked | None]:
 def _ask(
     server: OpenAIServer, count: int = 8, *, clock: FastClock | None = None, generation: dict[str, Any] | None = None, **fields: Any
 ) -> dict[int, Answer]:
-    """Answers by row."""
-    endpoint = Endpoint.model_validate({"url": server.url, "model": MODEL, **fields})
+    """Answers by row. The patience is long: on a busy machine a fast clock may skip an hour."""
+    endpoint = Endpoint.model_validate({"url": server.url, "model": MODEL, "patience": "20h", **fields})
     engine = EndpointEngine(endpoint, Generation.model_validate(generation or {}), key=KEY, clock=clock or FastClock())
     return {answer.key: answer for answer in engine.run(_requests(count))}
 
@@ -122,8 +122,8 @@ def test_the_endpoints_own_pause_is_kept() -> None:
         Fault(200, '{"choices": []}'),
         Fault(200, json.dumps({"choices": [{"message": {"content": "x" * 1000}}]}), cut=True),
         Fault(reset=True),
-        Fault(200, '{"choices": [', drip_s=0.02),
-        Fault(200, "late", hang_s=0.5),
+        Fault(200, '{"choices": [', drip_s=0.2),
+        Fault(200, "late", hang_s=2),
     ],
     ids=["500", "html", "no choices", "cut", "reset", "slow loris", "late"],
 )
@@ -137,8 +137,8 @@ def test_a_failure_is_tried_again(fault: Fault) -> None:
         return fault if fresh else None
 
     with OpenAIServer(first) as server:
-        assert _texts(_ask(server, 6, timeout=0.2)) == _all(6)
-    assert set(server.prompts().values()) == {2}
+        assert _texts(_ask(server, 6, timeout=1)) == _all(6)
+    assert min(server.prompts().values()) == 2
 
 
 @pytest.mark.parametrize("fault", [Fault(500, "oops"), Fault(reset=True), Fault(200, "nonsense")], ids=["500", "reset", "nonsense"])
@@ -146,9 +146,9 @@ def test_a_row_that_fails_each_time_is_an_error_of_that_row(fault: Fault) -> Non
     with OpenAIServer(lambda body, _: fault if prompt_of(body) == "row 3" else None) as server:
         answers = _ask(server)
     assert answers[3].error is not None
-    assert answers[3].error.startswith("the endpoint: 5 tries failed")
+    assert "tries failed; the last one" in answers[3].error
     assert _texts({row: answer for row, answer in answers.items() if row != 3}) == {row: text for row, text in _all(8).items() if row != 3}
-    assert server.prompts()["row 3"] == 5
+    assert 5 <= server.prompts()["row 3"] < 30
 
 
 def test_a_400_is_an_error_of_its_row_and_not_asked_again() -> None:
@@ -215,7 +215,7 @@ def test_an_answer_of_a_megabyte() -> None:
 
 def test_a_reply_without_end_is_not_kept() -> None:
     with OpenAIServer(lambda _, __: Fault(200, b"x" * (17 << 20))) as server:
-        assert "more than 16 MiB" in (_ask(server, 1)[0].error or "")
+        assert "more than 16 MiB" in (_ask(server, 1, clock=FastClock(50.0), patience="1m")[0].error or "")
 
 
 def test_requests_per_minute_are_kept() -> None:
@@ -257,15 +257,23 @@ def test_text_goes_to_completions() -> None:
     assert server.asked[0]["prompt"].startswith("row")
 
 
-def test_an_outage_of_minutes_makes_no_row_an_error() -> None:
+@pytest.mark.parametrize("at_once", [1, 16])
+@pytest.mark.parametrize("fault", [Fault(503, "<h1>Unavailable</h1>"), Fault(500, "oops"), Fault(reset=True)], ids=["503", "500", "reset"])
+def test_an_outage_of_minutes_makes_no_row_an_error(fault: Fault, at_once: int) -> None:
     clock = FastClock()
     began = clock.now()
 
-    def down(_: dict[str, Any], __: int) -> Fault | None:
-        return Fault(503, "<h1>Service Unavailable</h1>") if 5 < clock.now() - began < 400 else None
+    def down(_: dict[str, Any], number: int) -> Fault | None:
+        return fault if number > 5 and clock.now() - began < 400 else None
 
     with OpenAIServer(down) as server:
-        assert _texts(_ask(server, 200, clock=clock, requestsPerMinute=600)) == _all(200)
+        assert _texts(_ask(server, 40, clock=clock, atOnce=at_once)) == _all(40)
+    assert len(server.asked) < 40 + 16 * 14
+
+
+def test_a_server_that_only_fails_ends_the_task() -> None:
+    with OpenAIServer(lambda _, __: Fault(500, "oops")) as server, pytest.raises(JobFailed, match="nothing but: HTTP 500: oops"):
+        _ask(server, 40, patience="10m")
 
 
 def test_without_faults_each_row_is_asked_once() -> None:
