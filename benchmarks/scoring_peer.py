@@ -41,7 +41,7 @@ from tuneyard.tracking import silent
 
 MAX_LENGTH, KV_CACHE = 1024, 1024**3
 MAX_TOKENS = {"prefixes": 16, "lengths": 48}
-BATCH_BEFORE, BATCH_AUTO = 64, 256
+BATCH_BEFORE, BATCH_AUTO = 64, 227
 SIDES = ("before", "now", "ray")
 
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from tuneyard.api import Endpoint, ScoreTask, Task
 from tuneyard.cli import main
 from tuneyard.federation import worlds_of
+from tuneyard.runtime.output import fingerprint
 
 SECRET = "sk-proj-Abc123-do-not-show"
 ENDPOINT = {"url": "https://api.example.com/v1/", "model": "small"}
@@ -105,3 +106,9 @@ def test_plan_says_that_no_gpu_is_needed(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
     assert main(["plan", str(tmp_path / "job.yaml")]) == 0
     assert "small at https://api.example.com/v1 answers, so the task needs no GPU (sku cpu)" in " ".join(capsys.readouterr().out.split())
+
+
+def test_another_endpoint_is_another_task_and_another_speed_is_not() -> None:
+    """Engines change no result, so that a finished task counts whatever they are; an endpoint's URL and model do."""
+    task, faster, other = (Task.model_validate(_task(**fields)) for fields in ({}, {"atOnce": 99, "timeout": 5}, {"model": "large"}))
+    assert fingerprint(task) == fingerprint(faster) != fingerprint(other)

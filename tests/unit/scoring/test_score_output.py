@@ -15,6 +15,7 @@ from tuneyard.api import BadInput, JobFailed, ScoreTask
 from tuneyard.scoring import Measured, ScoreRequest, Sums, finish, prepare
 from tuneyard.scoring.parts import Columns, Layout, commit, part_path, read_sums
 from tuneyard.scoring.rows import ScoredRow
+from tuneyard.scoring.settings import EngineSettings
 from tuneyard.storage import open_store
 
 UNMEASURED = Measured(wall_s=1.0, load_s=0.0, generation_s=0.0, deaths=0, stopped=False, settings=None)
@@ -242,3 +243,52 @@ def test_parts_that_did_not_count_what_was_cut_off_are_not_mixed(tmp_path: Path)
 
     with pytest.raises(BadInput, match="another version of Tuneyard"):
         prepare(request(tmp_path))
+
+
+def _engine(tensor_parallel: int) -> EngineSettings:
+    return EngineSettings(
+        model="m",
+        tokenizer="m",
+        adapter=None,
+        precision="fp32",
+        max_length=64,
+        batch=8,
+        tensor_parallel=tensor_parallel,
+        memory_fraction=0.9,
+        kv_cache_bytes=None,
+        eager=True,
+        trust_remote_code=False,
+        on_cpu=False,
+    )
+
+
+def test_engines_cost_their_devices_in_the_time_of_the_attempt(tmp_path: Path) -> None:
+    """Half an hour of six GPUs at 2 each; four rows were scored before."""
+    score_by_hand(request(tmp_path), [0])
+    asked = replace(request(tmp_path), instances=3, price_per_device_hour=2.0)
+    measured = replace(UNMEASURED, wall_s=1800.0, settings=_engine(2))
+
+    result = finish(prepare(asked), score_by_hand(asked, [1, 2]), measured)
+
+    assert result.cost == pytest.approx(6.0)
+    assert result.cost_per_1000_rows == pytest.approx(1000.0)
+
+
+def test_without_a_price_there_is_no_cost(tmp_path: Path) -> None:
+    result = finish(prepare(request(tmp_path)), score_by_hand(request(tmp_path), [0, 1, 2]), replace(UNMEASURED, settings=_engine(1)))
+
+    assert (result.cost, result.cost_per_1000_rows) == (None, None)
+
+
+def test_parts_of_another_endpoint_are_not_mixed(tmp_path: Path) -> None:
+    def asked(**endpoint: Any) -> ScoreRequest:
+        made = request(tmp_path)
+        fields = {"data": {"source": str(tmp_path / "rows.jsonl")}, "rowsPerPart": 4}
+        engine = {"endpoint": {"url": "https://a.example/v1", "model": "small", **endpoint}}
+        return replace(made, task=ScoreTask.model_validate({**fields, "engine": engine}), model_uri="")
+
+    score_by_hand(asked(), [0])
+
+    assert prepare(asked(atOnce=2, price={"input": 1, "output": 2}, patience="5m")).missing == [1, 2]
+    with pytest.raises(BadInput, match=r"endpoint\.model was small, is large"):
+        prepare(asked(model="large"))

@@ -4,28 +4,25 @@
 2. A task waits for its turn (rate limits; in trouble one request at a time), sends, and reads the reply.
 3. A failure of the request is tried again, and is the row's error from the fifth time on, if other rows were answered meanwhile. A
    refusal for load counts against no request. If nothing is answered for longer than `patience`, the task fails.
-
-A key is sent in the header Authorization alone, and never to another host: redirects are not followed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import random
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import aiohttp
-
 from tuneyard.api import Endpoint, FailureKind, Generation, JobFailed
 from tuneyard.api.secrets import HIDDEN
 from tuneyard.scoring.endpoint.pace import Pace
-from tuneyard.scoring.endpoint.reply import Answered, Refused, Reply, RowRefused, TryAgain, printable, read_reply
+from tuneyard.scoring.endpoint.reply import Answered, Refused, Reply, RowRefused, TryAgain
 from tuneyard.scoring.endpoint.request import RequestForm, guessed_tokens, path_of
+from tuneyard.scoring.endpoint.sender import Sender
 from tuneyard.scoring.endpoint.trouble import GivenUp, Trouble
 from tuneyard.scoring.exchange import Answer, Asked, Evaluate, Generate
 from tuneyard.scoring.rows import UNPAID, Paid
@@ -36,11 +33,8 @@ _FEW, _LONG_S = 4, 900.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 _POLL_S = 0.05
 """Time until new requests are looked for while others are in flight."""
-_MOST_BYTES = 16 * 1024**2
-"""Of one reply."""
-_CONNECT_S = 30.0
 _REFUSED_AT_FIRST = 20
-"""Requests refused one by one, without an answer to any, after which the task ends: the form of all requests is wrong."""
+"""Requests refused with the same words, without an answer to any, after which the task ends: the form of all requests is wrong."""
 _SAID = "the endpoint"
 
 
@@ -72,6 +66,8 @@ class _Try:
     failing_since: float = 0.0
     answers_before: int = 0
     """Answers to other requests before the first failure."""
+    limit_field: str = ""
+    """The name of the limit of tokens in the last try."""
     paid: Paid = UNPAID
 
 
@@ -89,11 +85,12 @@ class EndpointEngine:
         self._pace = Pace(_share(endpoint.requests_per_minute, instances), _share(endpoint.tokens_per_minute, instances))
         self._trouble = Trouble(endpoint.patience, self.at_once)
         self._usual_answer = float(generation.max_tokens)
-        self._sending = self._answers = self._refusals = 0
+        self._sending = self._answers = 0
+        self._refusals = Counter[str]()
         self._tasks: set[asyncio.Task[Answer]] = set()
         self._loop = asyncio.new_event_loop()
         self._turn, self._freed = asyncio.Lock(), asyncio.Event()
-        self._session: aiohttp.ClientSession | None = None
+        self._sender = Sender(endpoint, key)
 
     @property
     def in_flight(self) -> int:
@@ -138,9 +135,7 @@ class EndpointEngine:
 
     async def _end(self, tasks: list[asyncio.Task[Answer]]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._sender.close()
 
     # --- one request ------------------------------------------------------------------------------------------------------------------
 
@@ -154,7 +149,7 @@ class EndpointEngine:
             match reply:
                 case Answered():
                     return self._made(tried, reply)
-                case RowRefused(limit_field=True) if self._takes_newer_limit():
+                case RowRefused(limit_field=True) if self._takes_newer_limit(tried):
                     continue
                 case RowRefused():
                     return self._failed(tried, reply.reason)
@@ -191,12 +186,10 @@ class EndpointEngine:
         long_s = min(_LONG_S, self._endpoint.patience / 2)
         return self._answers > tried.answers_before or (len(self._tasks) < _FEW and now - tried.failing_since >= long_s)
 
-    def _takes_newer_limit(self) -> bool:
-        """Whether requests from now on name the limit differently, as the endpoint asked."""
-        if self._form.limit_field == "max_completion_tokens":
-            return False
+    def _takes_newer_limit(self, tried: _Try) -> bool:
+        """Whether the request gets another try, in which the limit has the name that the endpoint asks for."""
         self._form = self._form.with_newer_limit()
-        return True
+        return tried.limit_field != self._form.limit_field
 
     def _pause_s(self, failures: int, retry_after_s: float | None) -> float:
         pause_s = min(_LONGEST_PAUSE_S, math.ldexp(_FIRST_PAUSE_S, failures - 1)) * (1 + random.random() / 4)
@@ -233,7 +226,8 @@ class EndpointEngine:
         self._pace.start(self._clock.now(), guessed)
         self._sending += 1
         try:
-            reply = await self._send(tried.request)
+            tried.limit_field, prompt = self._form.limit_field, tried.request.prompt
+            reply = await self._sender.send(path_of(prompt), self._form.body(prompt, tried.request.seed))
         finally:
             self._sending -= 1
             self._freed.set()
@@ -259,11 +253,11 @@ class EndpointEngine:
             self._usual_answer += (reply.output_tokens - self._usual_answer) / min(self._answers, 100)
         if isinstance(reply, Answered | RowRefused):
             self._trouble.answered(self._clock.now())
-        if isinstance(reply, RowRefused) and reply.by_status and not self._answers:
-            self._refusals += 1
-            if self._refusals >= _REFUSED_AT_FIRST:
+        if isinstance(reply, RowRefused) and reply.by_status and not reply.limit_field and not self._answers:
+            self._refusals[reply.reason] += 1
+            if self._refusals[reply.reason] >= _REFUSED_AT_FIRST:
                 raise JobFailed(
-                    self._hidden(f"{self._name} refuses each of the first {_REFUSED_AT_FIRST} requests: {reply.reason}"),
+                    self._hidden(f"{self._name} answers no request, and refused {_REFUSED_AT_FIRST} with: {reply.reason}"),
                     "change what it names: a setting of generation, or a field by engine.endpoint.body (null removes one)",
                 )
 
@@ -274,36 +268,6 @@ class EndpointEngine:
         else:
             self._trouble.failed(now, reply.reason)
 
-    # --- HTTP -------------------------------------------------------------------------------------------------------------------------
-
-    async def _send(self, request: Generate) -> Reply:
-        body = json.dumps(self._form.body(request.prompt, request.seed)).encode()
-        url = self._endpoint.url + path_of(request.prompt)
-        try:
-            async with self._http().post(url, data=body, headers=self._headers(), allow_redirects=False) as response:
-                content = await _content(response)
-                if content is None:
-                    return TryAgain(f"its reply has more than {_MOST_BYTES // 1024**2} MiB")
-                return read_reply(response.status, response.headers, content)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            return TryAgain(f"no connection: {printable(str(error))}", for_load=True, reached=False)
-        except TimeoutError:
-            return TryAgain(f"no answer within {self._endpoint.timeout:g} s")
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            return TryAgain(f"the connection broke: {type(error).__name__}: {printable(str(error))}")
-
-    def _http(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
-                timeout=aiohttp.ClientTimeout(total=self._endpoint.timeout, sock_connect=min(_CONNECT_S, self._endpoint.timeout)),
-                trust_env=True,  # proxies
-            )
-        return self._session
-
-    def _headers(self) -> dict[str, str]:
-        return {"Content-Type": "application/json", **({"Authorization": f"Bearer {self._key}"} if self._key else {})}
-
     @property
     def _name(self) -> str:
         return f"{_SAID} {self._endpoint.url} (model {self._endpoint.model})"
@@ -311,16 +275,6 @@ class EndpointEngine:
     def _hidden(self, text: str) -> str:
         """A server may repeat the key, in errors or answers."""
         return text.replace(self._key, HIDDEN) if self._key else text
-
-
-async def _content(response: aiohttp.ClientResponse) -> bytes | None:
-    """The whole body; None if it is too long."""
-    content = bytearray()
-    async for piece in response.content.iter_chunked(1 << 16):
-        content += piece
-        if len(content) > _MOST_BYTES:
-            return None
-    return bytes(content)
 
 
 class _End:

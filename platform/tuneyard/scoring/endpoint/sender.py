@@ -1,0 +1,69 @@
+"""Sends requests to an endpoint over HTTP, and reads the whole reply. Connections are kept for later requests.
+
+A key is sent in the header Authorization alone, and never to another host: redirects are not followed.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import aiohttp
+
+from tuneyard.api import Endpoint
+from tuneyard.scoring.endpoint.reply import Reply, TryAgain, printable, read_reply
+
+_MOST_BYTES = 16 * 1024**2
+"""Of one reply."""
+_CONNECT_S = 30.0
+
+
+class Sender:
+    """For one event loop. `key`: the API key."""
+
+    def __init__(self, endpoint: Endpoint, key: str | None) -> None:
+        self._endpoint = endpoint
+        self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def send(self, path: str, body: dict[str, Any]) -> Reply:
+        """Post `body` to a path below the endpoint's URL. A failed connection is a reply too."""
+        data = json.dumps(body).encode()
+        try:
+            async with self._http().post(self._endpoint.url + path, data=data, headers=self._headers, allow_redirects=False) as response:
+                content = await _content(response)
+                if content is None:
+                    return TryAgain(f"its reply has more than {_MOST_BYTES // 1024**2} MiB")
+                return read_reply(response.status, response.headers, content)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            return TryAgain(f"no connection: {printable(str(error))}", for_load=True, reached=False)
+        except TimeoutError:
+            return TryAgain(f"no answer within {self._endpoint.timeout:g} s")
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return TryAgain(f"the connection broke: {type(error).__name__}: {printable(str(error))}")
+
+    async def close(self) -> None:
+        """Close all connections. A later request opens new ones."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _http(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            timeout_s = self._endpoint.timeout
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(_CONNECT_S, timeout_s)),
+                trust_env=True,  # proxies
+            )
+        return self._session
+
+
+async def _content(response: aiohttp.ClientResponse) -> bytes | None:
+    """The whole body; None if it is too long."""
+    content = bytearray()
+    async for piece in response.content.iter_chunked(1 << 16):
+        content += piece
+        if len(content) > _MOST_BYTES:
+            return None
+    return bytes(content)
