@@ -2,7 +2,7 @@
 
 A figure with a 95 % interval in both runs is an estimate from a sample of rows. Its difference counts only where it exceeds `_CERTAIN`
 standard errors of the difference of two independent estimates (a one-sided z-test; the standard error of each is its half interval over
-1.96). Of 20 equal runs, one or more raise an alarm with a probability of 20 * 0.00135 = 2.7 % at most, whatever `worseBy` says. Without
+1.96). Of 20 equal runs, one or more raise an alarm with a probability of 20 * 0.00048 = 1 % at most, whatever `worseBy` says. Without
 intervals, the difference itself counts.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tuneyard.api.schedule_parts import Limit
 from tuneyard.api.schedule_status import RunFigure, ScheduledRun
 
-_CERTAIN = 3.0
+_CERTAIN = 3.3
 _Z = 1.959964
 """97.5th percentile of the standard normal distribution: an interval at 95 % spans twice this many standard errors."""
 
