@@ -57,6 +57,11 @@ class DataLooks:
             if (key, name) not in self._tasks and now - known.get(name, (-self._every_s, None))[0] >= self._every_s:
                 self._tasks[key, name] = asyncio.create_task(self._look(key, item, each))
 
+    def close(self) -> None:
+        """End what is under way: another hub leads, and begins anew."""
+        for task in self._tasks.values():
+            task.cancel()
+
     async def _look(self, key: Key, item: Mapping[str, Any], waiting: WaitingRun) -> None:
         try:
             async with self._limits[key[0]], asyncio.timeout(_LONGEST_S):

@@ -73,9 +73,13 @@ class Schedules:
         self._guard: Guard[Key] = Guard("schedule")
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._schedules.run())
-            group.create_task(self._follow())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._schedules.run())
+                group.create_task(self._follow())
+        finally:
+            self._looks.close()
+            self._webhooks.close()
 
     def regressed(self) -> Iterator[tuple[Key, bool]]:
         """Each Schedule that watches figures, and whether its newest measured run has regressed."""

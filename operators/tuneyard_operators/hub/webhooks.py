@@ -55,6 +55,11 @@ class Webhooks:
             if name not in self._told[key] and (key, name) not in self._tasks:
                 self._tasks[key, name] = asyncio.create_task(self._send(key, notify, run))
 
+    def close(self) -> None:
+        """End what is under way: another hub leads, and begins anew."""
+        for task in self._tasks.values():
+            task.cancel()
+
     async def _send(self, key: Key, notify: Notify, run: ScheduledRun) -> None:
         try:
             async with self._limits[key[0]]:

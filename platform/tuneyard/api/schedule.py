@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo
@@ -12,7 +13,7 @@ from tuneyard.api.base import Fields, Resource, located
 from tuneyard.api.jobspec import Job
 from tuneyard.api.moments import Moment
 from tuneyard.api.quantities import Duration
-from tuneyard.api.schedule_parts import MOST_LIMITS, Backfill, FigureName, Limit, Notify, WaitFor
+from tuneyard.api.schedule_parts import FIGURE_PATTERN, MOST_LIMITS, Backfill, Limit, Notify, WaitFor
 from tuneyard.api.schedule_status import ScheduleStatus
 from tuneyard.metrics import FIGURES
 
@@ -48,7 +49,7 @@ class ScheduleGoal(Fields):
     history: int = Field(default=7, ge=0, le=1000, description="finished JobSpecs that are kept, the newest; older ones are removed")
     suspend: bool = Field(default=False, description="start nothing; runs that fall due meanwhile are skipped")
     wait_for: WaitFor | None = Field(default=None, description="data that must exist before a run starts; default: none")
-    regression: dict[FigureName, Limit] = Field(
+    regression: dict[str, Limit] = Field(
         default_factory=dict,
         max_length=MOST_LIMITS,
         description="figure -> limits, such as {perplexity: {worseBy: 2%}}; default: none is watched",
@@ -85,8 +86,10 @@ class ScheduleGoal(Fields):
         return self
 
     @model_validator(mode="after")
-    def _known_directions(self) -> Self:
+    def _known_figures(self) -> Self:
         for name, limit in self.regression.items():
+            if not re.fullmatch(FIGURE_PATTERN, name):
+                raise located(f"{name[:100]!r} is not the name of a figure, such as exact_match", "regression", name)
             relative = limit.worse_by is not None or limit.worse_by_absolute is not None
             if relative and limit.higher_is_better(name) is None:
                 reason = f"{name!r} is none of: {', '.join(FIGURES)}; for another figure, say which values are better: {{better: higher}}"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Annotated, Literal, Self, get_args
+from typing import Literal, Self, get_args
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from tuneyard.api.base import Fields, ValueFrom
 from tuneyard.api.quantities import Duration
@@ -15,7 +15,7 @@ _DAY_PATTERN = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 _PERCENT_PATTERN = r"^[0-9]{1,6}(\.[0-9]{1,6})?%$"
 MOST_LIMITS = 32
 Occasion = Literal["regressed", "recovered", "failed", "missed"]
-FigureName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.@-]*$", max_length=100)]
+FIGURE_PATTERN = r"[A-Za-z_][A-Za-z0-9_.@-]{0,99}"
 
 
 class WaitFor(Fields):

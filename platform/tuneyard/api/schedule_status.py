@@ -34,12 +34,12 @@ class ScheduledRun(StatusFields):
     phase: str = Field(default="Pending", description="phase of the job, or Missed or Skipped where none was started")
     started_at: Moment | None = Field(default=None, description="when it was started or left out (RFC 3339); default: unknown")
     finished_at: Moment | None = Field(default=None, description="when it ended (RFC 3339); default: it goes on")
-    figures: list[RunFigure] = Field(default_factory=list, max_length=64, description="figures of its score tasks")
+    figures: list[RunFigure] = Field(default_factory=list, max_length=16, description="figures of its score tasks")
     verdict: str = Field(
         default="",
         description="good, regressed, unmeasured (a figure is missing), failed, cancelled, missed, skipped or lost; empty: it goes on",
     )
-    message: str = Field(default="", max_length=1000, description="reason of the verdict, for people")
+    message: str = Field(default="", max_length=500, description="reason of the verdict, for people")
     compared_with: str = Field(default="", description="the good run that it was compared with")
     notice: str = Field(
         default="", max_length=300, description="state of the message to the webhook: due, sent, or why it could not be sent"
@@ -54,7 +54,7 @@ class WaitingRun(StatusFields):
     kind: RunKind = Field(default="scheduled", description="as in `runs`")
     since: Moment = Field(description="when it began to wait (RFC 3339)")
     path: str = Field(default="", description="URI of the data")
-    message: str = Field(default="", max_length=1000, description="why the data could not be looked for; empty: they do not exist yet")
+    message: str = Field(default="", max_length=300, description="why the data could not be looked for; empty: they do not exist yet")
 
 
 class BackfillStatus(StatusFields):

@@ -80,5 +80,5 @@ def _missed(name: str, goal: ScheduleGoal, status: ScheduleStatus, since: dateti
 
 def _record(name: str, due: datetime, now: datetime, why: str) -> ScheduledRun:
     return ScheduledRun(
-        name=run_name(name, due), due=written(due), phase="Missed", started_at=written(now), verdict="missed", message=why[:1000]
+        name=run_name(name, due), due=written(due), phase="Missed", started_at=written(now), verdict="missed", message=why[:500]
     )

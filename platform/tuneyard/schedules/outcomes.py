@@ -20,8 +20,8 @@ from tuneyard.schedules.regression import judge
 REGRESSED = "Regressed"
 _OPEN = ("", "lost")
 """Verdicts of runs that go on, as far as is known."""
-_LONGEST = 1000
-_MOST_FIGURES = 64
+_LONGEST = 500
+_MOST_FIGURES = 16
 _LOW, _HIGH = ".low", ".high"
 """Endings of the names under which a status reports the bounds of a figure."""
 
@@ -48,7 +48,7 @@ def figures_of(tasks: Mapping[str, Mapping[str, Any]], watched: Sequence[str]) -
             value, low, high = (_number(numbers.get(each)) for each in (name, name + _LOW, name + _HIGH))
             if value is not None:
                 found.append(RunFigure(task=task, name=name, value=value, low=low, high=high))
-    return tuple(found[:_MOST_FIGURES])
+    return tuple(sorted(found, key=lambda figure: figure.name not in watched)[:_MOST_FIGURES])
 
 
 def with_outcomes(

@@ -17,7 +17,7 @@ from tuneyard.schedules.news import News
 from tuneyard.schedules.starts import Start
 
 DATA_ARRIVED = "DataArrived"
-_MOST_WAITING = 100
+_MOST_WAITING = 50
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def sorted_by_data(goal: ScheduleGoal, status: ScheduleStatus, starts: Sequence[
         elif waited_s > goal.wait_for.timeout or len(still) >= _MOST_WAITING or _is_past(each, looks):
             missed.append(_record(goal, each, look, now))
         else:
-            still.append(each.model_copy(update={"message": look.why_not[:1000]}))
+            still.append(each.model_copy(update={"message": look.why_not[:300]}))
     after = status.model_copy(update={"waiting": still, "runs": [*status.runs, *missed]})
     after = after.model_copy(update={"conditions": _conditions(after, ready, missed, now)})
     if missed:
@@ -88,7 +88,7 @@ def _record(goal: ScheduleGoal, waiting: WaitingRun, look: Look, now: datetime) 
         phase="Missed",
         started_at=written(now),
         verdict="missed",
-        message=f"its data had not arrived after {(now - moment_of(waiting.since)).total_seconds():.0f} s: {why}"[:1000],
+        message=f"its data had not arrived after {(now - moment_of(waiting.since)).total_seconds():.0f} s: {why}"[:500],
         notice="due" if told else "",
     )
 
