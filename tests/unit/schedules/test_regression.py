@@ -136,6 +136,6 @@ def test_figures_without_a_number_are_left_out() -> None:
         "rouge_l": None,
         "bleu": True,
     }
-    (first, second) = figures_of({"judge": numbers}, ["mine"])
+    (second, first) = figures_of({"judge": numbers}, ["mine"])
     assert (first.name, first.low, first.high) == ("exact_match", 0.4, None)
     assert (second.name, second.value) == ("mine", 3.0)
