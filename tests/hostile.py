@@ -108,6 +108,11 @@ SCHEDULE = {
     "concurrency": "forbid",
     "startingDeadline": "10m",
     "history": 2,
+    "waitFor": {"path": "s3://b/{{ run.date - 1d | %Y/%m/%d }}/_SUCCESS", "timeout": "1h"},
+    "regression": {"perplexity": {"worseBy": "2%", "above": 9.5}, "mine": {"worseByAbsolute": 1, "better": "higher"}},
+    "notify": {"webhookFrom": {"secretKeyRef": {"name": "hook", "key": "url"}}, "form": "slack", "on": ["regressed"]},
+    "runNow": NOON,
+    "backfill": {"from": "2026-11-01", "to": "2026-11-03", "parallel": 2, "id": "a"},
     "template": {"labels": {"a": "b"}, "spec": SMALL_JOB},
 }
 TEMPLATE = {"description": "d", "train": {"batch": {"global": 8}}, "score": {}, "resources": {"workers": 2}}
@@ -169,7 +174,20 @@ JOB_STATUS: dict[str, Any] = {
     "startedAt": NOON,
 }
 TEAM_STATUS = {"inUse": {"h100-80gb": 1}, "gpuHoursUsed": 5.0, "usedGpuSeconds": {"h100-80gb": 100.0}, "usageAt": NOON}
-SCHEDULE_STATUS = {"lastRun": NOON, "nextRun": NOON, "active": ["a"], "message": "m"}
+SCHEDULE_STATUS: dict[str, Any] = {
+    "lastRun": NOON,
+    "nextRun": NOON,
+    "active": ["a"],
+    "message": "m",
+    "followed": "*/5 * * * * Europe/Amsterdam",
+    "conditions": [{"type": "Regressed", "status": "True", "reason": "Worse", "lastTransitionTime": NOON}],
+    "waiting": [{"name": "x-1", "due": NOON, "since": NOON, "path": "s3://a/b"}],
+    "runs": [
+        {"name": "x-2", "due": NOON, "verdict": "good", "figures": [{"task": "judge", "name": "perplexity", "value": 2.0, "low": 1.0}]},
+        {"name": "x-3", "due": NOON, "kind": "backfill", "phase": "Running"},
+    ],
+    "backfill": {"key": "r1", "last": NOON, "started": 1, "of": 3},
+}
 CLUSTER_STATUS = {"healthy": True, "heartbeat": NOON, "returnedAt": [NOON, NOON], "conditions": [], "free": "x"}
 REPORT: dict[str, Any] = {
     "phase": "Running",

@@ -25,6 +25,8 @@ class MemoryApi:
         self.requests: list[tuple[str, str, str]] = []
         """Verb, kind (`JobSpec/status`) and name of each write."""
         self.refuse: Callable[[str, Kind, str], None] = lambda _verb, _kind, _name: None
+        self.created_at = NOON
+        """Time of creation of each object."""
         self.answers_after_s = 0.0
         """Time from a patch to its answer: watches tell of it before."""
         self._version = 0
@@ -62,7 +64,7 @@ class MemoryApi:
 
     async def create(self, kind: Kind, namespace: str | None, body: Mapping[str, Any], **_options: Any) -> Object:
         item = deepcopy({"apiVersion": kind.api_version, "kind": kind.name, **body})
-        metadata = item["metadata"] = {**item["metadata"], "uid": str(uuid4()), "generation": 1, "creationTimestamp": NOON}
+        metadata = item["metadata"] = {**item["metadata"], "uid": str(uuid4()), "generation": 1, "creationTimestamp": self.created_at}
         if kind.namespaced:
             metadata["namespace"] = namespace
         await self._arrive("create", kind, "", metadata["name"])

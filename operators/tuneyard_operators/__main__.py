@@ -64,6 +64,12 @@ def _arguments() -> argparse.Namespace:
     hub.add_argument(
         "--settle-after", type=float, default=own.policy.settled_s, metavar="S", help="seconds for which a team may keep borrowed GPUs"
     )
+    hub.add_argument(
+        "--webhook-host",
+        action="append",
+        metavar="PATTERN",
+        help=f"host that webhooks of Schedules may have, such as *.example.com; repeatable; default: {own.webhook_hosts[0]}",
+    )
     hub.add_argument("--log-format", choices=("json", "text"), default="json")
     hub.add_argument("--log-level", default="info")
     return parser.parse_args()
@@ -80,6 +86,7 @@ def main() -> int:
         qps=arguments.qps,
         member_qps=arguments.member_qps,
         member_lost_s=arguments.member_lost_after,
+        webhook_hosts=tuple(arguments.webhook_host or Settings().webhook_hosts),
         policy=replace(POLICIES["tuneyard"], settled_s=arguments.settle_after),
     )
     try:

@@ -10,6 +10,7 @@ import json
 import random
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,11 +27,12 @@ from tests.testcluster import Hub, Member
 from tests.testcluster.clusters import Clusters
 from tests.testcluster.fake_nodes import FakeNodes
 
+from tuneyard.api import Schedule
 from tuneyard.cli import main
+from tuneyard.schedules import Start, next_after, run_name
 from tuneyard.storage import open_store
-from tuneyard_operators.hub.cron import next_after, run_name
-from tuneyard_operators.hub.schedules import Schedules
-from tuneyard_operators.kube import JOBSPEC, SCHEDULE, Cache, from_kubeconfig
+from tuneyard_operators.hub.schedule_runs import jobspec_of
+from tuneyard_operators.kube import JOBSPEC, SCHEDULE, AlreadyExists, from_kubeconfig
 
 __all__ = ["s3", "s3_server"]
 
@@ -202,10 +204,11 @@ def test_runs_of_a_schedule_share_an_output_and_no_folder(stage: Clusters) -> No
 
     async def run_at(*moments: datetime) -> None:
         connection = await from_kubeconfig(str(stage.hub.kubeconfig))
-        schedules = Schedules(connection, Cache(connection, JOBSPEC))
         item = await connection.get(SCHEDULE, "default", "nightly")
+        goal = Schedule.model_validate({"metadata": item["metadata"], "spec": item["spec"]}).spec
         for moment in moments:
-            await schedules.start(("default", "nightly"), item, moment)
+            with suppress(AlreadyExists):
+                await connection.create(JOBSPEC, "default", jobspec_of(item, goal, Start(run_name("nightly", moment), moment)))
         await connection.close()
 
     tonight = next_after(cron, "UTC", datetime.now(UTC))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 
-from tuneyard.api.moments import moment_of
+from tuneyard.api.moments import moment_of, written
 
-
-def written(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+__all__ = ["at", "seconds_since", "written"]
 
 
 def at(text: str) -> datetime:

@@ -1,4 +1,4 @@
-"""Posts Kubernetes Events on JobSpecs, for `kubectl describe`. Best effort: nothing depends on an Event.
+"""Posts Kubernetes Events on JobSpecs and Schedules, for `kubectl describe`. Best effort: nothing depends on an Event.
 
 With thousands of jobs, Events would be a third of all writes. Beyond a rate limit, Normal Events are dropped: the status has the news
 anyway.
@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
 from tuneyard.api import JobStatus, Phase
 from tuneyard.api.secrets import redact
+from tuneyard.schedules import News
 from tuneyard_operators.hub.goals import Goal
-from tuneyard_operators.kube import EVENT, Connection
+from tuneyard_operators.kube import EVENT, JOBSPEC, SCHEDULE, Connection
 
 log = logging.getLogger(__name__)
 _MOST_WAITING = 2000
@@ -39,7 +40,21 @@ class Events:
         """Post the changes between two statuses of a job."""
         for kind, reason, message in _changes(before, after):
             if not self._waiting.full() and (self._may_post() or kind == "Warning"):
-                self._waiting.put_nowait((goal.job.metadata.namespace, _event(goal, kind, reason, message)))
+                self._waiting.put_nowait((goal.job.metadata.namespace, _event(_involved(goal), kind, reason, message)))
+
+    def tell_of_runs(self, item: dict[str, Any], news: Iterable[News]) -> None:
+        """Post news about the runs of a Schedule."""
+        metadata = item["metadata"]
+        involved = {
+            "apiVersion": SCHEDULE.api_version,
+            "kind": SCHEDULE.name,
+            **{key: metadata[key] for key in ("name", "namespace", "uid")},
+        }
+        for each in news:
+            kind = "Warning" if each.is_warning else "Normal"
+            if not self._waiting.full() and (self._may_post() or each.is_warning):
+                event = _event(involved, kind, each.reason, f"run {each.run}: {each.message}")
+                self._waiting.put_nowait((metadata["namespace"], event))
 
     def _may_post(self) -> bool:
         now = asyncio.get_running_loop().time()
@@ -77,18 +92,22 @@ def _changes(before: JobStatus, after: JobStatus) -> Iterator[tuple[str, str, st
         yield ("Normal" if after.phase is Phase.SUCCEEDED else "Warning"), str(after.phase), after.message or "all tasks have succeeded"
 
 
-def _event(goal: Goal, kind: str, reason: str, message: str) -> dict[str, Any]:
+def _involved(goal: Goal) -> dict[str, Any]:
     metadata = goal.job.metadata
+    return {
+        "apiVersion": JOBSPEC.api_version,
+        "kind": JOBSPEC.name,
+        "name": metadata.name,
+        "namespace": metadata.namespace,
+        "uid": goal.uid,
+    }
+
+
+def _event(involved: Mapping[str, Any], kind: str, reason: str, message: str) -> dict[str, Any]:
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     return {
-        "metadata": {"name": f"{metadata.name}.{uuid4().hex[:16]}", "namespace": metadata.namespace},
-        "involvedObject": {
-            "apiVersion": goal.job.api_version,
-            "kind": goal.job.kind,
-            "name": metadata.name,
-            "namespace": metadata.namespace,
-            "uid": goal.uid,
-        },
+        "metadata": {"name": f"{involved['name']}.{uuid4().hex[:16]}", "namespace": involved["namespace"]},
+        "involvedObject": dict(involved),
         "type": kind,
         "reason": reason,
         "message": redact(message[: 2 * _LONGEST])[:_LONGEST],

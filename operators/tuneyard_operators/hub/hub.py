@@ -44,7 +44,7 @@ from tuneyard_operators.hub.observed import Observed
 from tuneyard_operators.hub.outcomes import Outcome, Verb
 from tuneyard_operators.hub.placements import Placements
 from tuneyard_operators.hub.records import JobRecord, JobRecords
-from tuneyard_operators.hub.schedules import Schedules
+from tuneyard_operators.hub.schedules import new_schedules
 from tuneyard_operators.hub.settings import Settings
 from tuneyard_operators.hub.stalled import StalledJobs
 from tuneyard_operators.hub.sweep import Sweep
@@ -78,8 +78,8 @@ class Hub:
         self._actions = Actions(connection, self.jobs, self.members, self._queue, settings)
         self._stalled = StalledJobs(connection, self.jobs, self.members, look_again=self._look_at)
         self._sweep = Sweep(self.jobs, self.members, look_again=self._queue.add_after)
-        self._schedules = Schedules(connection, self.jobs)
         self._events = Events(connection)
+        self._schedules = new_schedules(connection, again, self.jobs, self._events, settings)
         self._templates = ModelTemplates(connection, on_change=self._template_changed)
 
     async def run(self) -> None:
@@ -283,6 +283,9 @@ class Hub:
         self.metrics.data_wait.clear()
         for key, share in data_waits(self.jobs.items):
             self.metrics.data_wait.labels(*key).set(share)
+        self.metrics.regressed.clear()
+        for key, value in self._schedules.regressed():
+            self.metrics.regressed.labels(*key).set(value)
         oldest_s = self.placements.oldest_s()
         self.metrics.queue_age.set(0 if oldest_s is None else time.time() - oldest_s)
         self.members.refresh()

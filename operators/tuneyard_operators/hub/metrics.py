@@ -24,6 +24,9 @@ class Metrics:
             ["namespace", "job"],
             registry=one,
         )
+        self.regressed = Gauge(
+            "tuneyard_schedule_regressed", "1 where the newest measured run has regressed", ["namespace", "schedule"], registry=one
+        )
         self.reconciles = Counter("tuneyard_reconcile", "reconciliations of JobSpecs", ["result"], registry=one)
         self.reconcile_s = Histogram("tuneyard_reconcile_seconds", "duration of one reconciliation of a JobSpec", registry=one)
         self.attempts = Counter("tuneyard_attempts", "attempts that ended", ["outcome"], registry=one)

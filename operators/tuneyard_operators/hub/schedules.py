@@ -1,122 +1,155 @@
-"""Runs the Schedules of the hub. Every few seconds it creates the JobSpecs of due runs; a Schedule owns the JobSpecs of its runs."""
+"""Runs the Schedules of the hub. Every few seconds it creates the JobSpecs of due runs; a Schedule owns the JobSpecs of its runs.
+
+The step of each Schedule is `tuneyard.schedules.advance_schedule`, which is pure. Its order here survives a kill at any place:
+
+1. Jobs are cancelled and created. A name depends on the run alone, so that a job is created once.
+2. The status is stored. If the hub is killed before, the next one finds the jobs under their names.
+3. Events are posted, old jobs are deleted, and messages and looks for data begin in the background (`webhooks`, `data_looks`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
 
-from tuneyard.api import STORED, Schedule
-from tuneyard.api.schedule import ScheduleStatus
+from tuneyard.api import STORED, Cluster, Schedule
+from tuneyard.api.schedule_status import ScheduleStatus
 from tuneyard.api.templates import template_of
 from tuneyard.api.wire import read
 from tuneyard.kubernetes import over
+from tuneyard.schedules import ScheduleStep, Start, advance_schedule, expression_problems, with_notices
 from tuneyard_operators.hub.clock import at
-from tuneyard_operators.hub.cron import Run, advance_schedule, run_name, run_spec
+from tuneyard_operators.hub.connections import Connect, connect
+from tuneyard_operators.hub.data_looks import DataLooks
+from tuneyard_operators.hub.events import Events
 from tuneyard_operators.hub.goals import stub_spec
-from tuneyard_operators.hub.guard import Guard, Unreadable, with_stalled
+from tuneyard_operators.hub.guard import STALLED, Guard, Unreadable, with_stalled
 from tuneyard_operators.hub.jobspecs import JobSpecs
+from tuneyard_operators.hub.schedule_runs import jobspec_of, run_of, runs_by_schedule
+from tuneyard_operators.hub.settings import Settings
+from tuneyard_operators.hub.webhooks import Webhooks
 from tuneyard_operators.kube import JOBSPEC, SCHEDULE, AlreadyExists, ApiError, Cache, Conflict, Connection, Key, Missing, Unreachable
+from tuneyard_operators.logs.limits import Limits
+from tuneyard_operators.logs.member_keys import MemberKeys
+from tuneyard_operators.logs.storage_keys import StorageKeys
 
 log = logging.getLogger(__name__)
-LABEL = "tuneyard.dev/schedule"
-_EVERY_S = 2.0
+EVERY_S = 2.0
 Object = dict[str, Any]
+Clock = Callable[[], datetime]
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
 
 
 class Schedules:
-    def __init__(self, connection: Connection, jobs: JobSpecs) -> None:
+    """`clock`: the present time; `every_s`: seconds between two looks at all Schedules."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        jobs: JobSpecs,
+        events: Events,
+        looks: DataLooks,
+        webhooks: Webhooks,
+        *,
+        clock: Clock = _utc_now,
+        every_s: float = EVERY_S,
+    ) -> None:
         self._connection = connection
         self._jobs = jobs
+        self._events = events
+        self._looks = looks
+        self._webhooks = webhooks
+        self._clock = clock
+        self._every_s = every_s
         self._schedules = Cache(connection, SCHEDULE)
         self._guard: Guard[Key] = Guard("schedule")
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._schedules.run())
-            group.create_task(self._follow())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._schedules.run())
+                group.create_task(self._follow())
+        finally:
+            self._looks.close()
+            self._webhooks.close()
+
+    def regressed(self) -> Iterator[tuple[Key, bool]]:
+        """Each Schedule that watches figures, and whether its newest measured run has regressed."""
+        for key, item in self._schedules.items.items():
+            for condition in read(ScheduleStatus, item.get("status")).value.conditions:
+                if condition.type == "Regressed":
+                    yield key, condition.status == "True"
 
     async def _follow(self) -> None:
         await self._schedules.synced.wait()
         await self._jobs.synced.wait()
         while True:
+            runs = runs_by_schedule(self._jobs)
             for key, item in list(self._schedules.items.items()):
-                mark = item["metadata"].get("generation", 0)
-                if self._guard.rests(key, mark):
-                    continue
-                try:
-                    await self._look(key, item)
-                    self._guard.well(key)
-                except Conflict:
-                    continue  # changed meanwhile: the next round retries it
-                except Unreachable as error:
-                    log.warning("schedule %s/%s: %s", *key, error)
-                except Exception as error:  # noqa: BLE001 - one broken schedule must not stop the others
-                    await self._tell(key, item, self._guard.failed(key, mark, error))
-            await asyncio.sleep(_EVERY_S)
+                await self._follow_one(key, item, runs.get(key, ()))
+            await asyncio.sleep(self._every_s)
+
+    async def _follow_one(self, key: Key, item: Object, runs: Sequence[Key]) -> None:
+        mark = item["metadata"].get("generation", 0)
+        if self._guard.rests(key, mark):
+            return
+        try:
+            await self._look(key, item, runs)
+            self._guard.well(key)
+        except Conflict:
+            return  # changed meanwhile: the next round retries it
+        except Unreachable as error:
+            log.warning("schedule %s/%s: %s", *key, error)
+        except Exception as error:  # noqa: BLE001 - one broken schedule must not stop the others
+            await self._tell(key, item, self._guard.failed(key, mark, error))
 
     async def _tell(self, key: Key, item: Object, reason: str) -> None:
         """Write into the Schedule's status why it cannot run."""
         stored = read(ScheduleStatus, item.get("status")).value.model_dump(mode="json", by_alias=True)
-        conditions = with_stalled(stored.get("conditions"), reason, item["metadata"].get("generation", 0), datetime.now(UTC))
+        conditions = with_stalled(stored.get("conditions"), reason, item["metadata"].get("generation", 0), self._clock())
         try:
             await self._store(key, item, {**stored, "message": reason, "conditions": conditions})
         except ApiError as error:
             log.warning("the status of schedule %s/%s could not be written: %s", *key, error)
 
-    async def _look(self, key: Key, item: Object) -> None:
+    async def _look(self, key: Key, item: Object, runs: Sequence[Key]) -> None:
         if "deletionTimestamp" in item["metadata"]:
             return
-        try:
-            schedule = Schedule.model_validate({"metadata": item["metadata"], "spec": _readable(item["spec"])}, context=STORED)
-        except ValidationError as error:
-            raise Unreadable(f"it cannot be read: {error.errors()[0]['msg']}") from None
-        created = at(item["metadata"]["creationTimestamp"])
-        status = read(ScheduleStatus, item.get("status")).value
-        if status.conditions:  # it was stalled, and can be read again
-            status = status.model_copy(update={"conditions": [], "message": ""})
-        step = advance_schedule(key[1], schedule.spec, status, created, self._runs(key), datetime.now(UTC))
+        schedule, status = _schedule_of(item), _status_of(item)
+        goal, now = schedule.spec, self._clock()
+        status = with_notices(status, self._webhooks.told(key))
+        made = [run_of(self._jobs, each, goal) for each in runs if each in self._jobs.items]
+        step = advance_schedule(key[1], goal, status, at(item["metadata"]["creationTimestamp"]), made, now, self._looks.of(key))
+        await self._carry_out(key, item, schedule, step)
+
+    async def _carry_out(self, key: Key, item: Object, schedule: Schedule, step: ScheduleStep) -> None:
         for name in step.cancel:
             await self._connection.patch(JOBSPEC, key[0], name, {"spec": {"cancelled": True}})
-        if step.start is not None:
-            await self.start(key, item, step.start)
-        # The status is written after the job is created. If the hub is killed in between, the next one finds the job under the same name.
+        for start in step.start:
+            await self.start(item, schedule, start)
         await self._store(key, item, step.status.model_dump(mode="json", by_alias=True))
+        self._events.tell_of_runs(item, step.news)
         for name in step.delete:
             await self._connection.delete(JOBSPEC, key[0], name)
+        self._looks.want(key, item, step.status.waiting)
+        if schedule.spec.notify is not None:
+            self._webhooks.send(key, schedule.spec.notify, step.status.runs)
 
-    def _runs(self, key: Key) -> list[Run]:
-        found = []
-        for (namespace, name), job in self._jobs.items.items():
-            if namespace == key[0] and job["metadata"].get("labels", {}).get(LABEL) == key[1]:
-                phase = self._jobs.status((namespace, name)).phase
-                found.append(Run(name, at(job["metadata"]["creationTimestamp"]), phase))
-        return found
-
-    async def start(self, key: Key, item: Object, moment: datetime) -> None:
-        """Create the job of the run at `moment`, unless it exists."""
-        template = item["spec"]["template"]
-        owner = {
-            "apiVersion": SCHEDULE.api_version,
-            "kind": SCHEDULE.name,
-            "name": key[1],
-            "uid": item["metadata"]["uid"],
-            "controller": True,
-        }
-        metadata = {
-            "name": run_name(key[1], moment),
-            "namespace": key[0],
-            "labels": {**template.get("labels", {}), LABEL: key[1]},
-            "ownerReferences": [owner],
-        }
-        spec = run_spec(template["spec"], run_name(key[1], moment))
+    async def start(self, item: Object, schedule: Schedule, start: Start) -> None:
+        """Create the JobSpec of a run, unless it exists."""
+        namespace = item["metadata"]["namespace"]
         try:
-            self._jobs.put(await self._connection.create(JOBSPEC, key[0], {"metadata": metadata, "spec": spec}))
+            self._jobs.put(await self._connection.create(JOBSPEC, namespace, jobspec_of(item, schedule.spec, start)))
         except AlreadyExists:
-            log.info("%s/%s was started already", key[0], metadata["name"])
+            log.info("%s/%s was started already", namespace, start.name)
 
     async def _store(self, key: Key, item: Object, status: Object) -> None:
         if status == (item.get("status") or {}):
@@ -125,6 +158,37 @@ class Schedules:
             self._schedules.put(await self._connection.patch(SCHEDULE, *key, over(item, {"status": status}), subresource="status"))
         except Missing:
             return
+
+
+def new_schedules(connection: Connection, again: Connect, jobs: JobSpecs, events: Events, settings: Settings) -> Schedules:
+    """The Schedules of a hub. `again` opens another connection to the hub's API server."""
+
+    async def reach(cluster: Cluster) -> Connection:
+        return await connect(cluster, connection, again, settings.namespace, at_once=4)
+
+    keys = StorageKeys(connection, MemberKeys(reach, Limits()), "", {})
+    webhooks = Webhooks(connection, settings.webhook_hosts)
+    return Schedules(connection, jobs, events, DataLooks(keys), webhooks)
+
+
+def _schedule_of(item: Object) -> Schedule:
+    """The Schedule in an object. Raises Unreadable, also for wrong expressions in its texts."""
+    try:
+        schedule = Schedule.model_validate({"metadata": item["metadata"], "spec": _readable(item["spec"])}, context=STORED)
+    except ValidationError as error:
+        raise Unreadable(f"it cannot be read: {error.errors()[0]['msg']}") from None
+    texts = {"template": item["spec"].get("template"), "waitFor": item["spec"].get("waitFor")}
+    for path, reason in expression_problems(texts):
+        raise Unreadable(f"spec.{'.'.join(map(str, path))[:200]}: {reason}")
+    return schedule
+
+
+def _status_of(item: Object) -> ScheduleStatus:
+    status = read(ScheduleStatus, item.get("status")).value
+    if any(each.type == STALLED for each in status.conditions):  # it was stalled, and can be read again
+        rest = [each for each in status.conditions if each.type != STALLED]
+        status = status.model_copy(update={"conditions": rest, "message": ""})
+    return status
 
 
 def _readable(spec: Object) -> Object:

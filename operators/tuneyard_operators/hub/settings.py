@@ -30,6 +30,8 @@ class Settings:
     """Pause before the attempt after the second failure; doubles with each further one."""
     longest_backoff_s: float = 300.0
     heartbeat_s: float = 10.0
+    webhook_hosts: tuple[str, ...] = ("hooks.slack.com",)
+    """Patterns of host names that the webhooks of Schedules may have."""
 
     @property
     def stop_grace_s(self) -> float:

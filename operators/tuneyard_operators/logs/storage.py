@@ -77,6 +77,15 @@ class LogStorage:
             return False
         return True
 
+    async def is_there(self, path: str) -> bool:
+        """Whether there is a file `path`, or any file in a folder of this name."""
+        if path and await self.exists(path):
+            return True
+        with self._errors(path, "list"):
+            async for batch in obstore.list(self._inner, prefix=path or None, chunk_size=1):
+                return len(batch) > 0
+        return False
+
     def _errors(self, path: str, doing: str) -> AbstractContextManager[None]:
         return object_store_errors(join(self._uri, path), self._bucket, doing)
 

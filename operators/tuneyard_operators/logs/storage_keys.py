@@ -18,7 +18,7 @@ from typing import Any
 from tuneyard.api import BadInput, TuneyardError
 from tuneyard.cluster.errors import Missing as NoSuchSecret
 from tuneyard.cluster.errors import NotAllowed
-from tuneyard.cluster.hub_cluster import HubCluster, hub_cluster
+from tuneyard.cluster.hub_cluster import ENDPOINTS, HubCluster, hub_cluster
 from tuneyard.cluster.hub_job import HubJob
 from tuneyard.cluster.log_api import STORAGE_NOT_READABLE
 from tuneyard.cluster.storage_access import KEYS, has_own_keys, secrets_asked_for, storage_access
@@ -76,6 +76,36 @@ class StorageKeys:
                 self._open.clear()
             self._open[key] = time.monotonic() + _TTL_S, storage
         return storage
+
+    async def open_data(self, job: HubJob) -> LogStorage:
+        """The storage of data that a job is going to read, at `job.output`, with keys that its pods have on every member that may run it.
+
+        The hub's own identity is never used: an author could name another team's data. Raises Problem (400) if the hub cannot read the
+        storage; ApiError.
+        """
+        if scheme_of(job.output) != "s3":
+            raise _no_way(f"the hub looks for data on S3 alone, and this is {scheme_of(job.output)}://", "leave waitFor out, or use S3")
+        looked = await self._look(job)
+        try:
+            access = storage_access(looked, job, {})
+            server = {} if any(name in access.variables for name in ENDPOINTS) else _common_server(looked)
+            if "AWS_ACCESS_KEY_ID" in access.variables:
+                return with_keys(job.output, {**server, **access.variables})
+            whys = [*access.notes]
+            for name in (job.filled.get("placement") or {}).get("clusters") or [item["metadata"]["name"] for item in looked.items]:
+                cluster = looked.cluster(name)
+                if cluster is None:
+                    continue
+                try:
+                    own = next(each for each in looked.clusters() if each.name == name)
+                    return with_keys(job.output, {**own.storage, **_without_keys(access.variables), **await self._members.of(cluster)})
+                except NoKeys as error:
+                    whys.append(str(error))
+        except NotAllowed as error:
+            raise _no_way(error.cause.partition("; no credentials")[0], error.next_step) from error
+        except BadInput as error:
+            raise _no_way(error.cause, error.next_step) from error
+        raise _no_way(f"the hub has no keys for it: {'; '.join(whys) or 'none'}", "name a Secret with keys in template.spec.env")
 
     async def _opened(self, job: HubJob) -> LogStorage:
         scheme = scheme_of(job.output)
@@ -137,6 +167,12 @@ class StorageKeys:
         except Forbidden:
             return NoSuchSecret(f"the Secret {name} of namespace {namespace} may not be read by the hub")
         return {key: base64.b64decode(value).decode(errors="replace") for key, value in data.items()}
+
+
+def _common_server(looked: _Looked) -> dict[str, str]:
+    """Endpoint and region of the Clusters' storage, where all have the same."""
+    servers = {cluster.endpoint: dict(cluster.storage) for cluster in looked.clusters()}
+    return next(iter(servers.values())) if len(servers) == 1 else {}
 
 
 def _without_keys(variables: Mapping[str, str]) -> dict[str, str]:

@@ -63,8 +63,8 @@ spec:
 """,
     ),
     "Schedule": KindText(
-        "A JobSpec that the hub creates repeatedly, such as nightly scoring. Each run is named after the minute in which it is\n"
-        "due. After several missed runs, the hub starts only the last one.",
+        "A job that runs repeatedly, such as nightly scoring: on a hub, or by `tuneyard schedule run` on one machine. Each run is\n"
+        "named after the minute in which it is due. How dates, waits, regressions and backfills work: [schedules](../schedules.md).",
         """\
 apiVersion: tuneyard.dev/v1alpha1
 kind: Schedule
@@ -79,7 +79,7 @@ spec:
       - name: judge
         score:
           model: {name: s3://models/support-bot/train/model}
-          data: {source: s3://evals/today.parquet, prompt: question, reference: answer}
+          data: {source: "s3://evals/date={{ run.date - 1d }}", prompt: question, reference: answer}
           metrics: [exact_match, rouge_l]
 """,
     ),

@@ -19,6 +19,11 @@ def moment_of(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone(UTC)
 
 
+def written(moment: datetime) -> str:
+    """A moment as RFC 3339 in UTC, to the second: the format of Kubernetes."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def _checked(text: str) -> str:
     moment_of(text)
     return text

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from tuneyard.api.base import Fields, Resource, StatusFields
+from tuneyard.api.base import Fields, Resource, located
 from tuneyard.api.jobspec import Job
 from tuneyard.api.moments import Moment
 from tuneyard.api.quantities import Duration
-from tuneyard.api.status import Condition
+from tuneyard.api.schedule_parts import FIGURE_PATTERN, MOST_LIMITS, Backfill, Limit, Notify, WaitFor
+from tuneyard.api.schedule_status import ScheduleStatus
+from tuneyard.metrics import FIGURES
 
 FixedPath = Annotated[str, StringConstraints(pattern=r"^(job|train|score|rank|resources)(\.[A-Za-z][A-Za-z0-9]*)+$", max_length=500)]
 _FIELD = r"[0-9A-Za-z*/,#?-]+"
@@ -25,7 +28,8 @@ class JobTemplate(Fields):
 
     labels: dict[str, str] = Field(default_factory=dict, description="labels of each JobSpec, beside that of the Schedule")
     spec: Job = Field(
-        description="`spec` of each JobSpec (docs/reference/jobspec.md); it writes to its own folder, RUN, below storage.output"
+        description="`spec` of each JobSpec (docs/reference/jobspec.md), with `{{ run.date }}` in its texts (docs/schedules.md); it writes "
+        "to its own folder, RUN, below storage.output"
     )
 
 
@@ -44,6 +48,18 @@ class ScheduleGoal(Fields):
     )
     history: int = Field(default=7, ge=0, le=1000, description="finished JobSpecs that are kept, the newest; older ones are removed")
     suspend: bool = Field(default=False, description="start nothing; runs that fall due meanwhile are skipped")
+    wait_for: WaitFor | None = Field(default=None, description="data that must exist before a run starts; default: none")
+    regression: dict[str, Limit] = Field(
+        default_factory=dict,
+        max_length=MOST_LIMITS,
+        description="figure -> limits, such as {perplexity: {worseBy: 2%}}; default: none is watched",
+    )
+    notify: Notify | None = Field(default=None, description="a webhook that is told about runs; default: none")
+    run_now: Moment | None = Field(
+        default=None,
+        description="start one run for this time, beside those of the cron line; another value starts another run; default: none",
+    )
+    backfill: Backfill | None = Field(default=None, description="start runs for dates of the past; default: none")
     template: JobTemplate
 
     @field_validator("time_zone")
@@ -69,15 +85,16 @@ class ScheduleGoal(Fields):
             raise ValueError(f"cron {self.cron!r} names a date that does not exist, such as 30 February: it would never run") from None
         return self
 
-
-class ScheduleStatus(StatusFields):
-    """State of the runs, as the hub reports it."""
-
-    last_run: Moment | None = Field(default=None, description="when the last run was due (RFC 3339)")
-    next_run: Moment | None = Field(default=None, description="when the next run is due (RFC 3339)")
-    active: list[str] = Field(default_factory=list, description="names of JobSpecs that have not ended")
-    message: str = Field(default="", description="why the last run was skipped or could not be created")
-    conditions: list[Condition] = Field(default_factory=list, description="`Stalled` if the hub cannot follow it, with the reason")
+    @model_validator(mode="after")
+    def _known_figures(self) -> Self:
+        for name, limit in self.regression.items():
+            if not re.fullmatch(FIGURE_PATTERN, name):
+                raise located(f"{name[:100]!r} is not the name of a figure, such as exact_match", "regression", name)
+            relative = limit.worse_by is not None or limit.worse_by_absolute is not None
+            if relative and limit.higher_is_better(name) is None:
+                reason = f"{name!r} is none of: {', '.join(FIGURES)}; for another figure, say which values are better: {{better: higher}}"
+                raise located(reason, "regression", name)
+        return self
 
 
 class Schedule(Resource):

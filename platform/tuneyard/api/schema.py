@@ -66,6 +66,7 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Suspended", ".spec.suspend", "boolean"),
         Column("Last", ".status.lastRun", "date"),
         Column("Next", ".status.nextRun", "date"),
+        Column("Regressed", '.status.conditions[?(@.type=="Regressed")].status'),
     ),
     "ModelTemplate": (Column("Description", ".spec.description"),),
     "AttemptReport": (Column("Phase", ".status.phase"), Column("Progress", ".status.progress.summary"), Column("Stage", ".status.stage")),

@@ -66,6 +66,8 @@ def warnings_of(document: Document, base_dir: Path) -> Iterator[str]:
     for path, words in remarks(JobSpec(metadata=document.resource.metadata, spec=job)):
         yield document.complaint((*root, *path[1:]), words)
     for file in local_files(job):
+        if isinstance(document.resource, Schedule) and "{{" in file.text:
+            continue  # the file of each run is another one
         lack = _lack(job, file, base_dir)
         if lack:
             yield document.complaint((*root, *file.path[1:]), lack)
@@ -106,6 +108,11 @@ def _check(document: Document, elsewhere: Callable[[], Collection[str]]) -> Iter
         except BadInput as error:
             if sku not in elsewhere():
                 yield document.complaint(path, f"{error.cause}; {error.next_step}")
+    if isinstance(document.resource, Schedule):
+        from tuneyard.cli.schedule.checks import complaints_about  # croniter is loaded for Schedules alone
+
+        yield from complaints_about(document, document.resource, devices)
+        return
     found = _job_of(document)
     if found is not None:
         root, job = found

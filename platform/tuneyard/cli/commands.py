@@ -38,6 +38,7 @@ COMMANDS = (
     Command(
         "usage", "tuneyard.cli.usage:usage", "Show GPU-hours and cost by team, job and kind of GPU, with the idle share", asks_hub=True
     ),
+    Command("schedule", "tuneyard.cli.schedule.command:app", "Follow, pause and backfill jobs that run on a schedule", asks_hub=True),
     Command("report", "tuneyard.cli.report:report", "Show the report of a run"),
     Command("checkpoints", "tuneyard.cli.checkpoints:app", "List, check, convert and remove checkpoints"),
     Command(

@@ -33,6 +33,7 @@ def run(
         str | None, typer.Option(metavar="NAME", help="start from this model instead of the one the job builds or names")
     ] = None,
     templates: TemplatesOption = None,
+    base: Annotated[Path | None, typer.Option("--base", hidden=True, help="folder of relative paths; default: that of FILE")] = None,
     output: OutputOption = Format.TABLE,
 ) -> int:
     """Run a job on this machine: all its tasks, in order.
@@ -52,7 +53,7 @@ def run(
         try:
             report = run_job(
                 job,
-                base_dir=file.absolute().parent,
+                base_dir=base or file.absolute().parent,
                 out=target,
                 resume=resume,
                 ray_address=ray,

@@ -1,4 +1,4 @@
-"""The hub for its users: jobs, logs, clusters, templates and secrets."""
+"""The hub for its users: jobs, logs, schedules, clusters, templates and secrets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tuneyard.cluster.log_api import LOG_GROUP, LOGGED_JOBSPEC, LogAnswer, LogQu
 from tuneyard.cluster.snapshot import Snapshot
 from tuneyard.cluster.submission import Submission, resubmit
 from tuneyard.kubernetes import Expired, Request, create_object, get_object, list_objects, patch_object, replace_object, watch_objects
-from tuneyard.kubernetes.kinds import CLUSTER, JOBSPEC, MODEL_TEMPLATE, SECRET, TEAM
+from tuneyard.kubernetes.kinds import CLUSTER, JOBSPEC, MODEL_TEMPLATE, SCHEDULE, SECRET, TEAM
+from tuneyard.schedules.view import ScheduleView
 
 OnAway = Callable[[TuneyardError], None]
 _TRIES = 5
@@ -139,6 +140,32 @@ class Hub:
             return LogAnswer.from_json(answer)
         except ValueError as error:
             raise Unreachable(f"the answer of {self.address.hub} cannot be read: {error}", "upgrade tuneyard, or the hub") from error
+
+    # --- schedules
+
+    def schedules(self, namespace: str | None = None, *, everywhere: bool = False) -> list[ScheduleView]:
+        """The Schedules of one namespace, or of all, by name."""
+        where = "" if everywhere else namespace or self.address.namespace
+        found = [ScheduleView.of(item) for item in self._api.list(list_objects(SCHEDULE, where))]
+        return sorted(found, key=lambda schedule: (schedule.namespace, schedule.name))
+
+    def schedule(self, name: str, namespace: str | None = None) -> ScheduleView:
+        """One Schedule. Raises Missing, with the nearest name as its next step."""
+        where = namespace or self.address.namespace
+        try:
+            return ScheduleView.of(self._api.ask(get_object(SCHEDULE, where, name)))
+        except Missing as error:
+            there = [each.name for each in self.schedules(where)]
+            best = nearest(name, there)
+            hint = (
+                f"did you mean {best}?" if best else f"there are: {', '.join(there[:20])}" if there else "there is none in this namespace"
+            )
+            raise Missing(error.cause, hint) from None
+
+    def change_schedule(self, name: str, spec: Mapping[str, Any], namespace: str | None = None) -> ScheduleView:
+        """Set fields of a Schedule's spec. Raises Missing, Refused."""
+        where = self.schedule(name, namespace).namespace
+        return ScheduleView.of(self._api.ask(patch_object(SCHEDULE, where, name, {"spec": dict(spec)}, strict=True)))
 
     # --- clusters, templates, secrets
 

@@ -13,7 +13,7 @@ from tests.hostile import FAILED_REPORT, JOB_STATUS, SCHEDULE_STATUS, TEAM_STATU
 from tuneyard.api import AttemptState, ClusterStatus, JobStatus, Phase
 from tuneyard.api.base import Fields, StatusFields
 from tuneyard.api.limits import LONGEST_MESSAGE
-from tuneyard.api.schedule import ScheduleStatus
+from tuneyard.api.schedule_status import ScheduleStatus
 from tuneyard.api.team import TeamStatus
 from tuneyard.api.wire import read
 

@@ -145,3 +145,48 @@ def test_a_sku_that_a_cluster_of_the_hub_names_is_understood(job: Path) -> None:
     with pytest.raises(BadInput, match="unknown SKU 'big-cards'"):
         check_file(job)
     assert isinstance(document.resource, JobSpec)
+
+
+SCHEDULE = """\
+apiVersion: tuneyard.dev/v1alpha1
+kind: Schedule
+metadata: {name: nightly}
+spec:
+  cron: 0 2 * * *
+  waitFor: {path: "s3://logs/date={{ run.date - 1d }}/_SUCCESS"}
+  regression: {exact_match: {worseBy: 2%}}
+  template:
+    spec:
+      image: 'registry/{{ run.date | %Y }}'
+      tasks:
+      - name: judge
+        process: {command: [score, "{{ run.date }}"]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "complaint"),
+    [
+        ("run.date - 1d", "run.dat", ":6:13: spec.waitFor.path: {{ run.dat }} is not an expression; known are {{ run.date }}"),
+        (
+            '"{{ run.date }}"',
+            '"{{ run.date - 1h }}"',
+            "spec.template.spec.tasks[0].process.command[1]: {{ run.date - 1h }}: 'h' is no unit",
+        ),
+        ("'registry/{{ run.date | %Y }}'", "'{{ \"\" }}'", ":10:7: spec.template.spec.image: in the run of "),
+        ("exact_match: {worseBy: 2%}", "mine: {worseBy: 2%}", "spec.regression.mine: 'mine' is none of: exact_match"),
+        ("exact_match: {worseBy: 2%}", "exact_match: {}", "spec.regression.exact_match: give at least one of worseBy"),
+        ("worseBy: 2%", "worseBy: 2", "spec.regression.exact_match.worseBy: "),
+        ("  template:", "  backfill: {from: 2026-02-30, to: 2026-03-01}\n  template:", "2026-02-30 is not a date"),
+        ("0 2 * * *", "0 0 30 2 *", "it would never run"),
+    ],
+)
+def test_a_schedule_is_refused_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], before: str, after: str, complaint: str
+) -> None:
+    file = tmp_path / "nightly.yaml"
+    file.write_text(SCHEDULE)
+    assert main(["validate", str(file)]) == 0, capsys.readouterr().err
+    file.write_text(SCHEDULE.replace(before, after))
+    assert main(["validate", str(file)]) == 2
+    assert complaint in capsys.readouterr().err

@@ -16,13 +16,13 @@ from tests.hostile import changed
 
 from tuneyard.api import Cluster, JobStatus, NodeInventory, Schedule
 from tuneyard.api.limits import LONGEST_MESSAGE
-from tuneyard.api.schedule import ScheduleStatus
+from tuneyard.api.schedule_status import ScheduleStatus
 from tuneyard.api.team import TeamStatus
 from tuneyard.api.wire import read
 from tuneyard.federation import POLICIES, attempts_of, member_of, read_team
+from tuneyard.schedules import advance_schedule
 from tuneyard_operators.hub import last_resort
 from tuneyard_operators.hub.attempt_records import report_of
-from tuneyard_operators.hub.cron import advance_schedule
 from tuneyard_operators.hub.decisions import NOTHING_DECIDED
 from tuneyard_operators.hub.goals import goal_of, status_of
 from tuneyard_operators.hub.inventory import inventory, kept_of_node

@@ -57,8 +57,13 @@ def _progress(task: TaskProgress) -> Progress:
 
 
 def figures(result: Mapping[str, Any]) -> dict[str, float | int]:
-    """The numbers in a task's result, and the metrics of a score task."""
-    named = {**result, **(result.get("metrics") or {})}
+    """The numbers in a task's result, and the metrics of a score task with the bounds of their 95 % intervals: NAME.low and NAME.high."""
+    bounds = {
+        f"{name}.{side}": bound
+        for name, interval in (result.get("intervals") or {}).items()
+        for side, bound in zip(("low", "high"), interval, strict=False)
+    }
+    named = {**result, **(result.get("metrics") or {}), **bounds}
     return {name: value for name, value in named.items() if _is_number(value)}
 
 

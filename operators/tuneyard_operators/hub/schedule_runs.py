@@ -1,0 +1,76 @@
+"""The JobSpecs of Schedules: as runs for the decision, and as objects to create."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, cast, get_args
+
+from tuneyard.api.schedule import ScheduleGoal
+from tuneyard.api.schedule_status import RunKind
+from tuneyard.schedules import Moment, Run, Start, due_of, figures_of, rendered, run_spec
+from tuneyard_operators.hub.clock import at, written
+from tuneyard_operators.hub.jobspecs import JobSpecs
+from tuneyard_operators.kube import SCHEDULE, Key
+
+LABEL = "tuneyard.dev/schedule"
+KIND_LABEL = "tuneyard.dev/run"
+DUE = "tuneyard.dev/due"
+Object = dict[str, Any]
+
+
+def runs_by_schedule(jobs: JobSpecs) -> Mapping[Key, list[Key]]:
+    """Keys of the JobSpecs of each Schedule."""
+    found: defaultdict[Key, list[Key]] = defaultdict(list)
+    for key, job in jobs.items.items():
+        schedule = (job["metadata"].get("labels") or {}).get(LABEL)
+        if schedule:
+            found[key[0], schedule].append(key)
+    return found
+
+
+def run_of(jobs: JobSpecs, key: Key, goal: ScheduleGoal) -> Run:
+    """The run of a JobSpec, as its status says."""
+    metadata, status = jobs.items[key]["metadata"], jobs.status(key)
+    kind = (metadata.get("labels") or {}).get(KIND_LABEL)
+    return Run(
+        name=key[1],
+        created=at(metadata["creationTimestamp"]),
+        phase=status.phase,
+        due=_due(metadata),
+        kind=cast(RunKind, kind) if kind in get_args(RunKind) else "scheduled",
+        figures=figures_of({task.name: task.metrics for task in status.tasks}, [*goal.regression]) if status.phase.final else (),
+        finished=status.finished_at,
+        message=status.message if status.phase.final else "",
+    )
+
+
+def _due(metadata: Mapping[str, Any]) -> Any:
+    text = (metadata.get("annotations") or {}).get(DUE, "")
+    try:
+        return at(text)
+    except ValueError:
+        return due_of(metadata["name"])
+
+
+def jobspec_of(item: Mapping[str, Any], goal: ScheduleGoal, start: Start) -> Object:
+    """The JobSpec of a run of a Schedule object, which owns it. Raises BadExpression."""
+    metadata, template = item["metadata"], item["spec"]["template"]
+    moment = Moment(start.name, start.due, goal.time_zone)
+    owner = {
+        "apiVersion": SCHEDULE.api_version,
+        "kind": SCHEDULE.name,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+    }
+    return {
+        "metadata": {
+            "name": start.name,
+            "namespace": metadata["namespace"],
+            "labels": {**rendered(template.get("labels") or {}, moment), LABEL: metadata["name"], KIND_LABEL: start.kind},
+            "annotations": {DUE: written(start.due)},
+            "ownerReferences": [owner],
+        },
+        "spec": run_spec(template["spec"], moment),
+    }

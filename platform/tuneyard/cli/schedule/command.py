@@ -1,0 +1,193 @@
+"""`tuneyard schedule`: follow, show, pause and backfill Schedules, on a hub or on this machine."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+
+from tuneyard.api import BadInput
+from tuneyard.api.moments import written
+from tuneyard.api.schedule_parts import Backfill
+from tuneyard.cli.hub_options import ContextOption, KubeconfigOption, NamespaceOption
+from tuneyard.cli.output import Format, OutputOption, print_json, print_table
+from tuneyard.cli.schedule.follow import follow
+from tuneyard.cli.schedule.source import LocalOption, source_of
+from tuneyard.cli.schedule.tables import COLUMNS, RUN_COLUMNS, facts, row, run_facts, run_row
+from tuneyard.schedules.view import ScheduleView
+
+app = typer.Typer(
+    add_completion=False, rich_markup_mode=None, no_args_is_help=True, help="Follow, pause and backfill jobs that run on a schedule."
+)
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="name of the Schedule")]
+app.command("run")(follow)
+
+
+@app.callback()
+def _group() -> None:
+    """Follow, pause and backfill jobs that run on a schedule.
+
+    Commands ask the hub, or with --local the data folders of `tuneyard schedule run` on this machine.
+    """
+
+
+@app.command("list")
+def list_schedules(
+    everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Schedules of all namespaces")] = False,
+    local: LocalOption = None,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """List Schedules: last run and its verdict, next run, runs under way.
+
+    Example: tuneyard schedule list -n maps
+    """
+    found = source_of(local, namespace, context, kubeconfig, everywhere=everywhere).all()
+    if output is Format.JSON:
+        print_json([facts(schedule) for schedule in found])
+    elif found:
+        print_table(COLUMNS, [row(schedule) for schedule in found])
+    else:
+        typer.echo("there are no Schedules here: apply one, or follow one on this machine with `tuneyard schedule run FILE`")
+
+
+@app.command()
+def show(
+    name: NameArgument,
+    local: LocalOption = None,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show one Schedule: times, runs under way, runs that wait for data, conditions.
+
+    Example: tuneyard schedule show nightly -n maps
+    """
+    schedule = source_of(local, namespace, context, kubeconfig).one(name)
+    if output is Format.JSON:
+        print_json({**facts(schedule), "runs": [run_facts(run) for run in schedule.runs]})
+        return
+    for title, text in _lines(schedule):
+        typer.echo(f"{title:<10} {text}")
+
+
+@app.command()
+def pause(
+    name: NameArgument,
+    local: LocalOption = None,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Start no more runs of a Schedule. Runs under way go on; runs that fall due meanwhile are left out for good.
+
+    Example: tuneyard schedule pause nightly -n maps
+    """
+    source_of(local, namespace, context, kubeconfig).change(name, {"suspend": True})
+    typer.echo(f"{name} is paused; go on: tuneyard schedule resume {name}")
+
+
+@app.command()
+def resume(
+    name: NameArgument,
+    local: LocalOption = None,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Start runs of a paused Schedule again.
+
+    Example: tuneyard schedule resume nightly -n maps
+    """
+    source_of(local, namespace, context, kubeconfig).change(name, {"suspend": False})
+    typer.echo(f"{name} goes on")
+
+
+@app.command("run-now")
+def run_now(
+    name: NameArgument,
+    first: Annotated[str | None, typer.Option("--from", metavar="DATE", help="backfill: first date, such as 2026-11-01")] = None,
+    last: Annotated[str | None, typer.Option("--to", metavar="DATE", help="backfill: last date; default: yesterday")] = None,
+    parallel: Annotated[int, typer.Option(min=1, max=100, help="backfill: most runs at a time")] = 1,
+    local: LocalOption = None,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Start a run now, or with --from the runs of past dates, at the times of the cron line. A paused Schedule does so too.
+
+    Each run writes to a folder of its own, also where a date has run before.
+
+    Example: tuneyard schedule run-now nightly --from 2026-11-01 --to 2026-11-14 --parallel 3
+    """
+    source = source_of(local, namespace, context, kubeconfig)
+    now = datetime.now(UTC)
+    if first is None:
+        if last is not None:
+            raise BadInput("--to is given without --from", "give both, as in --from 2026-11-01 --to 2026-11-14")
+        source.change(name, {"runNow": written(now)})
+        typer.echo(f"{name} starts a run; see it: tuneyard schedule history {name}")
+        return
+    last = last or (now - timedelta(days=1)).date().isoformat()
+    request = {"from": first, "to": last, "parallel": parallel, "id": f"{now:%Y%m%dT%H%M%S}"}
+    _check(request)
+    source.change(name, {"backfill": request})
+    typer.echo(f"{name} runs the dates {first} to {last}, {parallel} at a time; see them: tuneyard schedule history {name}")
+
+
+@app.command()
+def history(
+    name: NameArgument,
+    limit: Annotated[int, typer.Option(min=1, help="runs to show, newest first")] = 20,
+    local: LocalOption = None,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    output: OutputOption = Format.TABLE,
+) -> int:
+    """Show the runs of a Schedule: figures, and the verdict against the last good run.
+
+    Exit code 1 where the newest run with a verdict has regressed, failed or was missed.
+
+    Example: tuneyard schedule history nightly -n maps
+    """
+    schedule = source_of(local, namespace, context, kubeconfig).one(name)
+    runs = schedule.runs[:limit]
+    if output is Format.JSON:
+        print_json([run_facts(run) for run in runs])
+    elif runs:
+        print_table(RUN_COLUMNS, [run_row(run) for run in runs])
+    else:
+        typer.echo(f"{name} has not run yet; its next run: {schedule.status.next_run or 'none'}")
+    return 1 if schedule.is_bad else 0
+
+
+def _check(request: dict[str, Any]) -> None:
+    from pydantic import ValidationError
+
+    try:
+        Backfill.model_validate(request)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise BadInput(f"the dates cannot be used: {reason}", "write them as --from 2026-11-01 --to 2026-11-14") from None
+
+
+def _lines(schedule: ScheduleView) -> list[tuple[str, str]]:
+    status = schedule.status
+    lines = [
+        ("name", f"{schedule.namespace}/{schedule.name}"),
+        ("cron", f"{schedule.cron} ({schedule.zone})" + (", paused" if schedule.suspended else "")),
+        ("last run", status.last_run or "none"),
+        ("next run", status.next_run or "none"),
+        *(("active", run) for run in status.active),
+        *(("waiting", f"{each.name} for {each.path}: {each.message or 'not there yet'}") for each in status.waiting),
+    ]
+    if status.backfill is not None:
+        state = "all started" if status.backfill.done else "goes on"
+        lines.append(("backfill", f"{status.backfill.started} of {status.backfill.of} runs started, {state}"))
+    lines += [(each.type, f"{each.status}: {each.message or each.reason}") for each in status.conditions]
+    return lines + ([("message", status.message)] if status.message else [])

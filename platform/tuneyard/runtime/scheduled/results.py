@@ -1,0 +1,65 @@
+"""The result of a run: from the report in its output, else from its process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tuneyard.api import Phase, TuneyardError
+from tuneyard.api.schedule_status import RunFigure
+from tuneyard.schedules import figures_of
+from tuneyard.storage import open_store
+from tuneyard.tracking import REPORT_JSON
+
+_PHASES = {"succeeded": Phase.SUCCEEDED, "failed": Phase.FAILED}
+_TAIL_BYTES = 4000
+
+
+@dataclass(frozen=True)
+class Result:
+    """`phase` is not final where a run was stopped, and can be resumed."""
+
+    phase: Phase
+    message: str = ""
+    tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def figures(self, watched: Sequence[str]) -> tuple[RunFigure, ...]:
+        return figures_of({name: _numbers(task) for name, task in self.tasks.items()}, watched)
+
+
+def result_at(output: str, code: int | None = None, log: Path | None = None) -> Result:
+    """The result of the run with this output. `code`: exit code of its process; None: it is not known."""
+    try:
+        store = open_store(output)
+        report = json.loads(store.get(REPORT_JSON)) if store.exists(REPORT_JSON) else {}
+    except (TuneyardError, ValueError) as error:
+        report = {}
+        if code == 0:
+            return Result(Phase.FAILED, f"its report cannot be read: {error}")
+    phase = _PHASES.get(report.get("status", ""), Phase.PENDING)
+    if code is not None and code not in (0, 1) and phase is not Phase.SUCCEEDED:
+        return Result(Phase.PENDING if code in (-15, -2, 130) else Phase.FAILED, _last_line(log))
+    if code == 1 and phase is Phase.PENDING and report.get("status") != "stopped":
+        return Result(Phase.FAILED, _last_line(log))
+    tasks = {name: task for name, task in (report.get("tasks") or {}).items() if isinstance(task, Mapping)}
+    return Result(phase, str(report.get("message") or "").partition("\n")[0], tasks)
+
+
+def _numbers(task: Mapping[str, Any]) -> dict[str, Any]:
+    bounds: dict[str, Any] = {}
+    for name, interval in (task.get("intervals") or {}).items():
+        if isinstance(interval, list) and len(interval) == 2:
+            bounds |= {f"{name}.low": interval[0], f"{name}.high": interval[1]}
+    return {**task, **(task.get("metrics") or {}), **bounds}
+
+
+def _last_line(log: Path | None) -> str:
+    """The error that a process has printed last; empty where there is no log."""
+    if log is None or not log.exists():
+        return ""
+    lines = log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").splitlines()
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return errors[-1] if errors else next((line for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,87 @@
+"""Sends messages about runs to a webhook, in threads: a webhook that hangs or fails delays no run."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tuneyard.api.schedule_parts import Notify
+from tuneyard.api.schedule_status import ScheduledRun
+from tuneyard.schedules import notice_body
+
+PAUSES_S = (2.0, 15.0, 60.0)
+_LIMIT_S = 10.0
+SENT = "sent"
+
+
+class Webhook:
+    """Sends one message per run. The address, which often is a secret, reaches neither the status nor the terminal."""
+
+    def __init__(self, namespace: str, schedule: str, pauses_s: Iterable[float] = PAUSES_S) -> None:
+        self._namespace, self._schedule = namespace, schedule
+        self._pauses_s = tuple(pauses_s)
+        self._told: dict[str, str] = {}
+        self._threads: dict[str, threading.Thread] = {}
+
+    @property
+    def busy(self) -> bool:
+        return any(thread.is_alive() for thread in self._threads.values())
+
+    def told(self) -> Mapping[str, str]:
+        """The outcome of each message, by the name of its run."""
+        return dict(self._told)
+
+    def send(self, notify: Notify, runs: Iterable[ScheduledRun]) -> None:
+        """Send a message about each run whose notice is due."""
+        for run in runs:
+            if run.notice == "due" and run.name not in self._threads:
+                body = notice_body(notify.form, self._namespace, self._schedule, run)
+                self._threads[run.name] = threading.Thread(target=self._send, args=(run.name, notify, body), daemon=True)
+                self._threads[run.name].start()
+
+    def finish(self, wait_s: float) -> None:
+        """Wait for messages under way."""
+        deadline = time.monotonic() + wait_s
+        for thread in self._threads.values():
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _send(self, run: str, notify: Notify, body: Mapping[str, Any]) -> None:
+        url = notify.webhook or os.environ.get(notify.webhook_from.secret_key_ref.key if notify.webhook_from is not None else "", "")
+        if not url.startswith(("http://", "https://")):
+            self._told[run] = "not sent: the address is no URL of http or https; webhookFrom names a variable of the environment here"
+            return
+        outcome = ""
+        for pause_s in (0.0, *self._pauses_s):
+            time.sleep(pause_s)
+            outcome, is_final = _post(url, body)
+            if is_final:
+                break
+        self._told[run] = outcome if outcome == SENT else f"not sent: {outcome}"
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def _post(url: str, body: Mapping[str, Any]) -> tuple[str, bool]:
+    """Post once. Returns the outcome, and whether no other try is of use."""
+    request = urllib.request.Request(
+        url, json.dumps(body).encode(), {"Content-Type": "application/json", "User-Agent": "tuneyard"}, method="POST"
+    )
+    host = request.host.rpartition("@")[2]
+    try:
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=_LIMIT_S):
+            return SENT, True
+    except urllib.error.HTTPError as error:
+        if 300 <= error.code < 400:
+            return f"{host} answers with a redirect, which is not followed", True
+        return f"{host} answers {error.code}", 400 <= error.code < 500 and error.code not in (408, 429)
+    except (OSError, ValueError) as error:
+        return f"{host} cannot be reached: {type(error).__name__}", False

@@ -1,0 +1,141 @@
+"""Verdicts: limits, the last good run, and differences that are noise."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from tests.schedules import Nights, at_hour, figure, nightly
+
+from tuneyard.api import Phase
+from tuneyard.api.schedule_parts import Limit
+from tuneyard.api.schedule_status import RunFigure, ScheduledRun
+from tuneyard.metrics.aggregates import share_interval
+from tuneyard.schedules import figures_of
+from tuneyard.schedules.regression import judge
+
+
+def watching(**limits: dict[str, object]) -> Nights:
+    return Nights(nightly(regression=limits))
+
+
+def sampled(truth: float, rows: int, seed: int) -> RunFigure:
+    """exact_match of a run over `rows` rows that are right with probability `truth`."""
+    draw = random.Random(seed)
+    right = sum(draw.random() < truth for _ in range(rows))
+    interval = share_interval({"rows": rows, "total": right})
+    assert interval is not None
+    return figure(right / rows).model_copy(update={"low": interval[0], "high": interval[1]})
+
+
+def test_twenty_equal_runs_raise_no_alarm() -> None:
+    nights = watching(exact_match={"worseBy": "0%"})
+    assert [nights.night(day, sampled(0.7, 400, day)) for day in range(20)] == ["good"] * 20
+    assert nights.news == []
+
+
+def test_noise_alone_raises_an_alarm_about_as_rarely_as_promised() -> None:
+    limits = {"exact_match": Limit.model_validate({"worseBy": "0%"})}
+    runs = [sampled(0.7, 100, seed) for seed in range(1500)]
+    baselines = [ScheduledRun(name="a", due="2026-11-23T02:00:00Z", figures=[run]) for run in runs]
+    alarms = sum(judge(limits, [runs[index + 1]], baselines[index]).verdict == "regressed" for index in range(len(runs) - 1))
+    assert alarms <= 3, "0.7 of 1,499 are expected"
+
+
+def test_a_planted_drop_is_found_the_night_it_appears() -> None:
+    nights = watching(exact_match={"worseBy": "1%"})
+    verdicts = [nights.night(day, sampled(0.7 if day < 12 else 0.55, 1000, day)) for day in range(14)]
+    assert verdicts == ["good"] * 12 + ["regressed"] * 2
+    assert nights.news == ["Regressed", "Regressed"]
+    assert nights.condition("Regressed") == "True"
+
+
+def test_a_run_is_compared_with_the_last_good_one() -> None:
+    nights = watching(perplexity={"worseBy": "2%"})
+    values = [10.0, 10.1, 12.0, 11.9, 10.2]
+    assert [nights.night(day, figure(value, name="perplexity")) for day, value in enumerate(values)] == [
+        "good",
+        "good",
+        "regressed",
+        "regressed",
+        "good",
+    ]
+    runs = nights.status.runs
+    assert [run.compared_with for run in runs[1:]] == [runs[0].name, runs[1].name, runs[1].name, runs[1].name]
+    assert "17.8% worse than 10.1" in runs[3].message
+    assert nights.news == ["Regressed", "Regressed", "Recovered"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "name", "value", "verdict"),
+    [
+        ({"below": 0.7}, "exact_match", 0.69, "regressed"),
+        ({"below": 0.7}, "exact_match", 0.7, "good"),
+        ({"above": 20.0}, "perplexity", 20.5, "regressed"),
+        ({"worseByAbsolute": 0.05}, "exact_match", 0.74, "regressed"),
+        ({"worseByAbsolute": 0.05}, "exact_match", 0.76, "good"),
+        ({"worseBy": "2%"}, "exact_match", 0.9, "good"),
+        ({"worseBy": "2%"}, "perplexity", 0.9, "regressed"),
+        ({"worseBy": "2%", "better": "lower"}, "mine", 0.9, "regressed"),
+        ({"worseBy": "2%", "better": "higher"}, "mine", 0.9, "good"),
+    ],
+)
+def test_limits(limit: dict[str, object], name: str, value: float, verdict: str) -> None:
+    nights = watching()
+    nights.night(0, figure(0.8, name=name))
+    found = judge({name: Limit.model_validate(limit)}, [figure(value, name=name)], nights.status.runs[0])
+    assert found.verdict == verdict
+
+
+def test_from_zero_any_loss_is_a_regression() -> None:
+    nights = watching()
+    nights.night(0, figure(0.0, name="perplexity"))
+    limit = {"perplexity": Limit.model_validate({"worseBy": "2%"})}
+    assert judge(limit, [figure(0.1, name="perplexity")], nights.status.runs[0]).verdict == "regressed"
+
+
+def test_a_missing_figure_is_unmeasured_and_nobodys_baseline() -> None:
+    nights = watching(rouge_l={"worseBy": "2%"})
+    assert nights.night(0, figure(0.5)) == "unmeasured"
+    assert (nights.condition("Regressed"), nights.news) == ("Unknown", [])
+    assert nights.night(1, figure(0.5, name="rouge_l")) == "good"
+    assert nights.status.runs[1].compared_with == ""
+
+
+def test_failed_and_cancelled_runs_change_no_condition() -> None:
+    nights = watching(exact_match={"worseBy": "2%"})
+    nights.night(0, figure(0.8))
+    assert nights.night(1, phase=Phase.FAILED) == "failed"
+    assert nights.night(2, phase=Phase.CANCELLED) == "cancelled"
+    assert (nights.condition("Regressed"), nights.news) == ("False", ["RunFailed"])
+    assert nights.night(3, figure(0.5)) == "regressed"
+    assert nights.status.runs[3].compared_with == nights.status.runs[0].name
+
+
+def test_a_run_of_a_past_date_is_compared_with_the_date_before_it() -> None:
+    nights = watching(exact_match={"worseByAbsolute": 0.1})
+    nights.night(0, figure(0.5))
+    nights.night(2, figure(0.9))
+    nights.goal = nightly(regression={"exact_match": {"worseByAbsolute": 0.1}}, backfill={"from": "2026-11-24", "to": "2026-11-24"})
+    (start,) = nights.look(at_hour(24 * 2 + 4)).start
+    nights.end(start.name, Phase.SUCCEEDED, figure(0.55))
+    nights.look(at_hour(24 * 2 + 5))
+    run = nights.status.runs[-1]
+    assert (run.verdict, run.compared_with) == ("good", nights.status.runs[0].name)
+    assert nights.condition("Regressed") == "False"
+
+
+def test_figures_without_a_number_are_left_out() -> None:
+    numbers = {
+        "exact_match": 0.5,
+        "exact_match.low": 0.4,
+        "exact_match.high": math.nan,
+        "rows": 5,
+        "mine": 3,
+        "rouge_l": None,
+        "bleu": True,
+    }
+    (second, first) = figures_of({"judge": numbers}, ["mine"])
+    assert (first.name, first.low, first.high) == ("exact_match", 0.4, None)
+    assert (second.name, second.value) == ("mine", 3.0)

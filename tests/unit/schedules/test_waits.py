@@ -1,0 +1,97 @@
+"""Runs that wait for their data, and runs on demand."""
+
+from __future__ import annotations
+
+from tests.schedules import Nights, at_hour, nightly
+
+from tuneyard.schedules import Look
+
+WAIT = {"path": "s3://logs/date={{ run.date }}/_SUCCESS", "timeout": "4h"}
+
+
+def looked(nights: Nights, arrived: bool, why_not: str = "") -> dict[str, Look]:
+    return {each.name: Look(arrived, why_not) for each in nights.status.waiting}
+
+
+def test_a_run_starts_when_its_data_arrive() -> None:
+    nights = Nights(nightly(waitFor=WAIT))
+    assert nights.look(at_hour(2)).start == ()
+    assert [each.path for each in nights.status.waiting] == ["s3://logs/date=2026-11-23/_SUCCESS"]
+    assert nights.look(at_hour(3), looked(nights, False)).start == ()
+    (start,) = nights.look(at_hour(4), looked(nights, True)).start
+    assert (start.due, nights.status.waiting) == (at_hour(2), [])
+    assert nights.condition("DataArrived") == "True"
+
+
+def test_a_run_whose_data_never_come_is_missed_with_the_reason() -> None:
+    nights = Nights(nightly(waitFor=WAIT, notify={"webhook": "https://example.com/x"}))
+    nights.look(at_hour(2))
+    nights.look(at_hour(6.1), looked(nights, False, "access denied"))
+    (run,) = nights.status.runs
+    assert (run.verdict, run.notice) == ("missed", "due")
+    assert "access denied" in run.message
+    assert (nights.news, nights.condition("DataArrived")) == (["RunMissed"], "False")
+
+
+def test_several_nights_may_wait_and_forbid_lets_one_run() -> None:
+    nights = Nights(nightly(waitFor={**WAIT, "timeout": "3d"}))
+    nights.look(at_hour(2))
+    nights.look(at_hour(26))
+    assert len(nights.status.waiting) == 2
+    assert len(nights.look(at_hour(27), looked(nights, True)).start) == 1
+    assert nights.verdicts == ["", "skipped"]
+
+
+def test_without_wait_for_a_run_that_waits_starts() -> None:
+    nights = Nights(nightly(waitFor=WAIT))
+    nights.look(at_hour(2))
+    nights.goal = nightly()
+    assert len(nights.look(at_hour(2.1)).start) == 1
+    assert nights.condition("DataArrived") == ""
+
+
+def test_a_schedule_that_is_paused_while_a_run_waits_does_not_start_it() -> None:
+    nights = Nights(nightly(waitFor=WAIT))
+    nights.look(at_hour(2))
+    nights.goal = nightly(waitFor=WAIT, suspend=True)
+    assert nights.look(at_hour(3), looked(nights, True)).start == ()
+    assert (nights.verdicts, nights.status.waiting) == (["skipped"], [])
+
+
+def test_the_data_of_a_past_date_are_looked_for_once() -> None:
+    nights = Nights(nightly(waitFor=WAIT, backfill={"from": "2026-11-01", "to": "2026-11-02", "parallel": 2}))
+    nights.look(at_hour(1))
+    assert len(nights.status.waiting) == 2
+    first, second = (each.name for each in nights.status.waiting)
+    step = nights.look(at_hour(1.1), {first: Look(True), second: Look(False)})
+    assert [start.name for start in step.start] == [first]
+    assert nights.verdicts == ["missed", ""]
+
+
+def test_a_backfill_is_done_once_and_again_under_another_id() -> None:
+    asked = {"from": "2026-11-20", "to": "2026-12-24", "parallel": 10}
+    nights = Nights(nightly(backfill=asked))
+    assert [start.due.day for start in nights.look(at_hour(1)).start] == [20, 21, 22], "the future is left out"
+    for start in nights.started:
+        nights.end(start.name)
+    assert nights.look(at_hour(1.1)).start == ()
+    assert nights.status.backfill is not None
+    assert nights.status.backfill.done
+    nights.goal = nightly(backfill={**asked, "id": "again"})
+    assert len(nights.look(at_hour(1.2)).start) == 3
+    assert len(nights.started) == len({start.name for start in nights.started}) == 6
+
+
+def test_a_backfill_of_a_day_when_clocks_change_has_its_runs() -> None:
+    nights = Nights(
+        nightly(cron="0 */6 * * *", timeZone="Europe/Amsterdam", backfill={"from": "2026-10-25", "to": "2026-10-25", "parallel": 9})
+    )
+    assert len(nights.look(at_hour(1)).start) == 4
+    assert all(start.due.isoformat().startswith(("2026-10-24T22", "2026-10-25")) for start in nights.started)
+
+
+def test_too_large_a_backfill_starts_nothing() -> None:
+    nights = Nights(nightly(cron="* * * * *", backfill={"from": "2026-01-01", "to": "2026-11-01"}))
+    assert [start.kind for start in nights.look(at_hour(0.001)).start] != ["backfill"]
+    assert nights.status.backfill is not None
+    assert (nights.status.backfill.started, nights.status.backfill.done) == (0, True)
