@@ -12,12 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
 
 from tuneyard.api import STORED, Cluster, Schedule
+from tuneyard.api.schedule import ScheduleGoal
 from tuneyard.api.schedule_status import ScheduleStatus
 from tuneyard.api.templates import template_of
 from tuneyard.api.wire import read
@@ -71,6 +73,7 @@ class Schedules:
         self._every_s = every_s
         self._schedules = Cache(connection, SCHEDULE)
         self._guard: Guard[Key] = Guard("schedule")
+        self._quiet: dict[Key, _Quiet] = {}
 
     async def run(self) -> None:
         try:
@@ -95,15 +98,20 @@ class Schedules:
             runs = runs_by_schedule(self._jobs)
             for key, item in list(self._schedules.items.items()):
                 await self._follow_one(key, item, runs.get(key, ()))
+                await asyncio.sleep(0)  # thousands of Schedules must not delay the jobs
+            self._quiet = {key: quiet for key, quiet in self._quiet.items() if key in self._schedules.items}
             await asyncio.sleep(self._every_s)
 
     async def _follow_one(self, key: Key, item: Object, runs: Sequence[Key]) -> None:
         mark = item["metadata"].get("generation", 0)
-        if self._guard.rests(key, mark):
+        seen = (item["metadata"].get("resourceVersion"), *(self._jobs.items[run]["metadata"]["resourceVersion"] for run in runs))
+        quiet = self._quiet.get(key)
+        if self._guard.rests(key, mark) or (quiet is not None and quiet.holds(seen, self._clock())):
             return
         try:
-            await self._look(key, item, runs)
+            quiet_until = await self._look(key, item, runs)
             self._guard.well(key)
+            self._quiet[key] = _Quiet(seen, self._clock(), quiet_until)
         except Conflict:
             return  # changed meanwhile: the next round retries it
         except Unreachable as error:
@@ -120,15 +128,17 @@ class Schedules:
         except ApiError as error:
             log.warning("the status of schedule %s/%s could not be written: %s", *key, error)
 
-    async def _look(self, key: Key, item: Object, runs: Sequence[Key]) -> None:
+    async def _look(self, key: Key, item: Object, runs: Sequence[Key]) -> datetime:
+        """Do the step that is due. Returns the time until which nothing happens by itself."""
         if "deletionTimestamp" in item["metadata"]:
-            return
+            return self._clock()
         schedule, status = _schedule_of(item), _status_of(item)
         goal, now = schedule.spec, self._clock()
         status = with_notices(status, self._webhooks.told(key))
         made = [run_of(self._jobs, each, goal) for each in runs if each in self._jobs.items]
         step = advance_schedule(key[1], goal, status, at(item["metadata"]["creationTimestamp"]), made, now, self._looks.of(key))
         await self._carry_out(key, item, schedule, step)
+        return _quiet_until(goal, step.status, now)
 
     async def _carry_out(self, key: Key, item: Object, schedule: Schedule, step: ScheduleStep) -> None:
         for name in step.cancel:
@@ -169,6 +179,27 @@ def new_schedules(connection: Connection, again: Connect, jobs: JobSpecs, events
     keys = StorageKeys(connection, MemberKeys(reach, Limits()), "", {})
     webhooks = Webhooks(connection, settings.webhook_hosts)
     return Schedules(connection, jobs, events, DataLooks(keys), webhooks)
+
+
+@dataclass(frozen=True)
+class _Quiet:
+    """A Schedule of which nothing is expected from `since` to `until`, as long as it and its jobs stay at the versions `seen`."""
+
+    seen: tuple[str | None, ...]
+    since: datetime
+    until: datetime
+
+    def holds(self, seen: tuple[str | None, ...], now: datetime) -> bool:
+        return self.seen == seen and self.since <= now < self.until
+
+
+def _quiet_until(goal: ScheduleGoal, status: ScheduleStatus, now: datetime) -> datetime:
+    wanted = goal.run_now is not None and goal.run_now != status.run_now
+    backfilled = goal.backfill is not None and not (status.backfill is not None and status.backfill.done)
+    told = any(run.notice == "due" for run in status.runs)
+    if status.waiting or told or wanted or backfilled:
+        return now
+    return at(status.next_run) if status.next_run else now + timedelta(minutes=1)
 
 
 def _schedule_of(item: Object) -> Schedule:

@@ -23,7 +23,7 @@ from tuneyard.storage import Store, is_local, local_path, open_store
 from tuneyard.tracking import REPORT_JSON, Report
 
 JOB = "job.json"
-_LOCK = ".lock"
+LOCK = ".lock"
 _SHOWN, _LONGEST = 5, 80
 _ELSEWHERE = "start over in another output: storage.output, or --out DIR"
 
@@ -46,7 +46,7 @@ class JobOutput:
     def claim(self, job: JobSpec, *, resume: bool) -> None:
         """Claim the folder for `job`. Raises BadInput if it holds another job, or this one without `resume`."""
         # List files before looking for job.json: another task of the same job may start now, and it writes job.json first.
-        foreign = self.local_folder is not None and any(path.name not in (_LOCK, LOGS, SHIPPED) for path in _entries(self.local_folder))
+        foreign = self.local_folder is not None and any(path.name not in (LOCK, LOGS, SHIPPED) for path in _entries(self.local_folder))
         if self.store.exists(JOB):
             if not resume:
                 raise BadInput(f"{self.uri} holds a job already", "resume it: --resume; or give another folder: --out DIR")
@@ -128,7 +128,7 @@ class JobOutput:
             return
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            lock = (folder / _LOCK).open("w")
+            lock = (folder / LOCK).open("w")
         except OSError as error:
             raise BadInput(f"cannot write to {folder}: {error.strerror}", "give a folder that can be written to: --out DIR") from error
         with lock:

@@ -171,7 +171,7 @@ spec:
         (
             '"{{ run.date }}"',
             '"{{ run.date - 1h }}"',
-            "spec.template.spec.tasks[0].process.command[1]: {{ run.date - 1h }}: 'h' is no unit",
+            "tasks[0].process.command[1]: {{ run.date - 1h }}: 'h' is no unit",
         ),
         ("'registry/{{ run.date | %Y }}'", "'{{ \"\" }}'", ":10:7: spec.template.spec.image: in the run of "),
         ("exact_match: {worseBy: 2%}", "mine: {worseBy: 2%}", "spec.regression.mine: 'mine' is none of: exact_match"),

@@ -72,7 +72,9 @@ class _Local:
 
     def change(self, name: str, spec: Mapping[str, Any]) -> ScheduleView:
         folder = self._folder(name)
-        folder.wish(spec)
+        folder.wish({**spec, **({"suspend": None} if spec.get("suspend") is False else {})})
+        if spec.get("suspend") is False and folder.view().suspended:
+            raise BadInput(f"the file of {name} says suspend: true", "edit the file; the runner follows it")
         return folder.view()
 
     def _folder(self, name: str) -> ScheduleFolder:

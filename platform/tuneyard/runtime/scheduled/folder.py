@@ -72,8 +72,9 @@ class ScheduleFolder:
         return self._read(WISHES) or {}
 
     def wish(self, changes: Mapping[str, Any]) -> None:
-        """Set fields of the spec. The runner sees them within seconds."""
-        self._write(WISHES, {**self.wishes(), **changes})
+        """Set fields of the spec; None: as the file says. The runner sees them within seconds."""
+        wanted = {**self.wishes(), **changes}
+        self._write(WISHES, {name: value for name, value in wanted.items() if value is not None})
 
     # --- runs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +11,9 @@ from typing import Any
 
 from tuneyard.api import Phase, TuneyardError
 from tuneyard.api.schedule_status import RunFigure
+from tuneyard.runtime.output import LOCK
 from tuneyard.schedules import figures_of
-from tuneyard.storage import open_store
+from tuneyard.storage import is_local, local_path, open_store
 from tuneyard.tracking import REPORT_JSON
 
 _PHASES = {"succeeded": Phase.SUCCEEDED, "failed": Phase.FAILED}
@@ -41,11 +43,24 @@ def result_at(output: str, code: int | None = None, log: Path | None = None) -> 
             return Result(Phase.FAILED, f"its report cannot be read: {error}")
     phase = _PHASES.get(report.get("status", ""), Phase.PENDING)
     if code is not None and code not in (0, 1) and phase is not Phase.SUCCEEDED:
-        return Result(Phase.PENDING if code in (-15, -2, 130) else Phase.FAILED, _last_line(log))
+        killed = f"its process was ended by signal {-code}" if code < 0 else ""
+        return Result(Phase.PENDING if code in (-15, -2, 130) else Phase.FAILED, killed or _last_line(log))
     if code == 1 and phase is Phase.PENDING and report.get("status") != "stopped":
         return Result(Phase.FAILED, _last_line(log))
     tasks = {name: task for name, task in (report.get("tasks") or {}).items() if isinstance(task, Mapping)}
     return Result(phase, str(report.get("message") or "").partition("\n")[0], tasks)
+
+
+def is_in_use(output: str) -> bool:
+    """Whether a process writes to a local output now: it holds the lock of `JobOutput`. False for other storage."""
+    if not is_local(output) or not (local_path(output) / LOCK).exists():
+        return False
+    with (local_path(output) / LOCK).open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _numbers(task: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tuneyard.runtime.scheduled.clock import Clock
 from tuneyard.runtime.scheduled.folder import ScheduleFolder
 from tuneyard.runtime.scheduled.looks import Looks
 from tuneyard.runtime.scheduled.process import RunProcess
-from tuneyard.runtime.scheduled.results import Result, result_at
+from tuneyard.runtime.scheduled.results import Result, is_in_use, result_at
 from tuneyard.runtime.scheduled.webhook import Webhook
 from tuneyard.schedules import Moment, Run, Start, advance_schedule, run_spec, with_notices
 from tuneyard.schedules.view import BAD
@@ -151,13 +151,17 @@ class Runner:
         """Start the runs on record that have no process: new ones, and those of a runner that was killed."""
         if self._stopping:
             return  # a run that replaces another begins when that has ended
+        last = max((record.due for record in self._open() if record.kind == "scheduled"), default="")
         for record in self._open():
             if record.name in self._processes or record.name in self._ended:
                 continue
-            done = result_at(self._output(record.name)) if self._folder.job_file(record.name).exists() else None
+            output = self._output(record.name)
+            done = result_at(output) if self._folder.job_file(record.name).exists() else None
             if done is not None and done.phase.final:
                 self._ended[record.name] = done
-            else:
+            elif goal.concurrency == "replace" and record.kind == "scheduled" and record.due < last:
+                self._ended[record.name] = Result(Phase.CANCELLED, message="replaced by a later run")
+            elif not is_in_use(output):  # the process of a runner that was killed may still write its last checkpoint
                 self._start(goal, Start(record.name, moment_of(record.due), record.kind))
 
     def _start(self, goal: ScheduleGoal, start: Start) -> None:
