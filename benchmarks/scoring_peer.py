@@ -1,4 +1,4 @@
-"""The scorer of today against that before (rows in input order, 64 in flight), and against Ray Data LLM's batch path, on the same rows.
+"""The scorer of today against that before (input order, 64 rows in flight, small steps), and against Ray Data LLM, on the same rows.
 
 python benchmarks/scoring_peer.py [--case CASE] [--rows 192] [--pairs 2] [--results FILE] [--out docs/benchmarks/scoring_peer.md]
 
@@ -33,7 +33,7 @@ from tests.models import TEXT, write_model
 from tuneyard.api import ScoreTask
 from tuneyard.runtime.score.pool import WorkerPool
 from tuneyard.runtime.sessions.session import ray_session
-from tuneyard.scoring import ScoreRequest, Work, work_of
+from tuneyard.scoring import Loaded, ScoreRequest, Work, engine, work_of
 from tuneyard.scoring.exchange import Asked
 from tuneyard.scoring.settings import ENGINE_ENVIRONMENT, ENGINE_ENVIRONMENT_ON_CPU
 from tuneyard.scoring.vllm_worker import VllmWorker
@@ -42,11 +42,18 @@ from tuneyard.tracking import silent
 MAX_LENGTH, KV_CACHE = 1024, 1024**3
 MAX_TOKENS = {"prefixes": 16, "lengths": 48}
 BATCH_BEFORE, BATCH_AUTO = 64, 227
+TOKENS_BEFORE, TOKENS_NOW = 2048, 4096
+"""Of a step, at most."""
 SIDES = ("before", "now", "ray")
 
 
-class InInputOrder(VllmWorker):
-    """A worker that asks in input order, as the scorer did before."""
+class Before(VllmWorker):
+    """The scorer before: requests in input order, steps of at most 2048 tokens."""
+
+    def load(self) -> Loaded:
+        arguments = engine.engine_arguments
+        engine.engine_arguments = lambda settings: {**arguments(settings), "max_num_batched_tokens": TOKENS_BEFORE}
+        return super().load()
 
     def _ordered(self, requests: list[Asked]) -> list[Asked]:
         return requests
@@ -122,6 +129,7 @@ def run_ray(prompts: list[str], folder: Path, case: str) -> Run:
             "dtype": "float32",
             "max_model_len": MAX_LENGTH,
             "max_num_seqs": BATCH_AUTO,
+            "max_num_batched_tokens": TOKENS_NOW,
             "kv_cache_memory_bytes": KV_CACHE,
             "enforce_eager": True,
             "disable_log_stats": True,
@@ -144,23 +152,23 @@ def run_ray(prompts: list[str], folder: Path, case: str) -> Run:
             "ended": time.time(),
         },
     )
-    rows = processor(ray.data.from_items([{"prompt": prompt} for prompt in prompts])).take_all()
+    rows = processor(ray.data.from_items([{"prompt": prompt} for prompt in prompts], override_num_blocks=2)).take_all()
     began = min(row["ended"] - row["taken_s"] for row in rows)
     return Run(sum(row["tokens"] for row in rows), max(row["ended"] for row in rows) - began)
 
 
-def measure(folder: Path, case: str, rows: int, pairs: int) -> list[dict[str, Run]]:
+def measure(folder: Path, case: str, rows: int, numbers: range) -> list[dict[str, Run]]:
     prompts = prompts_of(case, rows)
     (folder / "rows.jsonl").write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
     found = []
-    for number in range(pairs):
+    for number in numbers:
         runs = {}
         for name in SIDES if number % 2 == 0 else SIDES[::-1]:
             output = str(folder / f"{case}-{name}-{number}")
             if name == "ray":
                 runs[name] = run_ray(prompts, folder, case)
             elif name == "before":
-                runs[name] = run_ours(request(folder, output, case, BATCH_BEFORE), InInputOrder)
+                runs[name] = run_ours(request(folder, output, case, BATCH_BEFORE), Before)
             else:
                 runs[name] = run_ours(request(folder, output, case, "auto"), VllmWorker)
             print(f"{case}, pair {number + 1}, {name}: {runs[name].rate:.0f} tokens/s", file=sys.stderr, flush=True)
@@ -201,8 +209,9 @@ def as_page(results: Path, arguments: argparse.Namespace) -> str:
 
 One engine, greedy, fp32 and eager, the same model (6 layers of width 256, random weights), maxLength {MAX_LENGTH},
 a KV cache of {KV_CACHE >> 20} MiB, prefix caching on; loaded anew for each run. *before*: requests in input order,
-{BATCH_BEFORE} in flight. *now*: requests ordered, `batch: auto` ({BATCH_AUTO} here).
-*Ray Data LLM*: `ray.data.llm.build_processor` with `max_num_seqs` and `batch_size` {BATCH_AUTO}.
+{BATCH_BEFORE} in flight, steps of {TOKENS_BEFORE} tokens. *now*: requests ordered, `batch: auto` ({BATCH_AUTO} here), steps of
+{TOKENS_NOW} tokens. *Ray Data LLM*: `ray.data.llm.build_processor` with `max_num_seqs` and `batch_size` {BATCH_AUTO},
+`max_num_batched_tokens` {TOKENS_NOW}.
 Figures are output tokens/s, from the first row in the engine to the last answer; ours includes the commit
 of each part, and loading is in none. The order of the sides alternates from pair to pair. Other programs
 ran on the machine: only ratios within a pair count.
@@ -233,8 +242,9 @@ def main() -> None:
         write_model(folder / "model", max_position_embeddings=2048, **shape)
         # Ray Data counts a core for each of its stages: with fewer, its engine would wait for them.
         with ray_session(address=None, cpus=8, gpus=0, values={}, setup=[], secrets=[], job="bench"):
+            first = len(results.read_text().splitlines()) // 2 if results.exists() else 0
             for case in (arguments.case or sorted(MAX_TOKENS)) if arguments.pairs else []:
-                add_to(results, case, arguments.rows, measure(folder, case, arguments.rows, arguments.pairs))
+                add_to(results, case, arguments.rows, measure(folder, case, arguments.rows, range(first, first + arguments.pairs)))
         page = as_page(results, arguments)
     print(page)
     if arguments.out is not None:
