@@ -108,7 +108,7 @@ def finish(job: ScoreJob, new: Sequence[Sums], measured: Measured) -> ScoreResul
         output_tokens=total.output_tokens,
         output_tokens_per_s=ours.output_tokens / measured.generation_s if measured.generation_s else 0.0,
         mfu=_mfu(ours.flops, request, measured),
-        peak_from=gpu(request.sku).basis,
+        peak_from=gpu(request.sku).basis if request.task.engine.endpoint is None else "datasheet",
         latency_s={f"p{round(share * 100)}": total.latencies.percentile(share) for share in (0.5, 0.9, 0.99)},
         wall_s=measured.wall_s,
         cost=cost,
@@ -166,8 +166,10 @@ def _cost(request: ScoreRequest, total: Sums, ours: Sums, measured: Measured) ->
     return request.price_per_device_hour * devices * measured.wall_s / 3600, ours.rows
 
 
-def _mfu(flops: float, request: ScoreRequest, measured: Measured) -> float:
-    """Model FLOPs of this attempt divided by the peak FLOPs of its devices in the same time."""
+def _mfu(flops: float, request: ScoreRequest, measured: Measured) -> float | None:
+    """Model FLOPs of this attempt divided by the peak FLOPs of its devices in the same time. None at an endpoint."""
+    if request.task.engine.endpoint is not None:
+        return None
     if measured.settings is None or not measured.generation_s:
         return 0.0
     device = gpu(request.sku)

@@ -45,7 +45,8 @@ class ScoreResult:
     input_tokens: int
     output_tokens: int
     output_tokens_per_s: float
-    mfu: float
+    mfu: float | None
+    """None at an endpoint, whose devices and model are not known."""
     latency_s: dict[str, float]
     """p50, p90, p99 of the latency of a row, from its submission to the engine to its last token."""
     wall_s: float

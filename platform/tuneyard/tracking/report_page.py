@@ -227,7 +227,7 @@ def _score_tiles(task: Mapping[str, Any]) -> list[Tile | None]:
         Tile("errors", number(task.get("errors", progress.get("errors", 0)))),
         *[Tile(label, number(task[key]), f"{percent(task[key] / rows)} of all") for key, label in _USELESS.items() if task.get(key)],
         _scoring_rate(task, progress),
-        Tile("MFU", percent(task["mfu"]), _PEAKS.get(task.get("peak_from", ""), "")) if "mfu" in task else None,
+        Tile("MFU", percent(task["mfu"]), _PEAKS.get(task.get("peak_from", ""), "")) if task.get("mfu") is not None else None,
         _cost(task),
         *[Tile(f"latency {name}", duration(latency[name])) for name in ("p50", "p90", "p99") if latency.get(name) is not None],
         Tile("wall time", duration(task.get("wall_s"))) if task.get("wall_s") else None,
