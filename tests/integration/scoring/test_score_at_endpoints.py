@@ -163,7 +163,7 @@ def test_the_server_of_vllm_answers_as_its_engine_does(folder: Path) -> None:
     """The same weights behind vLLM's own OpenAI server, greedy: text, chats and a schema."""
     write_model(folder / "model", hidden_size=128, num_attention_heads=2, num_key_value_heads=1)
     port = free_port()
-    served = [str(Path(sys.executable).with_name("vllm")), "serve", str(folder / "model"), "--served-model-name", MODEL]
+    served = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder / "model"), "--served-model-name", MODEL]
     options = ["--port", str(port), "--host", "127.0.0.1", "--dtype", "float32", "--max-model-len", "256", "--enforce-eager"]
     options += ["--structured-outputs-config", json.dumps({"backend": "guidance", "disable_any_whitespace": True})]
     environment = _environment(VLLM_CPU_KVCACHE_SPACE="1", VLLM_API_KEY=KEY, VLLM_NO_USAGE_STATS="1")
@@ -181,7 +181,8 @@ def test_the_server_of_vllm_answers_as_its_engine_does(folder: Path) -> None:
         bound = _outputs(folder / "bound", {**common, "generation": {"maxTokens": 64, "schema": schema}, "engine": {"endpoint": endpoint}})
         assert set(bound) <= {'{"sure":true}', '{"sure":false}'}
     finally:
-        os.killpg(server.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
         server.wait()
 
 
