@@ -44,7 +44,7 @@ class Week:
         version = ""
         for _ in range(200):
             looked = self.looked
-            while self.looked < looked + 4:
+            while self.looked < looked + 12:
                 await asyncio.sleep(0.01)
             item = await self.api.get(SCHEDULE, "maps", "nightly")
             if item["metadata"]["resourceVersion"] == version and item.get("status"):
