@@ -98,7 +98,7 @@ async def hub_of_schedules(api: MemoryApi | None = None, **webhooks: Any) -> Asy
     events = Events(week.api)  # type: ignore[arg-type]
     hooks = Webhooks(week.api, webhooks.pop("hosts", ["127.0.0.1"]), **webhooks)  # type: ignore[arg-type]
     looks = DataLooks(week.bucket, every_s=0.0)
-    schedules = Schedules(week.api, jobs, events, looks, hooks, clock=week.clock, every_s=0.005)  # type: ignore[arg-type]
+    schedules = Schedules(week.api, jobs, events, looks, hooks, clock=week.clock, every_s=0.001)  # type: ignore[arg-type]
     work = [asyncio.create_task(each.run()) for each in (jobs, schedules, events)]
     try:
         await until(lambda: jobs.synced.is_set(), "the hub has listed everything")
