@@ -29,6 +29,12 @@ def runs_by_schedule(jobs: JobSpecs) -> Mapping[Key, list[Key]]:
     return found
 
 
+def is_owned(jobs: JobSpecs, key: Key, schedule_uid: str) -> bool:
+    """Whether a JobSpec exists and was created by this Schedule. Its label alone is what anybody may write."""
+    owners = jobs.items[key]["metadata"].get("ownerReferences") or [] if key in jobs.items else []
+    return any(owner.get("uid") == schedule_uid for owner in owners)
+
+
 def run_of(jobs: JobSpecs, key: Key, goal: ScheduleGoal) -> Run:
     """The run of a JobSpec, as its status says."""
     metadata, status = jobs.items[key]["metadata"], jobs.status(key)

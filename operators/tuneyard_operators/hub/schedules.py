@@ -32,7 +32,7 @@ from tuneyard_operators.hub.events import Events
 from tuneyard_operators.hub.goals import stub_spec
 from tuneyard_operators.hub.guard import STALLED, Guard, Unreadable, with_stalled
 from tuneyard_operators.hub.jobspecs import JobSpecs
-from tuneyard_operators.hub.schedule_runs import jobspec_of, run_of, runs_by_schedule
+from tuneyard_operators.hub.schedule_runs import is_owned, jobspec_of, run_of, runs_by_schedule
 from tuneyard_operators.hub.settings import Settings
 from tuneyard_operators.hub.webhooks import Webhooks
 from tuneyard_operators.kube import JOBSPEC, SCHEDULE, AlreadyExists, ApiError, Cache, Conflict, Connection, Key, Missing, Unreachable
@@ -135,7 +135,7 @@ class Schedules:
         schedule, status = _schedule_of(item), _status_of(item)
         goal, now = schedule.spec, self._clock()
         status = with_notices(status, self._webhooks.told(key))
-        made = [run_of(self._jobs, each, goal) for each in runs if each in self._jobs.items]
+        made = [run_of(self._jobs, each, goal) for each in runs if is_owned(self._jobs, each, item["metadata"]["uid"])]
         step = advance_schedule(key[1], goal, status, at(item["metadata"]["creationTimestamp"]), made, now, self._looks.of(key))
         await self._carry_out(key, item, schedule, step)
         return _quiet_until(goal, step.status, now)
@@ -162,7 +162,7 @@ class Schedules:
             log.info("%s/%s was started already", namespace, start.name)
 
     async def _store(self, key: Key, item: Object, status: Object) -> None:
-        if status == (item.get("status") or {}):
+        if _without_nulls(status) == _without_nulls(item.get("status") or {}):
             return
         try:
             self._schedules.put(await self._connection.patch(SCHEDULE, *key, over(item, {"status": status}), subresource="status"))
@@ -220,6 +220,13 @@ def _status_of(item: Object) -> ScheduleStatus:
         rest = [each for each in status.conditions if each.type != STALLED]
         status = status.model_copy(update={"conditions": rest, "message": ""})
     return status
+
+
+def _without_nulls(value: Any) -> Any:
+    """A status as an API server keeps it."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _readable(spec: Object) -> Object:

@@ -142,14 +142,14 @@ def _groups(schema: dict[str, Any], name: str, path: str, seen: set[str]) -> Ite
     for field, node in group.get("properties", {}).items():
         for inner in _references(node):
             if inner not in seen and not _is_word(schema["$defs"][inner]):
-                suffix = "[]" if node.get("type") == "array" else ""
+                suffix = {"array": "[]", "object": ".NAME"}.get(node.get("type", ""), "")
                 yield from _groups(schema, inner, f"{path}.{field}{suffix}", seen)
 
 
 def _references(node: dict[str, Any]) -> list[str]:
     if "$ref" in node:
         return [node["$ref"].rpartition("/")[2]]
-    inner = [*node.get("anyOf", []), *([node["items"]] if isinstance(node.get("items"), dict) else [])]
+    inner = [*node.get("anyOf", []), *(node[key] for key in ("items", "additionalProperties") if isinstance(node.get(key), dict))]
     return [name for branch in inner for name in _references(branch)]
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 VERBS = tuple(command.name for command in COMMANDS if command.asks_hub)
 _OF_A_JOB = ("status", "why", "wait", "logs", "cancel")
+_SCHEDULE_VERBS = ("run", "list", "show", "pause", "resume", "run-now", "history")
 _WITH_VALUE = ("-n", "--namespace", "--context", "--kubeconfig")
 _FILES, _NO_FILES = ":0", ":4"  # cobra's directives to the shell
 
@@ -76,6 +77,10 @@ def _candidates(words: Sequence[str]) -> tuple[list[str], str]:
         return [], _FILES
     if typed[-1] == "--task":
         return [name for name in _tasks(typed) if name.startswith(partial)], _NO_FILES
+    if typed[0] == "schedule" and not partial.startswith("-"):
+        words = _positionals(typed[1:])
+        found = _SCHEDULE_VERBS if not words else _schedules(typed) if len(words) == 1 and words[0] not in ("list", "run") else ()
+        return [name for name in found if name.startswith(partial)], _FILES if words == ["run"] else _NO_FILES
     if typed[0] in _OF_A_JOB and not partial.startswith("-") and not _positionals(typed[1:]):
         return [name for name in _jobs(typed) if name.startswith(partial)], _NO_FILES
     return [], _NO_FILES
@@ -96,6 +101,15 @@ def _jobs(typed: Sequence[str]) -> list[str]:
 
     try:
         return sorted(job.name for job in _hub(typed).jobs())
+    except TuneyardError:
+        return []
+
+
+def _schedules(typed: Sequence[str]) -> list[str]:
+    from tuneyard.api import TuneyardError
+
+    try:
+        return [schedule.name for schedule in _hub(typed).schedules()]
     except TuneyardError:
         return []
 

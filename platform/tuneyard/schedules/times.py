@@ -7,8 +7,6 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import islice
 from zoneinfo import ZoneInfo
 
-from croniter import croniter
-
 _SECOND = timedelta(seconds=1)
 
 
@@ -47,6 +45,8 @@ def _times(cron: str, zone: str, after: datetime, until: datetime) -> Iterator[d
 
 
 def _neighbour(cron: str, zone: str, moment: datetime, *, forward: bool) -> datetime:
+    from croniter import croniter  # the client of a hub shows Schedules without it
+
     place = ZoneInfo(zone)
     local = moment.astimezone(place)
     by_the_hour = cron.split()[1].startswith("*")

@@ -129,6 +129,12 @@ class ObjectStore(Store):
                 found += [FileInfo(meta["path"], meta["size"], meta["e_tag"] or str(meta["last_modified"])) for meta in batch]
         return sorted(found, key=lambda file: file.path)
 
+    def has_files(self, prefix: str = "") -> bool:
+        import obstore
+
+        with self._errors(prefix, "list"):  # one page: a folder may hold millions
+            return any(len(batch) for batch in obstore.list(self._inner, prefix=clean(prefix) or None, chunk_size=1))
+
     def delete(self, path: str) -> None:
         import obstore
 

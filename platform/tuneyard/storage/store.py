@@ -80,6 +80,10 @@ class Store(ABC):
     def delete(self, path: str) -> None:
         """Remove a file, if it exists."""
 
+    def has_files(self, prefix: str = "") -> bool:
+        """Whether there is a file in the folder `prefix` or below."""
+        return len(self.list(prefix)) > 0
+
     def delete_prefix(self, prefix: str) -> None:
         """Remove the folder `prefix`. Manifests are removed first, so that an interrupted removal leaves no folder that looks complete."""
         files = self.list(prefix)

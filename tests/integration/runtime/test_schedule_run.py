@@ -113,6 +113,7 @@ def test_ctrl_c_ends_a_runner_cleanly_and_two_runners_never_follow_one_folder(tm
         _until(lambda: Path("runs/nightly/schedule.json").exists(), "the runner follows the Schedule")
         assert main(["schedule", "run", str(file)]) == 2
         assert main(["schedule", "run", str(file), "--until", "now"]) == 0
+        assert main(["schedule", "run", str(file), "--until", "2020-01-01T00:00Z"]) == 2
         assert main(["schedule", "pause", "nightly", "--local", "runs"]) == 0
         _until(lambda: json.loads(Path("runs/nightly/schedule.json").read_text())["status"]["message"] == "suspended", "it is paused")
         process.send_signal(signal.SIGINT)

@@ -85,6 +85,7 @@ def test_the_operator_is_told_what_it_needs() -> None:
         f"--qps={Settings().qps:g}",
         f"--member-qps={Settings().member_qps:g}",
         "--log-format=json",
+        *(f"--webhook-host={host}" for host in Settings().webhook_hosts),
     ]
     assert (hub["livenessProbe"]["httpGet"]["path"], hub["readinessProbe"]["httpGet"]["path"]) == ("/healthz", "/readyz")
 

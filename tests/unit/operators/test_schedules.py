@@ -28,9 +28,12 @@ class Bucket:
     def __init__(self) -> None:
         self.files: set[str] = set()
         self.refusal = ""
+        self.hangs = False
         self.looked: list[str] = []
 
     async def open_data(self, job: Any) -> Any:
+        if self.hangs:
+            await asyncio.sleep(3600)
         if self.refusal:
             raise Problem(400, self.refusal)
         self.folder = job.output
@@ -58,7 +61,7 @@ class Week:
         """Let the hub look twice at a time: what it has started is seen, and looks in the background have ended."""
         self.now = moment
         rounds = self.rounds
-        await until(lambda: self.rounds > rounds + 4, "the hub looks")
+        await until(lambda: self.rounds > rounds + 30, "the hub looks")
 
     @property
     def rounds(self) -> int:
@@ -95,7 +98,7 @@ async def hub_of_schedules(api: MemoryApi | None = None, **webhooks: Any) -> Asy
     events = Events(week.api)  # type: ignore[arg-type]
     hooks = Webhooks(week.api, webhooks.pop("hosts", ["127.0.0.1"]), **webhooks)  # type: ignore[arg-type]
     looks = DataLooks(week.bucket, every_s=0.0)
-    schedules = Schedules(week.api, jobs, events, looks, hooks, clock=week.clock, every_s=0.005)  # type: ignore[arg-type]
+    schedules = Schedules(week.api, jobs, events, looks, hooks, clock=week.clock, every_s=0.001)  # type: ignore[arg-type]
     work = [asyncio.create_task(each.run()) for each in (jobs, schedules, events)]
     try:
         await until(lambda: jobs.synced.is_set(), "the hub has listed everything")
@@ -271,5 +274,50 @@ def test_one_more_run_now_and_never_twice() -> None:
             await week.end(name)
             await week.at(at_hour(12) + timedelta(minutes=1))
             assert [(run["kind"], run["verdict"]) for run in week.status()["runs"]] == [("now", "good")]
+
+    asyncio.run(story())
+
+
+def test_a_storage_that_hangs_delays_no_other_schedule() -> None:
+    async def story() -> None:
+        async with hub_of_schedules() as week:
+            week.bucket.hangs = True
+            await week.apply("waits", waitFor={"path": "s3://logs/{{ run.date }}"})
+            await week.apply("runs")
+            await week.at(at_hour(1.01))
+            assert [name.rpartition("-")[0] for name in week.names()] == ["runs"]
+            await week.at(at_hour(6))
+            (run,) = week.status("waits")["runs"]
+            assert run["verdict"] == "missed"
+
+    asyncio.run(story())
+
+
+def test_a_quiet_schedule_is_not_looked_at_until_its_next_run() -> None:
+    async def story() -> None:
+        async with hub_of_schedules() as week:
+            await week.apply()
+            await week.at(at_hour(0.5))
+            week.api.requests.clear()
+            await week.at(at_hour(0.9))
+            assert week.api.requests == []
+            await week.at(at_hour(1.01))
+            assert len(week.names()) == 1
+
+    asyncio.run(story())
+
+
+def test_a_job_that_only_has_the_label_is_no_run() -> None:
+    async def story() -> None:
+        async with hub_of_schedules() as week:
+            await week.apply(concurrency="replace", history=0)
+            labels = {"tuneyard.dev/schedule": "nightly"}
+            await week.api.create(JOBSPEC, "maps", {"metadata": {"name": "mine", "labels": labels}, "spec": TEMPLATE["spec"]})
+            await week.at(at_hour(1.01))
+            assert "cancelled" not in week.jobs["maps", "mine"]["spec"]
+            await week.end("mine")
+            await week.at(at_hour(2))
+            assert "mine" in week.names()
+            assert len(week.status()["runs"]) == 1
 
     asyncio.run(story())

@@ -12,7 +12,7 @@ from tuneyard.api import BadInput, Blame, FailureKind, JobFailed
 from tuneyard.api.attempt_report import AttemptState, RankPlace
 from tuneyard.api.status import Phase
 from tuneyard.api.wire import read
-from tuneyard.runtime.attempt.state import failed, state_of, stopped, succeeded
+from tuneyard.runtime.attempt.state import failed, figures, state_of, stopped, succeeded
 from tuneyard.tracking import (
     Checkpointed,
     Event,
@@ -159,3 +159,8 @@ def test_a_stop_ends_as_it_was_asked_for(reason: str, phase: Phase) -> None:
     state = stopped(state_after(STEP, Warned(task="tune", message="slow")), reason)  # type: ignore[arg-type]
     assert state.phase is phase
     assert (state.failure is not None) == (reason == "Deadline")
+
+
+def test_the_bounds_of_a_metric_are_figures_too() -> None:
+    result = {"rows": 40, "metrics": {"exact_match": 0.5}, "intervals": {"exact_match": (0.4, 0.6), "loss": None}}
+    assert figures(result) == {"rows": 40, "exact_match": 0.5, "exact_match.low": 0.4, "exact_match.high": 0.6}

@@ -90,9 +90,12 @@ def _moment(text: str | None) -> datetime | None:
     if text == "now":
         return datetime.now(UTC)
     try:
-        return datetime.fromisoformat(text).astimezone(UTC)
+        found = datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
         raise BadInput(f"--until {text}: not a time", "write it like 2026-12-24T18:00, with Z for UTC, or now") from None
+    if found < datetime.now(UTC):
+        raise BadInput(f"--until {text}: is over", "give a time to come, or now")
+    return found
 
 
 def _say(text: str) -> None:

@@ -61,7 +61,7 @@ def figures(result: Mapping[str, Any]) -> dict[str, float | int]:
     bounds = {
         f"{name}.{side}": bound
         for name, interval in (result.get("intervals") or {}).items()
-        for side, bound in zip(("low", "high"), interval, strict=False)
+        for side, bound in zip(("low", "high"), interval or (), strict=False)
     }
     named = {**result, **(result.get("metrics") or {}), **bounds}
     return {name: value for name, value in named.items() if _is_number(value)}

@@ -57,4 +57,4 @@ def is_there(uri: str) -> bool:
     """Whether there is a file at `uri`, or any file in a folder of this name. Raises StorageError, BadInput."""
     folder, _, name = uri.rstrip("/").rpartition("/")
     store = open_store(folder or "/")
-    return store.exists(name) or len(store.list(name)) > 0
+    return store.exists(name) or store.has_files(name)
