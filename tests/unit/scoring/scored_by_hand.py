@@ -17,7 +17,11 @@ from tuneyard.scoring.parts import commit
 from tuneyard.storage import open_store
 
 UNMEASURED = Measured(wall_s=1.0, load_s=0.0, generation_s=0.0, deaths=0, stopped=False, settings=None)
-PROMPTS: Any = SimpleNamespace(prompt=lambda _, **__: [1], likelihood=lambda *_, **__: SimpleNamespace(ids=[1, 2], counted=[False, True]))
+PROMPTS: Any = SimpleNamespace(
+    prompt=lambda _, **__: [1],
+    tokens_of=len,
+    likelihood=lambda *_, **__: SimpleNamespace(ids=[1, 2], counted=[False, True]),
+)
 
 
 def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
