@@ -17,7 +17,7 @@ from tuneyard.runtime.interrupt import ShouldStop
 from tuneyard.runtime.job_report import JobReport
 from tuneyard.runtime.machines import Machines, engine_log, rank_log
 from tuneyard.runtime.output import JobOutput
-from tuneyard.runtime.score.comparing import compare_finished
+from tuneyard.runtime.score.comparing import compare_finished, with_comparisons
 from tuneyard.runtime.task_context import Result, TaskContext
 from tuneyard.runtime.tasks import run_task
 from tuneyard.tracking import REPORT_JSON, Event, Recorder, Report, TaskEvent, Warned, open_recorder
@@ -87,10 +87,16 @@ class Conductor:
                 message = hide(f"bug in Tuneyard: {type(error).__name__}: {error}", self.secrets)
                 raise
             finally:
-                report = recorder.close(status, message)
+                report = self._with_comparisons(recorder.close(status, message))
                 if self._write(report):
                     self.on_report(self.output.store.url(REPORT_JSON))
         return report
+
+    def _with_comparisons(self, report: Report) -> Report:
+        try:
+            return with_comparisons(report, self.output.store)
+        except StorageError:  # writing the report says why
+            return report
 
     def _run_tasks(self, recorder: Recorder) -> tuple[str, str]:
         """Run the wanted tasks. Returns status and message of the job."""

@@ -66,5 +66,7 @@ class Asks:
 
 def asks_of(task: ScoreTask) -> Asks:
     """The requests that a task needs per row. Outputs are not requested where the task has metrics and none of them needs outputs."""
+    if task.judge is not None:
+        return Asks(output=True, likelihood=False)
     metrics = [metric_named(name) for name in task.measured]
     return Asks(output=not metrics or bool(needing("output", metrics)), likelihood=bool(needing("likelihood", metrics)))

@@ -86,10 +86,14 @@ def test_what_it_says_of_a_row_is_a_column(name: str) -> None:
 
 
 def test_the_engine_is_asked_for_what_metrics_need() -> None:
-    asked = {metrics: asks_of(task(*metrics)) for metrics in [(), ("perplexity",), ("bleu",), ("bleu", "perplexity"), ("perplexity",) * 2]}
+    asked = {
+        metrics: asks_of(task(*metrics))
+        for metrics in [(), ("judge",), ("perplexity",), ("bleu",), ("bleu", "perplexity"), ("perplexity",) * 2]
+    }
 
     assert {metrics: (a.output, a.likelihood) for metrics, a in asked.items()} == {
         (): (True, False),
+        ("judge",): (True, False),
         ("perplexity",): (False, True),
         ("bleu",): (True, False),
         ("bleu", "perplexity"): (True, True),
