@@ -188,8 +188,24 @@ class ScoreData(Source):
     keep: list[str] = Field(
         default_factory=list, description="columns copied into the output; default: all of them, or none if a ranker scores a table"
     )
+    answer: str | None = Field(
+        default=None, min_length=1, description="column with the answers that a judge scores; default: output, as score tasks write it"
+    )
+    sample: float | None = Field(
+        default=None,
+        gt=0,
+        description="score a random sample of the rows (of the first `limit`): below 1 a share of them, else a number of rows; "
+        "default: all",
+    )
+    sample_seed: int = Field(default=0, ge=0, le=2**32 - 1, description="of `sample`: another seed draws other rows")
     chat: bool | None = Field(
         default=None,
         description="render prompts with the chat template; default: as in the model's training by "
         "Tuneyard; of other models: if they have a template",
     )
+
+    @model_validator(mode="after")
+    def _whole_sample(self) -> Self:
+        if self.sample is not None and self.sample >= 1 and self.sample % 1:
+            raise ValueError(f"sample is {self.sample:g}: give a share below 1, or a whole number of rows")
+        return self

@@ -46,6 +46,12 @@ def local_files(job: Job) -> Iterator[LocalFile]:
                 yield LocalFile((*root, "train", "program"), f"{module_of(task.train.program)}.py", "program")
             elif task.train.program_dir is not None and is_relative(task.train.program_dir):
                 yield LocalFile((*root, "train", "programDir"), task.train.program_dir, "folder")
+        if task.score is not None and task.score.own_metrics:
+            if task.score.metrics_dir is None and job.image is None:
+                for number, name in enumerate(task.score.own_metrics):
+                    yield LocalFile((*root, "score", "ownMetrics", number), f"{module_of(name)}.py", "program")
+            elif task.score.metrics_dir is not None and is_relative(task.score.metrics_dir):
+                yield LocalFile((*root, "score", "metricsDir"), task.score.metrics_dir, "folder")
 
 
 def is_relative(text: str) -> bool:

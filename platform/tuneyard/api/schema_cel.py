@@ -141,6 +141,12 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
             "an adapter needs pretrained weights; use method: {full: {}}",
         ),
     ),
+    "ScoreTask": (
+        _rule(
+            "!has(self.metricsDir) || self.metricsDir.contains('://') || self.metricsDir.startsWith('/')",
+            f"metricsDir: a path beside the file: {ADVICE}",
+        ),
+    ),
     "RankFeatures": (
         _rule(
             "(has(self.dense) && size(self.dense) > 0) || (has(self.sparse) && size(self.sparse) > 0)",

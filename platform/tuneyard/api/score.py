@@ -4,24 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from tuneyard.api.base import Fields, located
 from tuneyard.api.data import ScoreData
 from tuneyard.api.endpoint import Endpoint
 from tuneyard.api.limits import MOST_GPUS_PER_NODE
 from tuneyard.api.train import Auto, Count, ModelRef, Precision, no_model
-from tuneyard.metrics import METRICS, needing
+from tuneyard.metrics import FIGURES, METRICS, needing
+from tuneyard.metrics.own import column_of
 
 if TYPE_CHECKING:
     MetricName = str
 else:
-    MetricName = Literal[tuple(METRICS)]
+    MetricName = Literal[tuple(name for name in METRICS if name not in needing("verdict", METRICS.values()))]
+JUDGED = needing("verdict", METRICS.values())
+"""Metrics of judges, which need no name in a JobSpec."""
+_ANSWER = "output"
+"""The column of a score task's output that holds the answers."""
+OwnMetric = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*(:lower)?$", max_length=512)
+]
+_TAKEN = {*METRICS, *FIGURES, "row", "output", "error", "finish_reason", "input_tokens", "output_tokens", "latency_s", "nll"}
+_TAKEN |= {"reference_tokens", "row_hash", *(metric.sums_column for metric in METRICS.values() if metric.sums_column)}
 MOST_METRICS = 64
 """API servers refuse CEL rules over longer lists, by their estimated cost."""
 MOST_IN_FLIGHT = 256
 """vLLM's own default on GPUs of 40 to 80 GB."""
-_WITHOUT_REFERENCE = [name for name in METRICS if name not in needing("reference", METRICS.values())]
+_WITHOUT_REFERENCE = [name for name in METRICS if name not in [*needing("reference", METRICS.values()), *JUDGED]]
 
 
 def _needs_reference() -> str:
@@ -106,6 +116,20 @@ class RankerScoring(Fields):
     )
 
 
+class Judge(Fields):
+    """The model scores answers of another model, instead of answering."""
+
+    rubric: str = Field(min_length=1, max_length=20_000, description="what a good answer is, and what the numbers of the scale mean")
+    scale: list[float] = Field(default=[1.0, 5.0], min_length=2, max_length=2, description="the lowest and the highest score")
+
+    @field_validator("scale")
+    @classmethod
+    def _ordered(cls, scale: list[float]) -> list[float]:
+        if scale[0] >= scale[1]:
+            raise ValueError("give the lowest and the highest score, such as [1, 5]")
+        return scale
+
+
 class ScoreTask(Fields):
     """Score a data set with a language model, or a table with a ranker."""
 
@@ -115,10 +139,25 @@ class ScoreTask(Fields):
         description="the model that is scored; required, unless engine.endpoint names the model of a server",
     )
     data: ScoreData
+    judge: Judge | None = Field(
+        default=None, description="score the answers in the column `data.answer` by a rubric; default: answer the prompts"
+    )
     generation: Generation = Field(default_factory=Generation)
     engine: Engine = Field(default_factory=Engine)
     metrics: list[MetricName] = Field(
         default_factory=list, max_length=MOST_METRICS, description=f"metrics to compute; {_needs_reference()} data.reference"
+    )
+    own_metrics: list[OwnMetric] = Field(
+        default_factory=list,
+        max_length=16,
+        description="module:function of your own Python code, a number of each answer; higher is better, unless :lower follows",
+    )
+    metrics_dir: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4096,
+        description="folder with the modules of ownMetrics: a path or a URI; default: the folder of the JobSpec file, "
+        "from which `tuneyard submit` ships the modules and what they import",
     )
     ranking: RankerScoring = Field(default_factory=RankerScoring, description="of a ranker alone")
     rows_per_part: Count | Auto = Field(
@@ -135,3 +174,33 @@ class ScoreTask(Fields):
         if self.engine.endpoint is not None and self.model.is_given:
             raise located("the endpoint answers with engine.endpoint.model: leave this model out", "model")
         return self
+
+    @model_validator(mode="after")
+    def _judges_or_answers(self) -> Self:
+        if self.judge is not None and (self.metrics or self.own_metrics):
+            raise ValueError("a judge's own answers have no metrics: leave metrics out, or name them in the task whose answers it judges")
+        if self.judge is None and self.data.answer is not None:
+            raise ValueError("data.answer is what a judge scores: give judge, or leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _names_each_column_once(self) -> Self:
+        if self.metrics_dir is not None and not self.own_metrics:
+            raise ValueError("metricsDir needs ownMetrics: name the functions in it")
+        columns = [column_of(name) for name in self.own_metrics]
+        for column in columns:
+            if columns.count(column) > 1:
+                raise ValueError(f"two of ownMetrics are called {column}: a metric has the name of its function")
+            if column in _TAKEN:
+                raise ValueError(f"ownMetrics: {column} is a name of Tuneyard's: call the function something else")
+        return self
+
+    @property
+    def measured(self) -> list[str]:
+        """Names of the metrics of its rows."""
+        return [*JUDGED] if self.judge is not None else [*self.metrics, *self.own_metrics]
+
+    @property
+    def rows_to_score(self) -> ScoreData:
+        """Its data, with the column of the answers that a judge scores."""
+        return self.data if self.judge is None or self.data.answer else self.data.model_copy(update={"answer": _ANSWER})

@@ -40,6 +40,7 @@ COMMANDS = (
     ),
     Command("schedule", "tuneyard.cli.schedule.command:app", "Follow, pause and backfill jobs that run on a schedule", asks_hub=True),
     Command("report", "tuneyard.cli.report:report", "Show the report of a run"),
+    Command("compare", "tuneyard.cli.compare:compare", "Compare models row by row, from the outputs of their score tasks"),
     Command("checkpoints", "tuneyard.cli.checkpoints:app", "List, check, convert and remove checkpoints"),
     Command(
         "simulate", "tuneyard.cli.simulate.command:simulate", "Replay a trace of jobs on clusters, under one scheduling policy or several"

@@ -8,6 +8,7 @@ from typing import Any
 from tuneyard.cli.output import print_table
 from tuneyard.metrics import FIGURES
 from tuneyard.tracking import Report, comparable, prompt_forms, remarks_of
+from tuneyard.tracking.paired_rows import sentence
 from tuneyard.tracking.progress.words import clock, share
 
 
@@ -30,6 +31,8 @@ def print_summary(report: Report) -> None:
         same_rows = {name: scored[name] for name in group}
         for line in [*comparisons(same_rows), *filter(None, [prompt_forms(same_rows)])]:
             print(line)
+    for comparison in report.comparisons:
+        print(sentence(comparison))
     for name, task in report.tasks.items():
         for remark in remarks_of(task, also_expected=False):
             print(f"{name}: {remark}")

@@ -14,12 +14,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tuneyard.api import BadInput, FindTemplate, JobSpec
+from tuneyard.api import BadInput, FindTemplate, JobSpec, ScoreTask
 from tuneyard.api.loading_yaml import Path as Field
 from tuneyard.api.local_files import SHIPPED, LocalFile, is_relative, local_files
-from tuneyard.api.programs import files_below, missing_object, module_files, named_files, program_files
+from tuneyard.api.programs import files_below, missing_object, module_files, module_of, named_files, program_files
 from tuneyard.api.templates import filled_manifest, no_template
 from tuneyard.cluster.errors import Problem
+from tuneyard.metrics.own import program_of
 from tuneyard.storage import MANIFEST, is_local, join
 
 LIMIT_BYTES = 2 << 30
@@ -172,6 +173,8 @@ def _code(job: JobSpec, base_dir: Path, problems: list[Problem]) -> Iterator[tup
         root: Field = ("spec", "tasks", index, task.kind)
         if task.process is not None and task.process.working_dir is None:
             yield (*root, "command"), (*root, "workingDir"), program_files(task.process.command, base_dir)
+        if task.score is not None and task.score.own_metrics and task.score.metrics_dir is None:
+            yield from _own_metrics(job, task.score, root, base_dir, problems)
         program = task.train.program if task.train is not None else None
         if program is None or task.train is None or task.train.program_dir is not None:
             continue
@@ -184,6 +187,22 @@ def _code(job: JobSpec, base_dir: Path, problems: list[Problem]) -> Iterator[tup
             problems.append(Problem(dotted((*root, "program")), reason))
         else:
             yield (*root, "program"), (*root, "programDir"), files
+
+
+def _own_metrics(
+    job: JobSpec, score: ScoreTask, root: Field, base_dir: Path, problems: list[Problem]
+) -> Iterator[tuple[Field, Field, set[Path]]]:
+    """Modules of a score task's own metrics, as in `_code`."""
+    found: set[Path] = set()
+    for number, name in enumerate(score.own_metrics):
+        files, field = module_files(program_of(name), base_dir), dotted((*root, "ownMetrics", number))
+        found |= files
+        if why := missing_object(program_of(name), base_dir):
+            problems.append(Problem(field, why))
+        elif not files and job.spec.image is None:
+            reason = f"no module {module_of(name)} beside the JobSpec; one that is installed in an image of yours needs spec.image"
+            problems.append(Problem(field, reason))
+    yield (*root, "ownMetrics"), (*root, "metricsDir"), found
 
 
 def _named(job: JobSpec, base_dir: Path) -> Iterator[LocalFile]:

@@ -1,44 +1,42 @@
 """Rows to score, read by number. Any range can be read at any time, so that engines take parts in any order and a killed run resumes.
 
-The number of a row is its place in the input: files in order of name, then rows in order. Only the requested range is loaded: from Parquet
-by row groups, from JSONL by byte offsets that one pass has noted. Files of other types are first copied to a JSONL file in the cache.
-A row that cannot be used has an `error`; it does not end the task.
+The number of a row is its place in the input: files in order of name, then rows in order. Only the requested rows are loaded (see
+`numbered_files`). A row that cannot be used has an `error`; it does not end the task.
 """
 
 from __future__ import annotations
 
 import difflib
-import json
-from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from tuneyard.api import BadInput, ScoreData
 from tuneyard.data.access import reading
-from tuneyard.data.cache import cache_root, cached_folder
+from tuneyard.data.cache import cache_root
 from tuneyard.data.canonical import with_input
-from tuneyard.data.columns import rows_of, without_fillers
-from tuneyard.data.file_types import DataFile, FoundFile
-from tuneyard.data.lines import LongLine, bounded_lines
+from tuneyard.data.columns import without_fillers
 from tuneyard.data.messages import BadSample, message_list
-from tuneyard.data.records import BadRow, Record, parquet_file, parse_json_row, read_records
+from tuneyard.data.numbered_files import ERROR, JsonlRows, ParquetRows, readable_by_number
+from tuneyard.data.records import BadRow, Record
 from tuneyard.data.roles import NAMES
-from tuneyard.data.sources import Located, locate
+from tuneyard.data.row_sample import sampled_rows
+from tuneyard.data.sources import locate
 from tuneyard.data.tool_calls import canonical_tools
 
-_OFFSET_EVERY = 64
-"""Rows between two noted byte offsets: they take 8 bytes of memory per 64 rows."""
-_ERROR = "__tuneyard_error__"
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class ScoreRow(TypedDict):
     """One row to score. `prompt` is empty where `error` is set. `system` and `tools`: from their own columns; used where prompts are chats.
 
     `references`: expected answers; empty without `data.reference`, or where the row has none. Such a row still gets an answer, but metrics
-    that need a reference leave it out. `kept`: columns that are copied to the output.
+    that need a reference leave it out. `answer`: in `data.answer`, for a judge. `kept`: columns that are copied to the output.
     """
 
     index: int
@@ -46,86 +44,9 @@ class ScoreRow(TypedDict):
     system: str
     tools: list[Any] | None
     references: tuple[str, ...]
+    answer: str
     kept: dict[str, Any]
     error: str | None
-
-
-@dataclass
-class _Parquet:
-    file: DataFile
-    starts: list[int]
-
-    @classmethod
-    def index(cls, file: DataFile) -> _Parquet:
-        metadata = parquet_file(file).metadata
-        starts = [0]
-        for group in range(metadata.num_row_groups):
-            starts.append(starts[-1] + metadata.row_group(group).num_rows)
-        return cls(file, starts)
-
-    @property
-    def count(self) -> int:
-        return self.starts[-1]
-
-    def read(self, start: int, stop: int) -> Iterator[dict[str, Any]]:
-        import pyarrow as pa
-
-        parquet = parquet_file(self.file)
-        for group in range(bisect_right(self.starts, start) - 1, len(self.starts) - 1):
-            first, end = self.starts[group], self.starts[group + 1]
-            if first >= stop:
-                return
-            low, high = max(start, first), min(stop, end)
-            try:
-                table = parquet.read_row_group(group).slice(low - first, high - low)
-            except (pa.ArrowException, OSError) as error:
-                reason = f"{self.file.uri}: row group {group} is damaged: {str(error).splitlines()[0]}"
-                yield from ({_ERROR: reason} for _ in range(high - low))
-            else:
-                for batch in table.to_batches():
-                    rows = rows_of(batch, fillers=True)
-                    yield from ({_ERROR: f"{self.file.uri}: {values}"} if isinstance(values, str) else values for values in rows)
-
-
-@dataclass
-class _Jsonl:
-    file: DataFile
-    count: int
-    offsets: array[int]
-    """Byte offset of every 64th row."""
-
-    @classmethod
-    def index(cls, file: DataFile) -> _Jsonl:
-        count, position, offsets = 0, 0, array("q")
-        with file.open() as stream:
-            for line in bounded_lines(stream):
-                if isinstance(line, LongLine) or line.strip():
-                    if count % _OFFSET_EVERY == 0:
-                        offsets.append(position)
-                    count += 1
-                position += line.size_bytes if isinstance(line, LongLine) else len(line)
-        return cls(file, count, offsets)
-
-    def read(self, start: int, stop: int) -> Iterator[dict[str, Any]]:
-        number = start - start % _OFFSET_EVERY
-        with self.file.open_buffered() as stream:
-            stream.seek(self.offsets[start // _OFFSET_EVERY])
-            for line in bounded_lines(stream):
-                if isinstance(line, bytes) and not line.strip():
-                    continue
-                if number >= stop:
-                    return
-                if number >= start:
-                    yield self._row(line)
-                number += 1
-
-    def _row(self, line: bytes | LongLine) -> dict[str, Any]:
-        if isinstance(line, LongLine):
-            return {_ERROR: f"{self.file.uri}: {line.reason}"}
-        try:
-            return parse_json_row(line.removeprefix(b"\xef\xbb\xbf"))
-        except ValueError as error:
-            return {_ERROR: f"{self.file.uri}: {error}"}
 
 
 @dataclass
@@ -134,8 +55,10 @@ class ScoreRows:
 
     data: ScoreData
     uri: str
-    parts: list[_Parquet | _Jsonl]
+    parts: list[ParquetRows | JsonlRows]
     notes: tuple[str, ...] = ()
+    chosen: NDArray[np.int64] | None = None
+    """Numbers of the rows of `data.sample`, in order; None: all rows."""
     _starts: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -152,36 +75,53 @@ class ScoreRows:
         if data.source is None:
             raise BadInput(f"data.from: {data.from_task} is not resolved", "run it through `tuneyard run`, or give data.source")
         located = locate(data.source, file_type=data.file_type, split=data.split)
-        files = _readable_by_number(located, cache_root(cache_dir))
+        files = readable_by_number(located, cache_root(cache_dir))
         with reading(located.uri):
-            parts = [_Parquet.index(file) if file.kind == "parquet" else _Jsonl.index(file) for file in files]
+            parts = [ParquetRows.index(file) if file.kind == "parquet" else JsonlRows.index(file) for file in files]
         rows = cls(data, located.uri, parts, located.notes)
         if rows.count() == 0:
             raise BadInput(f"{located.uri}: the data set is empty", "check the path; `tuneyard data inspect` shows its content")
         rows._check_columns()
-        return rows
+        return rows if data.sample is None else rows._sampled(data.sample, data.sample_seed)
+
+    def _sampled(self, sample: float, seed: int) -> ScoreRows:
+        chosen = sampled_rows(self.count(), sample, seed)
+        if not len(chosen):
+            raise BadInput(
+                f"data.sample {sample:g} of {self.count()} rows takes none of them", "raise data.sample, or change data.sampleSeed"
+            )
+        return replace(self, chosen=chosen)
 
     def count(self) -> int:
-        """Number of rows, including bad rows; at most `data.limit`."""
+        """Number of rows, including bad rows; at most `data.limit`, and then those of `data.sample`."""
+        if self.chosen is not None:
+            return len(self.chosen)
         total = self._starts[-1]
         return min(total, self.data.limit) if self.data.limit is not None else total
 
     def read(self, start: int, stop: int) -> list[ScoreRow]:
-        """Rows `start` to `stop` (exclusive; cut at the end), in order. Raises IndexError for a negative start."""
+        """The rows at the places `start` to `stop` (exclusive; cut at the end), in order. A row's `index` is its number in the input, which
+        is its place unless `data.sample` leaves rows out. Raises IndexError for a negative start."""
         if start < 0:
             raise IndexError(f"row {start}")
-        return [self._row(start + i, values) for i, values in enumerate(self._values(start, min(stop, self.count())))]
+        places = range(start, min(stop, self.count()))
+        numbers = places if self.chosen is None else self.chosen[places.start : places.stop].tolist()
+        return [self._row(number, values) for number, values in zip(numbers, self._values(numbers), strict=True)]
 
-    def _values(self, start: int, stop: int) -> Iterator[dict[str, Any]]:
+    def row(self, number: int) -> ScoreRow:
+        """The row with this number in the input."""
+        [values] = self._values([number])
+        return self._row(number, values)
+
+    def _values(self, numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
         with reading(self.uri):
-            for part, first in zip(self.parts, self._starts, strict=False):
-                low, high = max(start, first), min(stop, first + part.count)
-                if low < high:
-                    yield from part.read(low - first, high - first)
+            for file, wanted in groupby(numbers, lambda number: bisect_right(self._starts, number) - 1):
+                first = self._starts[file]
+                yield from self.parts[file].read([number - first for number in wanted])
 
     def _row(self, index: int, values: dict[str, Any]) -> ScoreRow:
-        if _ERROR in values:
-            return _empty_row(index, {}, str(values[_ERROR]))
+        if ERROR in values:
+            return _empty_row(index, {}, str(values[ERROR]))
         wanted = self.data.keep or list(values)
         row = _empty_row(index, {name: values.get(name) for name in wanted}, None)
         try:
@@ -190,6 +130,8 @@ class ScoreRows:
             self._add_what_stands_beside(row, values, clean)
             if self.data.reference is not None:
                 row["references"] = _references(values.get(self.data.reference), self.data.reference)
+            if self.data.answer is not None:
+                row["answer"] = _answer(values.get(self.data.answer), self.data.answer)
         except BadSample as error:
             row["error"] = str(error)
         return row
@@ -206,10 +148,10 @@ class ScoreRows:
             raise BadSample(str(error)) from error
 
     def _is_columnar(self, index: int) -> bool:
-        return bool(self.parts) and isinstance(self.parts[bisect_right(self._starts, index) - 1], _Parquet)
+        return bool(self.parts) and isinstance(self.parts[bisect_right(self._starts, index) - 1], ParquetRows)
 
     def _check_columns(self) -> None:
-        _check_columns(self.data, self.uri, [row for row in self._values(0, min(100, self.count())) if _ERROR not in row])
+        _check_columns(self.data, self.uri, [row for row in self._values(range(min(100, self.count()))) if ERROR not in row])
 
 
 def check_score_rows(data: ScoreData, uri: str, first: Iterable[Record | BadRow]) -> None:
@@ -227,7 +169,12 @@ def check_score_rows(data: ScoreData, uri: str, first: Iterable[Record | BadRow]
 
 def _check_columns(data: ScoreData, uri: str, rows: Sequence[Mapping[str, Any]]) -> None:
     found = list(dict.fromkeys(name for row in rows for name in row))
-    wanted = {"prompt": data.prompt, "reference": data.reference, **{f"keep[{i}]": name for i, name in enumerate(data.keep)}}
+    wanted = {
+        "prompt": data.prompt,
+        "reference": data.reference,
+        "answer": data.answer,
+        **{f"keep[{i}]": name for i, name in enumerate(data.keep)},
+    }
     for fieldname, column in wanted.items():
         if rows and column is not None and column not in found:
             near = difflib.get_close_matches(column, found, n=1)
@@ -238,7 +185,7 @@ def _check_columns(data: ScoreData, uri: str, rows: Sequence[Mapping[str, Any]])
 
 
 def _empty_row(index: int, kept: dict[str, Any], error: str | None) -> ScoreRow:
-    return ScoreRow(index=index, prompt="", system="", tools=None, references=(), kept=kept, error=error)
+    return ScoreRow(index=index, prompt="", system="", tools=None, references=(), answer="", kept=kept, error=error)
 
 
 def _as_it_is(value: Any) -> Any:
@@ -270,28 +217,13 @@ def _references(value: Any, column: str) -> tuple[str, ...]:
     return () if missing else (_reference(value, column),)
 
 
+def _answer(value: Any, column: str) -> str:
+    if value is None or value != value:
+        raise BadSample(f"there is no answer to judge: {column} is missing")
+    return _reference(value, column)
+
+
 def _reference(value: Any, column: str) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise BadSample(f"{column} is {type(value).__name__}, not text")
     return str(value)
-
-
-def _readable_by_number(located: Located, root: Path) -> list[DataFile]:
-    """The files themselves where all give access to single rows, else one JSONL copy in the cache."""
-    if all((file.kind == "parquet" and not file.part) or (file.kind == "jsonl" and not file.compression) for file in located.files):
-        return list(located.files)
-
-    def build(folder: Path) -> None:
-        with (folder / "rows.jsonl").open("w", encoding="utf-8") as out:
-            for row in read_records(located.files):
-                for line in _copies(row):
-                    out.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
-
-    key = {"code": 1, "kinds": [file.kind for file in located.files], "files": [file.identity() for file in located.files]}
-    entry, _ = cached_folder(root / "rows", key, build)
-    copy = entry / "rows.jsonl"
-    return [DataFile(FoundFile(located.uri, str(copy), copy.stat().st_size), "jsonl")]
-
-
-def _copies(row: Record | BadRow) -> list[dict[str, Any]]:
-    return [row.values] if isinstance(row, Record) else [{_ERROR: f"{row.place}: {row.reason}"}] * row.count

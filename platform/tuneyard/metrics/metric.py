@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal, Protocol
 
-Need = Literal["output", "reference", "likelihood"]
-"""A part of a row: the output of the model, the expected answers, or the model's likelihood of the one expected answer."""
+Need = Literal["output", "reference", "likelihood", "verdict"]
+"""A part of a row: the output of the model, the expected answers, the model's likelihood of the one expected answer, or the score that the
+model gives as a judge."""
 Totals = dict[str, float]
 """Sums over rows, by name, as in JSON. Sums of two parts are added name by name."""
 Interval = tuple[float, float]
@@ -27,8 +29,12 @@ class Row(Protocol):
     nll: float | None
     """Negative log-likelihood of all tokens of the reference, in nats."""
     reference_tokens: int
+    verdict: float | None
+    """The score of a judge."""
     values: dict[str, float]
     """Values of this row by metric, for metrics with a value per row."""
+    sums: dict[str, Totals]
+    """Sums of this row by metric, for metrics with `row_sums`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +52,8 @@ class Figure:
     """None: too few rows, or unknown."""
     format: str = ""
     """A format specification of Python. Default: four digits, and whole numbers from 10,000 on."""
+    of_all_rows: bool = False
+    """Whether `value` also needs the sum `all_rows`, which counts rows with errors too. Models are not compared by such figures."""
 
     def text(self, value: float | None) -> str:
         """The value for people. A dash: no value."""
@@ -67,17 +75,34 @@ class Metric:
     figures: tuple[Figure, ...]
     per_row: Callable[[Row], float] | None = None
     """The value of one row, a column of the output. None: the metric has no values of single rows."""
+    row_sums: tuple[str, ...] = ()
+    """Names of the sums that figures need, for a metric of outputs without `per_row`. The output keeps them for each row, in the column
+    `sums_column`, so that two models can be compared row by row."""
+
+    @property
+    def sums_column(self) -> str | None:
+        """The column of `row_sums`."""
+        return f"{self.name}_sums" if self.row_sums else None
 
     def takes(self, row: Row) -> bool:
         """Whether the row has all `needs` of the metric."""
-        has = {"output": row.output is not None, "reference": bool(row.references), "likelihood": row.nll is not None}
+        has = {
+            "output": row.output is not None,
+            "reference": bool(row.references),
+            "likelihood": row.nll is not None,
+            "verdict": row.verdict is not None,
+        }
         return all(has[need] for need in self.needs)
 
     def measure(self, row: Row) -> None:
         """Set the value of a row that has all `needs`. Raises ValueError where the value cannot be computed, or is not finite."""
-        if self.per_row is None or not self.takes(row):
+        if not self.takes(row):
             return
         try:
+            if self.row_sums:
+                row.sums[self.name] = self.count([row])
+            if self.per_row is None:
+                return
             value = float(self.per_row(row))
         except Exception as error:
             raise ValueError(f"{self.name} cannot be computed: {type(error).__name__}: {error}") from error
@@ -87,14 +112,18 @@ class Metric:
 
     def totals(self, rows: Iterable[Row]) -> Totals:
         """The sums over all of `rows` that have all `needs`. Without such rows the sums are zero, or absent."""
-        return self.count([row for row in rows if self.takes(row)])
+        taken = [row for row in rows if self.takes(row)]
+        measured = [row.sums[self.name] for row in taken if self.name in row.sums]
+        return reduce(added, measured, self.count([row for row in taken if self.name not in row.sums]))
 
-    def known(self, totals: Mapping[str, float]) -> Iterator[tuple[Figure, float, Interval | None]]:
-        """Figures, their values and intervals. Empty for sums over no rows."""
-        sums = dict(totals)
+    def known(self, totals: Mapping[str, float], all_rows: int | None = None) -> Iterator[tuple[Figure, float, Interval | None]]:
+        """Figures, their values and intervals. Empty for sums over no rows. `all_rows`: for figures of all rows, which are left out
+        without it."""
+        sums = dict(totals) if all_rows is None else {**totals, "all_rows": all_rows}
         if sums.get("rows"):
             for figure in self.figures:
-                yield figure, figure.value(sums), figure.interval(sums)
+                if not figure.of_all_rows or all_rows is not None:
+                    yield figure, figure.value(sums), figure.interval(sums)
 
 
 def added(first: Mapping[str, float], second: Mapping[str, float]) -> Totals:

@@ -6,8 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tuneyard.metrics.aggregates import closest, mean, ratio, ratio_interval, ratio_totals
+from tuneyard.metrics.chrf import chrf_metric
+from tuneyard.metrics.judge import judge_mean
 from tuneyard.metrics.metric import Figure, Interval, Metric, Row, Totals
-from tuneyard.metrics.text import bleu, bleu_totals, exact_match, rouge_l
+from tuneyard.metrics.text import BLEU_SUMS, bleu, bleu_totals, exact_match, json_valid, rouge_l
 
 _MOST_NATS = 700.0
 """The exponential of a larger number overflows a float."""
@@ -49,7 +51,18 @@ _ENTRIES = (
         needs=frozenset({"output", "reference"}),
         count=bleu_totals,
         figures=(Figure(name="bleu", title="BLEU", description="corpus BLEU, 0 to 100", higher_is_better=True, value=bleu),),
+        row_sums=BLEU_SUMS,
     ),
+    chrf_metric(),
+    mean(
+        "json_valid",
+        title="valid JSON",
+        description="share of outputs that are one JSON value (RFC 8259), with nothing around it but white space",
+        needs=("output",),
+        per_row=lambda row: json_valid(row.output or ""),
+        values="zero or one",
+    ),
+    judge_mean(),
     Metric(
         name="perplexity",
         description="exp(`loss`); `loss` is the mean negative log-likelihood of the tokens of the references in nats, given the prompt: "

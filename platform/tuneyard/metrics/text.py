@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from tuneyard.metrics.metric import Row, Totals
 _WORD = re.compile(r"[^\W_]+")
 _ORDERS = range(1, 5)
 """n of the n-grams of BLEU."""
+BLEU_SUMS = ("rows", *(f"{kind}_{n}" for kind in ("matches", "ngrams") for n in _ORDERS), "output_words", "reference_words")
 
 
 def exact_match(output: str, reference: str) -> float:
@@ -45,6 +47,19 @@ def _common_subsequence_length(a: Sequence[str], b: Sequence[str]) -> int:
         matched = open_places & places.get(word, 0)
         open_places = ((open_places + matched) | (open_places - matched)) & everywhere
     return len(a) - open_places.bit_count()
+
+
+def json_valid(output: str) -> float:
+    """1.0 if the whole output is one JSON value (RFC 8259: no NaN, no infinity), else 0.0. A Markdown fence around it is no JSON."""
+    try:
+        json.loads(output, parse_constant=_refuse_constant, parse_int=str)
+    except (ValueError, RecursionError):
+        return 0.0
+    return 1.0
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
 
 
 def bleu_totals(rows: Sequence[Row]) -> Totals:

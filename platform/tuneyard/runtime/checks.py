@@ -12,6 +12,7 @@ from tuneyard.admission import Machine, admit, refused
 from tuneyard.api import BadInput, Endpoint, JobSpec, ScoreTask, Source, Task
 from tuneyard.api.programs import missing_object, module_files, module_of
 from tuneyard.extras import need
+from tuneyard.metrics.own import program_of
 from tuneyard.runtime.models import read_config
 from tuneyard.runtime.process.run import check_working_dir
 from tuneyard.runtime.references import generation_of, named_model, source_of
@@ -44,6 +45,7 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine, names: Collecti
             _check_program(task, base_dir)
         if task.score is not None:
             _check_schema(task.score, base_dir)
+            _check_own_metrics(task.name, task.score, base_dir)
         if task.endpoint is not None:
             _check_key(job, task, task.endpoint)
         elif task.score is not None and ranker_of(job.spec, task, base_dir) is None:
@@ -97,6 +99,25 @@ def _check_key(job: JobSpec, task: Task, endpoint: Endpoint) -> None:
         f"task {task.name}: the environment variable {variable} of engine.endpoint.apiKeyVariable is not set",
         f"export it, or put {{name: {variable}, valueFrom: {{secretKeyRef: {{name: SECRET, key: {variable}}}}}}} into spec.env",
     )
+
+
+def _check_own_metrics(name: str, score: ScoreTask, base_dir: Path) -> None:
+    """Raises BadInput for an own metric that does not exist. Its source is only read; engines alone run it."""
+    uri = absolute(score.metrics_dir or "", base_dir)
+    if not score.own_metrics or not is_local(uri):
+        return
+    folder = local_path(uri)
+    if not folder.is_dir():
+        raise BadInput(f"task {name}: metricsDir: there is no folder {uri}", "paths start at the JobSpec's folder")
+    for metric in score.own_metrics:
+        program, module = program_of(metric), module_of(metric)
+        if why := missing_object(program, folder):
+            raise BadInput(f"own metric {metric} of task {name}: {why}", "name a function of output, references and row")
+        if not module_files(program, folder) and find_spec(module.partition(".")[0]) is None:
+            raise BadInput(
+                f"own metric {metric} of task {name}: there is no module {module} in {folder}, and no installed package has it",
+                "put the module beside the JobSpec, name its folder in score.metricsDir, or install its package where the job runs",
+            )
 
 
 def _check_vllm(task: Task) -> None:

@@ -17,6 +17,7 @@ from tuneyard.runtime.interrupt import ShouldStop
 from tuneyard.runtime.job_report import JobReport
 from tuneyard.runtime.machines import Machines, engine_log, rank_log
 from tuneyard.runtime.output import JobOutput
+from tuneyard.runtime.score.comparing import compare_finished, with_comparisons
 from tuneyard.runtime.task_context import Result, TaskContext
 from tuneyard.runtime.tasks import run_task
 from tuneyard.tracking import REPORT_JSON, Event, Recorder, Report, TaskEvent, Warned, open_recorder
@@ -86,10 +87,16 @@ class Conductor:
                 message = hide(f"bug in Tuneyard: {type(error).__name__}: {error}", self.secrets)
                 raise
             finally:
-                report = recorder.close(status, message)
+                report = self._with_comparisons(recorder.close(status, message))
                 if self._write(report):
                     self.on_report(self.output.store.url(REPORT_JSON))
         return report
+
+    def _with_comparisons(self, report: Report) -> Report:
+        try:
+            return with_comparisons(report, self.output.store)
+        except StorageError:  # writing the report says why
+            return report
 
     def _run_tasks(self, recorder: Recorder) -> tuple[str, str]:
         """Run the wanted tasks. Returns status and message of the job."""
@@ -101,6 +108,8 @@ class Conductor:
             done = self.output.finished(task, inputs_of(task, self.base_dir)) if self.resume else None
             if done is not None:
                 context.results[task.name] = done
+                if task.score is not None:
+                    compare_finished(context.job, task.name, context.output, context.emit, anew=False)
                 context.emit(TaskEvent(task=task.name, state="skipped", kind=task.kind, result=done))
                 continue
             result = self._run(task, context)
@@ -192,6 +201,8 @@ def _run_and_commit(task: Task, context: TaskContext) -> Result:
     result = run_task(task, context)
     if result["status"] == "succeeded":
         context.output.finish(task.name, result)
+        if task.score is not None:
+            compare_finished(context.job, task.name, context.output, context.emit, anew=True)
     number = context.machines.number(len(result["attempts"]))
     context.emit(TaskEvent(task=task.name, state=result["status"], kind=task.kind, attempt=number, result=result))
     return result

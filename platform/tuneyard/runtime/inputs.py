@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuneyard.api import ProcessTask, Source, Task
 from tuneyard.api.programs import module_files, program_files
+from tuneyard.metrics.own import program_of
 from tuneyard.runtime.references import source_of
 from tuneyard.storage import absolute, is_local, local_path
 
@@ -70,15 +71,21 @@ def _scripts(task: ProcessTask, base_dir: Path) -> dict[str, bytes]:
 
 
 def _program(task: Task, base_dir: Path) -> dict[str, Any]:
-    """The module of a training program, and the modules beside it that it imports. Nothing if its folder is a URI, as in `_scripts`."""
-    if task.train is None or task.train.program is None:
+    """The modules of a training program or of own metrics, and the modules beside them that they import. Nothing if their folder is a URI,
+    as in `_scripts`."""
+    if task.train is not None and task.train.program is not None:
+        field, programs, place = "train.program", [task.train.program], task.train.program_dir
+    elif task.score is not None and task.score.own_metrics:
+        field, programs, place = "score.ownMetrics", [program_of(name) for name in task.score.own_metrics], task.score.metrics_dir
+    else:
         return {}
-    uri = absolute(task.train.program_dir or "", base_dir)
+    uri = absolute(place or "", base_dir)
     if not is_local(uri):
         return {}
     folder = local_path(uri)
-    files = {relpath(path, folder): path.read_bytes() for path in sorted(module_files(task.train.program, folder))}
-    return {"train.program": _summary({name: [len(content), _hash(content)] for name, content in files.items()})} if files else {}
+    paths = sorted({path for program in programs for path in module_files(program, folder)})
+    files = {relpath(path, folder): path.read_bytes() for path in paths}
+    return {field: _summary({name: [len(content), _hash(content)] for name, content in files.items()})} if files else {}
 
 
 def _is_script(path: Path) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from tuneyard.runtime.output import JobOutput
+from tuneyard.runtime.score.comparing import with_comparisons
 from tuneyard.tracking import Report, write_report
 
 
@@ -31,4 +32,4 @@ class WholeReport:
         self._output = output
 
     def write(self, own: Report) -> None:
-        write_report(self._output.store, own)
+        write_report(self._output.store, with_comparisons(own, self._output.store))

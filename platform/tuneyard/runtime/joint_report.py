@@ -14,6 +14,7 @@ from typing import Any
 
 from tuneyard.api import JobSpec
 from tuneyard.runtime.output import JobOutput
+from tuneyard.runtime.score.comparing import with_comparisons
 from tuneyard.storage import NotFound
 from tuneyard.tracking import Report, write_report
 from tuneyard.tracking.report import json_safe
@@ -44,6 +45,7 @@ class JointReport:
         while True:
             sections = self._read()
             report = joined(own, [task.name for task in self._job.spec.task_order()], sections, datetime.now(UTC))
+            report = with_comparisons(report, self._output.store)
             write_report(self._output.store, report)
             if _marks(self._read()) == _marks(sections):
                 return report

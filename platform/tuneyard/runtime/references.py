@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from tuneyard.api import BadInput, Generation, Job, JobSpec, MixPart, ModelRef, ScoreTask, Source, Task, TrainData, TrainTask
 from tuneyard.api.local_files import is_template_path, looks_like_path
 from tuneyard.api.programs import module_files
+from tuneyard.metrics.own import program_of
 from tuneyard.storage import absolute, join
 
 SourceT = TypeVar("SourceT", bound=Source)
@@ -99,8 +100,14 @@ def resolved(task: Task, base_dir: Path, results: Mapping[str, Mapping[str, Any]
             update["program_dir"] = absolute(body.program_dir or "", base_dir)
         return task.model_copy(update={"train": body.model_copy(update=update)}), start
     update = {"model": model, "data": source_of(body.data, base_dir, results), "generation": generation_of(body.generation, base_dir)}
-    score = body.model_copy(update=update)
+    score = body.model_copy(update=update | _metrics_dir(body, base_dir))
     return task.model_copy(update={"score": score}), start
+
+
+def _metrics_dir(score: ScoreTask, base_dir: Path) -> dict[str, str]:
+    """The folder of own metrics. Nothing where all of their modules are installed."""
+    here = score.metrics_dir is None and any(module_files(program_of(name), base_dir) for name in score.own_metrics)
+    return {"metrics_dir": absolute(score.metrics_dir or "", base_dir)} if score.metrics_dir is not None or here else {}
 
 
 def with_model(job: JobSpec, name: str, cwd: Path) -> JobSpec:

@@ -70,7 +70,7 @@ def prepare(request: ScoreRequest) -> ScoreJob:
         )
     if isinstance(task.generation.json_schema, dict):
         check_schema(task.generation.json_schema)
-    rows = ScoreRows.open(task.data)
+    rows = ScoreRows.open(task.rows_to_score)
     if rows.count() == 0:
         raise BadInput(f"{task.data.source}: the data set is empty", "check data.source and data.limit")
     store = open_store(request.output)
@@ -79,7 +79,7 @@ def prepare(request: ScoreRequest) -> ScoreJob:
     usual = _ROWS_PER_PART if task.engine.endpoint is None else _ROWS_PER_PART_OF_ENDPOINT
     layout = Layout.choose(rows.count(), rows_per_part(request, usual), request.instances)
     layout, _ = agree(store, layout, _settings(request, rows))
-    columns = Columns.infer(rows.read(0, _SAMPLE_ROWS), task.metrics)
+    columns = Columns.infer(rows.read(0, _SAMPLE_ROWS), task.measured)
     committed = {part: read_sums(store, part) for part in sorted(committed_parts(store)) if part < layout.parts}
     return ScoreJob(WorkOrder(request, rows, layout, columns), committed)
 
@@ -100,8 +100,8 @@ def finish(job: ScoreJob, new: Sequence[Sums], measured: Measured) -> ScoreResul
         looping=total.looping,
         cut_off=total.cut_off,
         off_schema=total.off_schema,
-        metrics=total.figures(request.task.metrics),
-        intervals=total.intervals(request.task.metrics),
+        metrics=total.figures(request.task.measured),
+        intervals=total.intervals(request.task.measured),
         output=join(request.output, FOLDER),
         samples=samples(job.order.rows, open_store(request.output)),
         input_tokens=total.input_tokens,
@@ -137,6 +137,7 @@ def _details(job: ScoreJob, total: Sums, ours: Sums, measured: Measured) -> dict
         "rows_per_part": job.order.layout.rows_per_part,
         "instances": job.order.request.instances,
         **({} if measured.chats is None else {"prompts": "chats" if measured.chats else "plain"}),
+        **({"judge_retries": total.retried} if job.order.request.task.judge is not None else {}),
         "errors": dict(total.reasons.most_common(5)),
         "engine": asdict(measured.settings) if measured.settings else {},
         **_endpoint_details(job.order.request, total),
@@ -183,10 +184,13 @@ def _settings(request: ScoreRequest, rows: ScoreRows) -> dict[str, Any]:
     task = request.task
     return {
         "rows": rows.count(),
-        "metrics": sorted(task.metrics),
+        "metrics": sorted(task.measured),
+        "judge": task.judge.model_dump(mode="json", by_alias=True) if task.judge is not None else None,
         **_model_settings(request),
         "data": {
-            **task.data.model_dump(mode="json", by_alias=True, include={"prompt", "reference", "keep", "chat", "limit"}),
+            **task.data.model_dump(
+                mode="json", by_alias=True, include={"prompt", "reference", "keep", "chat", "limit", "sample", "sample_seed", "answer"}
+            ),
             "files": hashlib.sha256("\n".join(part.file.identity() for part in rows.parts).encode()).hexdigest()[:16],
         },
         "generation": task.generation.model_dump(mode="json", by_alias=True),

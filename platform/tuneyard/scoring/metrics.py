@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tuneyard.api.score import MetricName
-from tuneyard.metrics import METRICS, Interval, Totals
+from tuneyard.metrics import Interval, Totals, metric_named
 from tuneyard.metrics.metric import added
 from tuneyard.scoring.degenerate import ends_in_loop, is_empty
 from tuneyard.scoring.latency import Latencies
@@ -19,7 +19,7 @@ from tuneyard.scoring.rows import ScoredRow
 
 _ERRORS_KEPT = 20
 _ADDED = ("rows", "errors", "empty", "looping", "cut_off", "input_tokens", "output_tokens", "evaluated_tokens", "reference_tokens", "flops")
-_ADDED_LATER = ("off_schema", "paid_input_tokens", "paid_output_tokens", "uncounted_answers")
+_ADDED_LATER = ("off_schema", "retried", "paid_input_tokens", "paid_output_tokens", "uncounted_answers")
 
 
 @dataclass(kw_only=True)
@@ -41,6 +41,8 @@ class Sums:
     evaluated_tokens: int = 0
     """Tokens of prompts and references that the model has evaluated for likelihoods."""
     reference_tokens: int = 0
+    retried: int = 0
+    """Rows that a judge was asked about twice."""
     flops: float = 0.0
     """Model FLOPs, the numerator of MFU."""
     paid_input_tokens: int = 0
@@ -61,7 +63,7 @@ class Sums:
         for row in rows:
             sums._add_row(row)
         measured = [row for row in rows if row.error is None]
-        sums.metrics = {name: METRICS[name].totals(measured) for name in metrics}
+        sums.metrics = {name: metric_named(name).totals(measured) for name in metrics}
         return sums
 
     def _add_row(self, row: ScoredRow) -> None:
@@ -80,6 +82,7 @@ class Sums:
         self.paid_input_tokens += row.paid.input_tokens
         self.paid_output_tokens += row.paid.output_tokens
         self.uncounted_answers += row.paid.unknown
+        self.retried += row.retried
         if row.latency_s is not None:
             self.latencies.add(row.latency_s)
         if row.nll is not None:
@@ -95,11 +98,13 @@ class Sums:
 
     def figures(self, names: Sequence[MetricName]) -> dict[str, float]:
         """Figure -> value, for the given metrics. A metric without rows is left out."""
-        return {figure.name: value for name in names for figure, value, _ in METRICS[name].known(self.metrics.get(name, {}))}
+        return {
+            figure.name: value for name in names for figure, value, _ in metric_named(name).known(self.metrics.get(name, {}), self.rows)
+        }
 
     def intervals(self, names: Sequence[MetricName]) -> dict[str, Interval]:
         """Figure -> 95 % confidence interval, for figures that have one."""
-        known = (found for name in names for found in METRICS[name].known(self.metrics.get(name, {})))
+        known = (found for name in names for found in metric_named(name).known(self.metrics.get(name, {}), self.rows))
         return {figure.name: interval for figure, _, interval in known if interval is not None}
 
     def to_dict(self) -> dict[str, Any]:

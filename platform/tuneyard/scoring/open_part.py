@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from typing import Any
 
-from tuneyard.api import Adapter, ScoreTask
+from tuneyard.api import Adapter, Judge, ScoreTask
+from tuneyard.api.score import JUDGED
 from tuneyard.catalog import ModelShape, forward_flops
 from tuneyard.data import ScoreRow
 from tuneyard.metrics import METRICS
 from tuneyard.scoring.exchange import Answer, Asked, Evaluate, Generate, Prompts
+from tuneyard.scoring.judge import judge_prompt, no_score, score_in
+from tuneyard.scoring.own_metrics import OwnMetrics
 from tuneyard.scoring.prompts import BadRow
 from tuneyard.scoring.rows import ScoredRow, asks_of
 from tuneyard.scoring.structured import Fits
@@ -18,14 +22,17 @@ from tuneyard.scoring.structured import Fits
 class OpenPart:
     """A part in progress. The thread that drives the engine fills it; the thread that waits for the part calls `finish`."""
 
-    def __init__(self, rows: Sequence[ScoreRow], task: ScoreTask) -> None:
+    def __init__(self, rows: Sequence[ScoreRow], task: ScoreTask, own: OwnMetrics | None = None) -> None:
         self._rows = rows
         self._task = task
+        self._own = own or OwnMetrics([], None)
         self.scored = [ScoredRow(row["index"], references=row["references"], error=row["error"]) for row in rows]
         self._waiting_for = [0] * len(rows)
         self._rows_left = 0
         schema = task.generation.json_schema
         self._fits = Fits(schema) if isinstance(schema, dict) else None
+        self._second_try: dict[int, tuple[Generate, int]] = {}
+        """Requests for judges that give no score at first, with their tokens."""
         self._complete: Future[None] = Future()
 
     def requests(self, prompts: Prompts) -> list[Asked]:
@@ -47,12 +54,14 @@ class OpenPart:
         return asked
 
     def _requests_of(self, index: int, row: ScoreRow, prompts: Prompts) -> list[Asked]:
+        if self._task.judge is not None:
+            return [self._judgement(index, row, prompts)]
         asked: list[Asked] = []
-        scored, seed = self.scored[index], self._task.generation.seed
+        scored = self.scored[index]
         asks = asks_of(self._task)
         if asks.output:
             prompt = prompts.prompt(row["prompt"], system=row["system"], tools=row["tools"])
-            asked.append(Generate((self, index), prompt, None if seed is None else (seed + row["index"]) % 2**31))
+            asked.append(Generate((self, index), prompt, self._seed(row)))
         if asks.likelihood and row["references"]:
             tokens = prompts.likelihood(row["prompt"], _the_one(row["references"]), system=row["system"], tools=row["tools"])
             scored.reference_tokens, scored.evaluated_tokens = sum(tokens.counted), len(tokens.ids)
@@ -61,25 +70,46 @@ class OpenPart:
             scored.input_tokens = prompts.tokens_of(prompt)
         return asked
 
-    def take(self, index: int, answer: Answer) -> None:
-        """Record an answer for the row at `index` of this part."""
+    def _judgement(self, index: int, row: ScoreRow, prompts: Prompts) -> Generate:
+        """The request for a judge's score of the answer in a row. A stricter one is kept for a judge that gives none."""
+        assert self._task.judge is not None
+        first, second = (prompts.prompt(judge_prompt(self._task.judge, row, stricter=stricter)) for stricter in (False, True))
+        self.scored[index].input_tokens = prompts.tokens_of(first)
+        self._second_try[index] = Generate((self, index), second, self._seed(row)), prompts.tokens_of(second)
+        return Generate((self, index), first, self._seed(row))
+
+    def _seed(self, row: ScoreRow) -> int | None:
+        seed = self._task.generation.seed
+        return None if seed is None else (seed + row["index"]) % 2**31
+
+    def take(self, index: int, answer: Answer) -> list[Asked]:
+        """Record an answer for the row at `index` of this part. Returns further requests for the row."""
         row = self.scored[index]
-        if answer.error is not None:
-            row.error = answer.error
-        elif answer.nll is not None:
-            row.nll = answer.nll
-        else:
-            row.output, row.finish_reason, row.output_tokens = answer.text, answer.finish_reason, answer.output_tokens
-        if answer.input_tokens is not None:
-            row.input_tokens = answer.input_tokens
-        if answer.paid is not None:
-            row.paid = row.paid.plus(answer.paid)
-        row.latency_s = max(row.latency_s or 0.0, answer.latency_s)
+        _record(row, answer)
+        if self._task.judge is not None and answer.error is None:
+            again = self._judged(index, row, self._task.judge)
+            if again is not None:
+                return [again]
         self._waiting_for[index] -= 1
         if self._waiting_for[index] == 0:
             self._rows_left -= 1
             if self._rows_left == 0:
                 self._complete.set_result(None)
+        return []
+
+    def _judged(self, index: int, row: ScoredRow, judge: Judge) -> Generate | None:
+        """Take the score from the answer of a judge. Returns the second question after the first answer without one."""
+        row.verdict = score_in(row.output or "", judge)
+        if row.verdict is not None:
+            return None
+        second = self._second_try.pop(index, None)
+        if second is None:
+            row.error = no_score(judge)
+            return None
+        again, tokens = second
+        row.retried = True
+        row.input_tokens += tokens
+        return again
 
     def abandon(self, error: BaseException) -> None:
         """Make `finish` raise `error`, because the engine has failed."""
@@ -89,21 +119,28 @@ class OpenPart:
     def finish(self) -> list[ScoredRow]:
         """Wait for the last answer, and return the scored rows in input order. Raises the engine's error."""
         self._complete.result()
-        for row in self.scored:
+        for row, asked in zip(self.scored, self._rows, strict=True):
             if row.error is None:
-                self._measure(row)
+                self._measure(row, asked["kept"])
             if row.error is not None:
-                row.values, row.follows_schema = {}, None
-                row.output = row.nll = row.latency_s = row.finish_reason = None
-                row.output_tokens = row.reference_tokens = 0
+                self._clear(row)
         return self.scored
 
-    def _measure(self, row: ScoredRow) -> None:
+    def _clear(self, row: ScoredRow) -> None:
+        """Remove the scores of a row with an error. The answer of a judge without a score stays, for people."""
+        row.values, row.sums, row.follows_schema = {}, {}, None
+        row.nll = row.latency_s = row.finish_reason = row.verdict = None
+        row.output_tokens = row.reference_tokens = 0
+        if self._task.judge is None:
+            row.output = None
+
+    def _measure(self, row: ScoredRow, columns: Mapping[str, Any]) -> None:
         if self._fits is not None and row.output is not None:
             row.follows_schema = self._fits(row.output)
         try:
-            for name in self._task.metrics:
+            for name in JUDGED if self._task.judge is not None else self._task.metrics:
                 METRICS[name].measure(row)
+            self._own.measure(row, columns)
         except ValueError as error:
             row.error = str(error)
 
@@ -129,6 +166,22 @@ class OpenPart:
             output_lengths=[output for _, output in generated],
             adapter=adapter,
         ) + forward_flops(shape, prompt_lengths=evaluated, output_lengths=[0] * len(evaluated), adapter=adapter, prompt_logits=True)
+
+
+def _record(row: ScoredRow, answer: Answer) -> None:
+    """Put an answer into its row. Tokens of a judge's two answers add up."""
+    if answer.error is not None:
+        row.error = answer.error
+    elif answer.nll is not None:
+        row.nll = answer.nll
+    else:
+        row.output, row.finish_reason = answer.text, answer.finish_reason
+        row.output_tokens += answer.output_tokens
+    if answer.input_tokens is not None:
+        row.input_tokens = answer.input_tokens + (row.input_tokens if row.retried else 0)
+    if answer.paid is not None:
+        row.paid = row.paid.plus(answer.paid)
+    row.latency_s = max(row.latency_s or 0.0, answer.latency_s)
 
 
 def _the_one(references: Sequence[str]) -> str:

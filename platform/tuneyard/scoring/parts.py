@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 from tuneyard.api import JobFailed
 from tuneyard.api.score import MetricName
+from tuneyard.data.row_hash import row_hash
 from tuneyard.data.score_rows import ScoreRow
-from tuneyard.metrics import METRICS, needing
+from tuneyard.metrics import metric_named, needing
 from tuneyard.scoring.metrics import Sums
 from tuneyard.scoring.rows import ScoredRow
 from tuneyard.storage import AlreadyExists, Store
@@ -109,6 +110,11 @@ def output_name(column: str, added: Collection[str]) -> str:
     return column if column not in added else f"input_{column}"
 
 
+def added_names(metrics: Sequence[MetricName]) -> set[str]:
+    """The names of all columns that scoring adds."""
+    return {*Columns(None, tuple(metrics))._added([]), "row_hash"}
+
+
 @dataclass(frozen=True)
 class Columns:
     """Columns of the output: kept input columns with their Arrow types, then columns that scoring adds."""
@@ -129,7 +135,7 @@ class Columns:
         """A Parquet file of scored rows, in the order given."""
         import pyarrow as pa
 
-        added = self._added(scored)
+        added = self._added(scored) | {"row_hash": pa.array([row_hash(row) for row in rows], type=pa.int64())}
         arrays: dict[str, Any] = {"row": added.pop("row")}
         for kept in self.kept:
             name = output_name(kept.name, {"row", *added})
@@ -148,12 +154,17 @@ class Columns:
             "output_tokens": pa.int32(),
             "latency_s": pa.float64(),
         }
-        metrics = [METRICS[name] for name in self.metrics]
+        metrics = [metric_named(name) for name in self.metrics]
         if needing("likelihood", metrics):
             types |= {"nll": pa.float64(), "reference_tokens": pa.int32()}
         arrays = {name: pa.array([getattr(row, name) for row in scored], type=kind) for name, kind in types.items()}
         per_row = [metric.name for metric in metrics if metric.per_row is not None]
-        return arrays | {name: pa.array([row.values.get(name) for row in scored], type=pa.float64()) for name in per_row}
+        arrays |= {name: pa.array([row.values.get(name) for row in scored], type=pa.float64()) for name in per_row}
+        for metric in metrics:
+            if metric.sums_column is not None:
+                kind = pa.struct([(name, pa.float64()) for name in metric.row_sums])
+                arrays[metric.sums_column] = pa.array([row.sums.get(metric.name) for row in scored], type=kind)
+        return arrays
 
 
 def _type_of(values: Sequence[Any]) -> Any:
@@ -161,7 +172,7 @@ def _type_of(values: Sequence[Any]) -> Any:
 
     try:
         inferred = pa.array(values).type
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return pa.string()
     return pa.string() if pa.types.is_null(inferred) else inferred
 

@@ -13,8 +13,8 @@ from tuneyard.scoring.request import ScoreRequest
 from tuneyard.storage import AlreadyExists, Store, open_store
 
 PLAN = "plan.json"
-_FORMAT = 4
-"""Version of plan.json, of the sums in parts, of the rendering of prompts, and of the ends of answers."""
+FORMAT = 5
+"""Version of plan.json, of the sums and columns in parts, of the rendering of prompts, and of the ends of answers."""
 
 
 def clear(store: Store) -> None:
@@ -29,12 +29,12 @@ def agree(store: Store, layout: Layout, settings: dict[str, Any], chosen: dict[s
     `settings`: all settings that change the content of a part. `chosen`: choices of the first attempt, which hold for all attempts. Raises
     BadInput if the existing plan has other settings.
     """
-    plan = {"version": _FORMAT, "rowsPerPart": layout.rows_per_part, "settings": settings, **({"chosen": chosen} if chosen else {})}
+    plan = {"version": FORMAT, "rowsPerPart": layout.rows_per_part, "settings": settings, **({"chosen": chosen} if chosen else {})}
     try:
         store.create(PLAN, json.dumps(plan, indent=2).encode())
     except AlreadyExists:
         earlier = json.loads(store.get(PLAN))
-        if earlier["version"] != _FORMAT:
+        if earlier["version"] != FORMAT:
             raise BadInput(
                 f"{store.uri} holds parts of another version of Tuneyard, whose sums this version cannot read",
                 "write to another output with --out, or score again without --resume",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tuneyard.api import ScoreTask
-from tuneyard.metrics import METRICS, needing
+from tuneyard.metrics import Totals, metric_named, needing
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,14 @@ class ScoredRow:
     evaluated_tokens: int = 0
     paid: Paid = UNPAID
     """Tokens for which an endpoint charges, also for a row with an error."""
+    verdict: float | None = None
+    """The score of a judge."""
+    retried: bool = False
+    """Whether a judge was asked twice."""
     values: dict[str, float] = field(default_factory=dict)
     """Metric -> value of this row (see `tuneyard.metrics`)."""
+    sums: dict[str, Totals] = field(default_factory=dict)
+    """Metric -> sums of this row, for metrics with `row_sums`."""
 
 
 @dataclass(frozen=True)
@@ -60,5 +66,7 @@ class Asks:
 
 def asks_of(task: ScoreTask) -> Asks:
     """The requests that a task needs per row. Outputs are not requested where the task has metrics and none of them needs outputs."""
-    metrics = [METRICS[name] for name in task.metrics]
+    if task.judge is not None:
+        return Asks(output=True, likelihood=False)
+    metrics = [metric_named(name) for name in task.measured]
     return Asks(output=not metrics or bool(needing("output", metrics)), likelihood=bool(needing("likelihood", metrics)))

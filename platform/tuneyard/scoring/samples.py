@@ -30,7 +30,7 @@ def samples(rows: ScoreRows, store: Store) -> list[dict[str, Any]]:
 
 
 def _sample(rows: ScoreRows, answer: Mapping[str, Any], typical: bool) -> dict[str, Any]:
-    (asked,) = rows.read(answer["row"], answer["row"] + 1)
+    asked = rows.row(answer["row"])
     return {
         "row": answer["row"],
         "typical": typical,

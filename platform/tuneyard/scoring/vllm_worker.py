@@ -16,6 +16,7 @@ from tuneyard.scoring.engine import VllmEngine
 from tuneyard.scoring.exchange import Asked
 from tuneyard.scoring.open_part import OpenPart
 from tuneyard.scoring.order import ordered
+from tuneyard.scoring.own_metrics import own_metrics_of
 from tuneyard.scoring.prompts import PromptEncoder
 from tuneyard.scoring.ranks import RankLost
 from tuneyard.scoring.settings import EngineSettings, resolve_engine
@@ -32,6 +33,7 @@ class VllmWorker(PartWorker):
         began = time.perf_counter()
         request = self._order.request
         cache = Path(request.scratch) / "models"
+        self._own = own_metrics_of(request)
         model = fetch_folder(request.model_uri, cache)
         adapter = fetch_folder(request.adapter_uri, cache) if request.adapter_uri else None
         self._shape = model_shape_of(config_in(model))

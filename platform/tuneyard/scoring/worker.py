@@ -18,6 +18,7 @@ from tuneyard.data import ScoreRows
 from tuneyard.scoring.exchange import Asked, Engine, Prompts
 from tuneyard.scoring.metrics import Sums
 from tuneyard.scoring.open_part import OpenPart
+from tuneyard.scoring.own_metrics import OwnMetrics
 from tuneyard.scoring.parts import Columns, Layout, commit, read_sums
 from tuneyard.scoring.ranks import RankLost
 from tuneyard.scoring.request import ScoreRequest
@@ -82,6 +83,7 @@ class PartWorker:
         self._tokenizer_lock = threading.Lock()
         self._broken: BaseException | None = None
         self._engine: Engine | None = None
+        self._own = OwnMetrics([], None)
 
     def load(self) -> Loaded:
         """Make the engine, then call `_begin`. Raises BadInput for unusable inputs, JobFailed for failures of the engine."""
@@ -104,7 +106,7 @@ class PartWorker:
         """Score the rows of a part and commit it. Raises the error of a failed engine."""
         start, stop = self._order.layout.bounds(part)
         rows = self._order.rows.read(start, stop)
-        in_hand = OpenPart(rows, self._order.request.task)
+        in_hand = OpenPart(rows, self._order.request.task, self._own)
         with self._tokenizer_lock:
             requests = in_hand.requests(self._prompts)
         self._open[part] = in_hand
@@ -136,7 +138,8 @@ class PartWorker:
         try:
             for answer in self._engine.run(self._next_requests()):
                 open_part, index = answer.key
-                open_part.take(index, answer)
+                for again in open_part.take(index, answer):
+                    self._asked.put(again)
         except RankLost as error:
             end_process(error)
         except BaseException as error:

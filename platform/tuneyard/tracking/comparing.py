@@ -6,23 +6,30 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_OF_ROWS = ("source", "from", "path", "split", "fileType", "limit", "reference")
+_OF_ROWS = ("source", "from", "path", "split", "fileType", "limit", "sample", "sampleSeed", "reference")
 _DEFAULTS = {"prompt": "prompt"}
 
 
 def comparable(spec: Mapping[str, Any] | None, names: Sequence[str]) -> list[list[str]]:
-    """`names` of score tasks in groups of the same data: source, rows, prompt and reference column. Both orders are kept.
+    """`names` of score tasks in groups of the same data: source, rows, prompt and reference column. Both orders are kept. Judges are in one
+    group if they judge by the same rubric answers to the same data.
 
     `spec`: the JobSpec as a report holds it. All score tasks of a report without one are one group.
     """
-    tasks = (spec or {}).get("spec", {}).get("tasks", [])
-    data = {task.get("name"): (task.get("score") or {}).get("data") or {} for task in tasks}
+    tasks = {task.get("name"): task.get("score") or {} for task in (spec or {}).get("spec", {}).get("tasks", [])}
     groups: dict[str, list[str]] = {}
     for name in names:
-        own = _DEFAULTS | data.get(name, {})
-        key = json.dumps([own.get(field) for field in (*_OF_ROWS, *_DEFAULTS)])
-        groups.setdefault(key, []).append(name)
+        groups.setdefault(json.dumps(_rows_of(tasks.get(name, {}), tasks)), []).append(name)
     return list(groups.values())
+
+
+def _rows_of(score: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]]) -> list[Any]:
+    """What identifies the rows of a score task. `tasks`: bodies of all score tasks."""
+    own = _DEFAULTS | (score.get("data") or {})
+    judged = tasks.get(str(own.get("from"))) if score.get("judge") else None
+    if judged:
+        own = {**own, "from": _rows_of(judged, tasks)}
+    return [score.get("judge"), *(own.get(field) for field in (*_OF_ROWS, *_DEFAULTS))]
 
 
 def prompt_forms(tasks: Mapping[str, Mapping[str, Any]]) -> str:

@@ -28,6 +28,8 @@ class Report:
     started_at: str = ""
     wall_s: float = 0.0
     spec: dict[str, Any] | None = None
+    comparisons: list[dict[str, Any]] = field(default_factory=list)
+    """Of score tasks on the same rows, row by row (see `scoring.paired.Comparison`)."""
 
     def to_json(self) -> str:
         """Standard JSON: NaN and infinity, which JSON does not have, become null."""

@@ -19,6 +19,7 @@ from tuneyard.tracking.data_charts import data_charts
 from tuneyard.tracking.formats import duration, gigabytes, number, percent
 from tuneyard.tracking.heat_map import heat_map
 from tuneyard.tracking.judged_rows import slice_rows, window_charts
+from tuneyard.tracking.paired_rows import paired_views
 from tuneyard.tracking.remarks import remarks_of
 from tuneyard.tracking.report import Report, json_safe
 
@@ -89,6 +90,7 @@ def render(report: Report) -> str:
         spec=yaml.safe_dump(json_safe(report.spec), sort_keys=False, allow_unicode=True) if report.spec else "",
         tasks=[_task_view(name, task) for name, task in tasks.items()],
         comparisons=_comparisons(report.spec, tasks),
+        paired=paired_views(json_safe(report.comparisons)),
     )
 
 

@@ -49,6 +49,16 @@ def test_the_tuned_model_answers_right_where_the_base_cannot(report: dict[str, A
     assert tuned["metrics"]["perplexity"] < 0.1 * base["metrics"]["perplexity"]
 
 
+def test_the_two_models_are_compared_row_by_row(report: dict[str, Any]) -> None:
+    (comparison,) = report["comparisons"]
+    assert (comparison["task"], comparison["against"], comparison["rows"]) == ("score-tuned", "score-base", 64)
+    figures = {each["figure"]: each for each in comparison["figures"]}
+    assert set(figures) == {"exact_match", "rouge_l", "loss", "perplexity"}
+    assert all(each["real"] and each["better"] for each in figures.values())
+    assert figures["perplexity"]["value"] == pytest.approx(report["tasks"]["score-tuned"]["metrics"]["perplexity"])
+    assert comparison["better_rows"][0]["output"] == comparison["better_rows"][0]["reference"]
+
+
 def test_the_tuned_model_ends_by_itself(report: dict[str, Any]) -> None:
     import pyarrow.parquet as pq
 

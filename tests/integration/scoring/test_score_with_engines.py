@@ -273,3 +273,23 @@ def test_a_chat_without_a_template_is_refused_by_the_engine_that_loads(folder: P
 
     with pytest.raises(BadInput, match="no chat template"):
         score(request(folder, "out-bare", "bare", data=data))
+
+
+def test_a_judge_that_says_nonsense_is_asked_twice_and_costs_no_other_row(folder: Path, base: ScoreResult) -> None:
+    """A model with random weights gives no score. It judges a sample of the answers of the other one."""
+    asked: dict[str, Any] = {
+        "data": {"source": base.output, "prompt": "question", "reference": "answer", "sample": 20, "sampleSeed": 1},
+        "metrics": [],
+        "judge": {"rubric": "Is it right?"},
+        "maxErrorFraction": 1.0,
+    }
+    write_model(folder / "judge", hidden_size=128, num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=2048)
+    result = score(request(folder, "out-judged", "judge", **asked))
+
+    rows = table(result)
+    assert len({row["row"] for row in rows}) == result.rows == 20
+    assert [row["row"] for row in rows] == [row["input_row"] for row in rows] == sorted(row["row"] for row in rows)
+    unscored = [row for row in rows if row["error"] == "the judge gave no score from 1 to 5, when asked twice"]
+    assert result.details["judge_retries"] >= len(unscored) > 0
+    assert all(row["output"] is not None for row in unscored)
+    assert result.metrics.get("judged", 0.0) == pytest.approx(sum(row["judge"] is not None for row in rows) / 20)

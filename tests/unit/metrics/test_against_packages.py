@@ -13,8 +13,9 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from tuneyard.metrics import METRICS
 from tuneyard.metrics.aggregates import mean_interval, ratio_interval, ratio_totals, share_interval
+from tuneyard.metrics.chrf import chrf, chrf_totals
 from tuneyard.metrics.metric import added
-from tuneyard.metrics.text import bleu, bleu_totals, exact_match, rouge_l
+from tuneyard.metrics.text import bleu, bleu_totals, exact_match, json_valid, rouge_l
 from tuneyard.scoring.latency import Latencies
 from tuneyard.scoring.metrics import Sums
 from tuneyard.scoring.rows import ScoredRow
@@ -69,6 +70,31 @@ def test_bleu_takes_rows_with_several_references(rows: list[tuple[str, list[str]
     sums = bleu_totals([ScoredRow(0, output=output, references=tuple(found)) for output, found in rows])
 
     assert bleu(sums) == pytest.approx(sacrebleu.corpus_bleu(outputs, [s for s in streams if any(r is not None for r in s)]).score)
+
+
+TEXTS = st.one_of(SENTENCES, st.text(max_size=25), st.sampled_from(["", " ", "日本語です", "日本の人", "e\u0301", "\u00e9"]))
+
+
+@settings(max_examples=60)
+@given(rows=st.lists(st.tuples(TEXTS, st.lists(TEXTS, min_size=1, max_size=3)), min_size=1, max_size=6), cut=st.integers(0, 6))
+def test_chrf_of_two_parts_is_that_of_sacrebleu_of_the_whole(rows: list[tuple[str, list[str]]], cut: int) -> None:
+    streams = [[found[min(place, len(found) - 1)] for _, found in rows] for place in range(3)]
+    expected = sacrebleu.corpus_chrf([output for output, _ in rows], streams).score
+    scored = [ScoredRow(0, output=output, references=tuple(found)) for output, found in rows]
+
+    assert chrf(added(chrf_totals(scored[:cut]), chrf_totals(scored[cut:]))) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("output", ["{}", ' [1, "a"]\n', '"\u65e5"', "-0.5e3", "null", "9" * 5000])
+def test_one_json_value_is_valid(output: str) -> None:
+    assert json_valid(output) == 1.0
+
+
+@pytest.mark.parametrize(
+    "output", ["", " ", "{} {}", "```json\n{}\n```", "{'a': 1}", "[1,]", "NaN", '{"a": Infinity}', "[" * 100_000, "Sure: {}"]
+)
+def test_all_else_is_not(output: str) -> None:
+    assert json_valid(output) == 0.0
 
 
 def test_perplexity_is_weighted_by_tokens_not_by_rows() -> None:
@@ -166,5 +192,5 @@ def test_few_rows_have_no_interval_but_a_share() -> None:
 
     sums = Sums.of([row], names)
 
-    assert list(sums.intervals(names)) == ["exact_match"]
+    assert list(sums.intervals(names)) == ["exact_match", "json_valid"]
     assert sums.figures(names)["perplexity"] == pytest.approx(math.e)

@@ -17,6 +17,7 @@ from tuneyard.metrics import METRICS, Metric
 from tuneyard.scoring import Sums, asks_of
 from tuneyard.scoring.exchange import Answer, Evaluate
 from tuneyard.scoring.open_part import OpenPart
+from tuneyard.scoring.paired.row_sums import columns_of, row_sums
 from tuneyard.scoring.parts import Columns
 from tuneyard.scoring.rows import ScoredRow
 
@@ -38,18 +39,21 @@ class Prompts:
 
 
 def task(*metrics: str) -> ScoreTask:
-    return ScoreTask.model_validate({"model": {"name": "m"}, "data": {"source": "d", "reference": "r"}, "metrics": metrics})
+    own = {"judge": {"rubric": "r"}} if metrics == ("judge",) else {"metrics": metrics}
+    return ScoreTask.model_validate({"model": {"name": "m"}, "data": {"source": "d", "reference": "r"}, **own})
 
 
 def row(*references: str) -> ScoreRow:
-    return {"index": 0, "prompt": "p", "system": "", "tools": None, "references": references, "kept": {}, "error": None}
+    asked = {"index": 0, "prompt": "p", "system": "", "tools": None, "references": references}
+    return cast(ScoreRow, asked | {"answer": REFERENCE, "kept": {}, "error": None})
 
 
 def scored(asked_row: ScoreRow, *metrics: str, says: str = REFERENCE) -> list[ScoredRow]:
     part = OpenPart([asked_row], task(*metrics))
     prompts: Any = Prompts()  # a tokenizer takes seconds to load
     for asked in part.requests(prompts):
-        said: dict[str, Any] = {"nll": 0.5} if isinstance(asked, Evaluate) else {"text": says, "finish_reason": "stop"}
+        text = "Score: 4" if metrics == ("judge",) else says
+        said: dict[str, Any] = {"nll": 0.5} if isinstance(asked, Evaluate) else {"text": text, "finish_reason": "stop"}
         part.take(0, Answer(asked.key, latency_s=0.1, **said))
     return part.finish()
 
@@ -70,16 +74,26 @@ def test_what_it_says_of_a_row_is_a_column(name: str) -> None:
     rows = scored(row(REFERENCE), name)
     written = Columns.infer([row(REFERENCE)], [name]).encode([row(REFERENCE)], rows, Sums.of(rows, [name]))
 
-    values = pq.read_table(io.BytesIO(written)).to_pylist()[0]
+    read = pq.read_table(io.BytesIO(written))
+    values = read.to_pylist()[0]
     assert values.get(name) == rows[0].values.get(name)
     assert (name in values) == (METRICS[name].per_row is not None)
+    compared = row_sums(METRICS[name], read.select(columns_of(METRICS[name])))
+    figures = dict(zip(compared.names, compared.sums.sum(axis=0).tolist(), strict=True))
+    assert {figure.name: value for figure, value, _ in METRICS[name].known(figures, 1)} == pytest.approx(
+        Sums.of(rows, [name]).figures([name])
+    )
 
 
 def test_the_engine_is_asked_for_what_metrics_need() -> None:
-    asked = {metrics: asks_of(task(*metrics)) for metrics in [(), ("perplexity",), ("bleu",), ("bleu", "perplexity"), ("perplexity",) * 2]}
+    asked = {
+        metrics: asks_of(task(*metrics))
+        for metrics in [(), ("judge",), ("perplexity",), ("bleu",), ("bleu", "perplexity"), ("perplexity",) * 2]
+    }
 
     assert {metrics: (a.output, a.likelihood) for metrics, a in asked.items()} == {
         (): (True, False),
+        ("judge",): (True, False),
         ("perplexity",): (False, True),
         ("bleu",): (True, False),
         ("bleu", "perplexity"): (True, True),

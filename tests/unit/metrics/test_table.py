@@ -30,7 +30,9 @@ class Answered:
     references: tuple[str, ...] = ()
     nll: float | None = None
     reference_tokens: int = 0
+    verdict: float | None = None
     values: dict[str, float] = field(default_factory=dict)
+    sums: dict[str, Totals] = field(default_factory=dict)
 
 
 ROWS = st.lists(
@@ -40,6 +42,7 @@ ROWS = st.lists(
         references=st.lists(TEXTS, max_size=3).map(tuple),
         nll=st.one_of(st.none(), st.floats(0, 1e6)),
         reference_tokens=st.integers(0, 1000),
+        verdict=st.one_of(st.none(), st.floats(-100, 100)),
     ),
     max_size=40,
 )
@@ -113,6 +116,8 @@ def test_names_are_words_and_hide_no_column() -> None:
         assert name == name.lower()
         assert name not in fixed
         assert metric.needs
+        assert metric.sums_column not in fixed
         assert "rows" in metric.totals([Answered("x", ("x",), 1.0, 1)])
+        assert metric.per_row is not None or metric.row_sums or "likelihood" in metric.needs, "two models could not be compared by it"
     assert len(FIGURES) == sum(len(metric.figures) for metric in METRICS.values())
     assert all(figure.title and figure.description for figure in FIGURES.values())

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from tuneyard.api import BadInput
 from tuneyard.scoring.endpoint.engine import EndpointEngine
 from tuneyard.scoring.endpoint.prompts import EndpointPrompts
+from tuneyard.scoring.own_metrics import own_metrics_of
 from tuneyard.scoring.worker import Loaded, PartWorker
 
 
@@ -21,6 +22,7 @@ class EndpointWorker(PartWorker):
         request = self._order.request
         endpoint = request.task.engine.endpoint
         assert endpoint is not None
+        self._own = own_metrics_of(request)
         prompts = EndpointPrompts(chat=request.task.data.chat)
         key = key_of(endpoint.api_key_variable, os.environ)
         sharing = min(request.instances, self._order.layout.parts)

@@ -18,7 +18,7 @@ from tuneyard.ranking.columns import check_ids, check_numbers, lacking
 from tuneyard.scoring.ranker.rows import RowsByNumber
 
 _SAMPLE_ROWS = 1_000_000
-_LANGUAGE_DATA = ("prompt", "reference", "chat", "columns", "split")
+_LANGUAGE_DATA = ("prompt", "reference", "answer", "chat", "columns", "split", "sample")
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,12 @@ def refuse_language_fields(task: ScoreTask) -> None:
     defaults = ScoreData(source="any")
     given = [f"data.{name}" for name in _LANGUAGE_DATA if getattr(task.data, name) != getattr(defaults, name)]
     given += ["generation"] * (task.generation != Generation()) + ["engine"] * (task.engine != Engine())
-    given += ["metrics"] * bool(task.metrics) + ["data.fileType"] * (task.data.file_type not in ("auto", "parquet"))
+    given += (
+        ["metrics"] * bool(task.metrics)
+        + ["judge"] * (task.judge is not None)
+        + ["ownMetrics"] * bool(task.own_metrics)
+        + ["data.fileType"] * (task.data.file_type not in ("auto", "parquet"))
+    )
     if given:
         raise BadInput(f"the model is a ranker, which does not use score.{', score.'.join(given)}", "leave these fields out")
 

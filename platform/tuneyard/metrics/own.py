@@ -1,0 +1,46 @@
+"""Metrics that a user's own function computes, as score tasks name them: `module:function`, or `module:function:lower`.
+
+A name holds all that adding up and comparing need, so that only engines' processes load the function (see `scoring.own_metrics`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tuneyard.metrics.aggregates import mean
+from tuneyard.metrics.metric import Metric, Row
+from tuneyard.metrics.table import METRICS
+
+_LOWER = "lower"
+
+
+def metric_named(name: str) -> Metric:
+    """The metric of the table, or the user's own one, with this name."""
+    return METRICS[name] if name in METRICS else _own(name)
+
+
+def program_of(name: str) -> str:
+    """`my_metrics:rate` of `my_metrics:rate:lower`."""
+    module, function, *_ = name.split(":")
+    return f"{module}:{function}"
+
+
+def column_of(name: str) -> str:
+    """The name of an own metric's column and figure: that of its function."""
+    return name.split(":")[1]
+
+
+@cache
+def _own(name: str) -> Metric:
+    return mean(
+        column_of(name),
+        title=column_of(name),
+        description=f"mean of {program_of(name)}, your own function",
+        needs=("output",),
+        per_row=_computed,
+        higher_is_better=not name.endswith(f":{_LOWER}"),
+    )
+
+
+def _computed(_: Row) -> float:
+    raise NotImplementedError("engines' processes compute the user's own metrics by `scoring.own_metrics`")

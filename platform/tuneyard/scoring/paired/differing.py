@@ -1,0 +1,84 @@
+"""The rows in which two models differ most, found while rows stream by; their texts are read afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tuneyard.metrics import Metric
+from tuneyard.scoring.paired.comparison import DifferingRow
+from tuneyard.scoring.paired.row_sums import Numbers, columns_of, row_sums
+from tuneyard.scoring.paired.scored_output import PART, ScoredOutput
+from tuneyard.scoring.parts import added_names, output_name
+
+_SHOWN = 4
+
+
+@dataclass(frozen=True, order=True)
+class Pair:
+    """A row, and the parts that hold its two answers. `better`: by how much the task is better, by each metric in turn."""
+
+    better: tuple[float, ...]
+    row: int
+    part: int
+    part_against: int
+
+
+@dataclass
+class Extremes:
+    """The rows in which the task is better by most, and worse by most: by the first metric, among equal rows by the next."""
+
+    best: list[Pair] = field(default_factory=list)
+    worst: list[Pair] = field(default_factory=list)
+
+    def add(self, left: Any, right: Any, better: Sequence[Numbers]) -> None:
+        """Take the next rows. `better`: of each metric, by how much the task is better in each row; NaN: unknown."""
+        known = [np.nan_to_num(each) for each in better]
+        order = np.lexsort(known[::-1])
+        parts = left[PART].to_numpy(), right[PART].to_numpy()
+        rows = left["row"].to_numpy()
+        for place in {*order[:_SHOWN].tolist(), *order[-_SHOWN:].tolist()}:
+            pair = Pair(tuple(float(each[place]) for each in known), int(rows[place]), int(parts[0][place]), int(parts[1][place]))
+            nothing = (0.0,) * len(known)
+            if pair.better > nothing:
+                self.best = sorted([*self.best, pair], key=lambda each: (tuple(-value for value in each.better), each.row))[:_SHOWN]
+            elif pair.better < nothing:
+                self.worst = sorted([*self.worst, pair])[:_SHOWN]
+
+
+def differing_row(pair: Pair, ours: ScoredOutput, theirs: ScoredOutput, metrics: Sequence[Metric]) -> DifferingRow:
+    """Read the texts and values of a pair."""
+    task, against = _read(ours, pair.part, pair.row, metrics), _read(theirs, pair.part_against, pair.row, metrics)
+    return DifferingRow(
+        row=pair.row,
+        prompt=task.prompt if task.prompt is not None else against.prompt,
+        reference=task.reference if task.reference is not None else against.reference,
+        output=task.output,
+        against=against.output,
+        values=task.values,
+        values_against=against.values,
+    )
+
+
+@dataclass(frozen=True)
+class _Answer:
+    prompt: Any
+    reference: Any
+    output: str | None
+    values: dict[str, float]
+
+
+def _read(output: ScoredOutput, part: int, row: int, metrics: Sequence[Metric]) -> _Answer:
+    data = output.settings["data"]
+    added = added_names(output.metrics)
+    prompt, reference = (output_name(data.get(name) or "", added) for name in ("prompt", "reference"))
+    columns = ["row", "output", prompt, reference, *(column for metric in metrics for column in columns_of(metric))]
+    table = output.read(part, columns)
+    table = table.slice(int(np.searchsorted(table["row"].to_numpy(), row)), 1)
+    values = {metric.figures[0].name: row_sums(metric, table).values[0] for metric in metrics}
+    (texts,) = table.select([name for name in ("output", prompt, reference) if name in table.column_names]).to_pylist()
+    known = {name: float(value) for name, value in values.items() if np.isfinite(value)}
+    return _Answer(texts.get(prompt), texts.get(reference), texts.get("output"), known)

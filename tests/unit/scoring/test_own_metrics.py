@@ -1,0 +1,161 @@
+"""Metrics by the user's own functions: loaded, computed, added up, compared; and every way in which they can be wrong."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+from tests.unit.scoring.scored_by_hand import answer_all, request, write_rows
+
+from tuneyard.api import BadInput, ScoreTask
+from tuneyard.scoring import ScoreResult
+from tuneyard.scoring.own_metrics import OwnMetrics
+from tuneyard.scoring.paired import compare
+
+CODE = """
+import sys
+from fractions import Fraction
+
+def rate(output, references, row):
+    return len(output) / row["n"]
+
+def exact(output, references, row):
+    return output in references
+
+def length(output, references, row):
+    return Fraction(len(output))
+
+def text(output, references, row):
+    return "good"
+
+def nothing(output, references, row):
+    return None
+
+def nan(output, references, row):
+    return float("nan")
+
+def leaves(output, references, row):
+    sys.exit(3)
+
+def spoils(output, references, row):
+    references.clear()
+    row.clear()
+    return 1
+
+def two(output, references):
+    return 1
+
+constant = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "my_metrics.py").write_text(CODE)
+    (tmp_path / "broken_metrics.py").write_text("import nothing_of_this_name\n")
+    before = list(sys.path)
+    yield tmp_path
+    sys.path[:] = before
+    for name in ("my_metrics", "broken_metrics"):
+        sys.modules.pop(name, None)
+
+
+def scored(folder: Path, name: str, says: dict[int, str], *own: str) -> ScoreResult:
+    rows = [{"prompt": f"q{i}", "answer": "yes", "n": i} for i in range(4)]
+    asked = request(folder, name, write_rows(folder / "rows.jsonl", rows), ownMetrics=own, metricsDir=str(folder))
+    return answer_all(asked, lambda row: says.get(row, "yes"))
+
+
+def table(folder: Path, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pq.read_table(folder / name / "parts").to_pylist()
+    return found
+
+
+def test_a_function_is_a_column_a_figure_and_an_error_of_the_rows_where_it_fails(folder: Path) -> None:
+    result = scored(folder, "out", {3: "no"}, "my_metrics:rate", "my_metrics:exact", "my_metrics:length:lower")
+
+    rows = table(folder, "out")
+    assert [row["rate"] for row in rows] == [None, 3.0, 1.5, pytest.approx(2 / 3)]
+    assert rows[0]["error"] == "rate cannot be computed: ZeroDivisionError: division by zero"
+    assert result.errors == 1
+    assert result.metrics == {
+        "exact_match": pytest.approx(2 / 3),
+        "rate": pytest.approx((3 + 1.5 + 2 / 3) / 3),
+        "exact": pytest.approx(2 / 3),
+        "length": pytest.approx(8 / 3),
+    }
+
+
+def test_two_models_are_compared_by_it_in_its_direction(folder: Path) -> None:
+    scored(folder, "base", {}, "my_metrics:length:lower")
+    scored(folder, "tuned", {1: "no", 2: "a long one"}, "my_metrics:length:lower")
+
+    found = compare(str(folder / "tuned"), str(folder / "base"), names=("tuned", "base")).figures[-1]
+
+    assert (found.figure, found.wins, found.ties, found.losses, found.better) == ("length", 1, 2, 1, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("text", "it returned str, not a number"),
+        ("nothing", "it returned NoneType, not a number"),
+        ("nan", "it is nan"),
+        ("leaves", "SystemExit: 3"),
+    ],
+)
+def test_what_is_no_number_is_an_error_of_the_row(folder: Path, name: str, says: str) -> None:
+    result = scored(folder, "out", {}, f"my_metrics:{name}")
+
+    assert result.errors == 4
+    assert {row["error"] for row in table(folder, "out")} == {f"{name} cannot be computed: {says}"}
+
+
+def test_a_function_cannot_spoil_the_row(folder: Path) -> None:
+    result = scored(folder, "out", {}, "my_metrics:spoils", "my_metrics:exact")
+
+    assert result.metrics["exact"] == 1.0
+    assert [row["n"] for row in table(folder, "out")] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("my_metrics:rat", "has no function rat (did you mean rate?)"),
+        ("my_metrics:constant", "has no function constant"),
+        ("my_metrics:two", "does not take three arguments: too many positional arguments"),
+        ("no_such_metrics:rate", "cannot be imported: ModuleNotFoundError"),
+        ("broken_metrics:rate", "No module named 'nothing_of_this_name'"),
+    ],
+)
+def test_what_cannot_be_a_metric_is_refused_before_the_engine_is_loaded(folder: Path, name: str, says: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        OwnMetrics([name], folder)
+
+    assert says in refused.value.cause
+
+
+@pytest.mark.parametrize(
+    ("own", "says"),
+    [
+        (["rate"], "match pattern"),
+        (["my_metrics.py:rate:higher"], "match pattern"),
+        (["a:rate", "b:rate"], "two of ownMetrics are called rate"),
+        (["a:exact_match"], "is a name of Tuneyard's"),
+        (["a:latency_s"], "is a name of Tuneyard's"),
+        ([f"a:f{i}" for i in range(17)], "at most 16"),
+    ],
+)
+def test_names_that_cannot_work_are_refused(own: list[str], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        ScoreTask.model_validate({"model": {"name": "m"}, "data": {"source": "d"}, "ownMetrics": own})
+
+
+def test_a_folder_without_metrics_is_refused() -> None:
+    with pytest.raises(ValidationError, match="metricsDir needs ownMetrics"):
+        ScoreTask.model_validate({"model": {"name": "m"}, "data": {"source": "d"}, "metricsDir": "code"})
