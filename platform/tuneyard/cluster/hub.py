@@ -16,6 +16,7 @@ from tuneyard.cluster.errors import HubError, Missing, NotAllowed, NotInstalled,
 from tuneyard.cluster.hub_cluster import HubCluster, hub_cluster
 from tuneyard.cluster.hub_job import HubJob, hub_job
 from tuneyard.cluster.log_api import LOG_GROUP, LOGGED_JOBSPEC, LogAnswer, LogQuery
+from tuneyard.cluster.past_jobs import PastJobs
 from tuneyard.cluster.snapshot import Snapshot
 from tuneyard.cluster.submission import Submission, resubmit
 from tuneyard.kubernetes import Expired, Request, create_object, get_object, list_objects, patch_object, replace_object, watch_objects
@@ -166,6 +167,11 @@ class Hub:
         """Set fields of a Schedule's spec. Raises Missing, Refused."""
         where = self.schedule(name, namespace).namespace
         return ScheduleView.of(self._api.ask(patch_object(SCHEDULE, where, name, {"spec": dict(spec)}, strict=True)))
+
+    @property
+    def past(self) -> PastJobs:
+        """The run history of the hub, which also has jobs whose JobSpecs are gone."""
+        return PastJobs(self._api)
 
     # --- clusters, templates, secrets
 
