@@ -1,0 +1,130 @@
+"""Run history of a hub: each attempt exactly once and usage as the statuses say, whatever happens to the hub and to the database."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tests.hub_history import FINAL, Members, api_with_nodes, expected, is_over, recorded, with_history
+from tests.hub_in_memory import Scene, running_hub, until
+from tests.servers import PostgresServer
+
+from tuneyard.tracking import History
+from tuneyard_operators.hub import write_pace
+
+
+@pytest.fixture(autouse=True)
+def writes_without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_pace, "_BETWEEN_WRITES_S", 0.05)
+    monkeypatch.setattr(write_pace, "_AFTER_A_PLACEMENT_S", 0.05)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/history.db" if request.param == "sqlite" else str(request.getfixturevalue("postgres"))
+
+
+def test_a_job_on_a_hub_is_in_history_when_its_jobspec_is_gone(url: str) -> None:
+    async def scene() -> None:
+        api = await api_with_nodes(2)
+        async with running_hub(settings=with_history(url), api=api) as stage:
+            members = asyncio.create_task(Members(api, fails=0.0).run())
+            await stage.submit("leaf", team="maps")
+            await until(lambda: is_over(api), "the job ends")
+            await stage.delete("leaf")
+            await stage.let_go("leaf")
+            members.cancel()
+
+        history = History.open(url)
+        (job,) = history.jobs(team="maps")
+        (attempt,) = history.attempts(job.id)
+        shown = (job.name, job.namespace, job.status, job.origin, job.attempts, attempt["sku"], attempt["gpus"], attempt["cluster"])
+        assert shown == ("leaf", "default", "succeeded", "hub", 1, "h100-80gb", 8, "east")
+        assert attempt["scores"] == {"tokens_per_s": 1000.0, "rouge_l": 0.25}
+        assert attempt["result"]["engine"] == "vllm"
+        assert history.series(attempt["id"])[-1]["step"] == 4
+        assert job.gpu_hours == pytest.approx(expected(api).gpu_hours, abs=1e-3)
+        assert job.cost == pytest.approx(2.5 * job.gpu_hours)
+        assert history.detail(job)["spec"]["spec"]["tasks"][0]["name"] == "train"
+
+    asyncio.run(scene())
+
+
+# --- the hub and the database are killed
+
+
+async def run_through_kills(url: str, server: PostgresServer | None, *, jobs: int, hub_kills: int, database_kills: int) -> None:
+    """Jobs by chance on a hub that is killed again and again, over a database that is too; some are deleted when they have ended."""
+    api, chance = await api_with_nodes(50), random.Random(11)
+    members = asyncio.create_task(Members(api, random.Random(5)).run())
+    left = list(range(jobs))
+    doomed = sorted(chance.sample(range(hub_kills), database_kills))
+    for life in range(hub_kills + 1):
+        async with running_hub(settings=with_history(url), api=api) as stage:
+            for _ in range(min(len(left), -(-jobs // hub_kills))):
+                await _submit(stage, left.pop(), chance)
+            if life < hub_kills:
+                await asyncio.sleep(chance.uniform(0.1, 0.6))
+                if server is not None and life in doomed:
+                    server.kill()
+                    await asyncio.sleep(chance.uniform(0.1, 0.5))
+                    await _delete_some(stage, chance)
+                    await asyncio.to_thread(server.start)
+                await _delete_some(stage, chance)
+            else:
+                await until(lambda: is_over(api), "all jobs end", 240)
+                await until(lambda: not _lags(stage), "history has it all", 120)
+    members.cancel()
+    with suppress(asyncio.CancelledError):
+        await members
+    found, wanted = await asyncio.to_thread(recorded, url), expected(api)
+    assert len(found.jobs) == jobs
+    assert found.attempts == wanted.attempts
+    assert {key: status for key, status in found.jobs.items() if status not in FINAL} == {}
+    assert found.usages == len(wanted.attempts)
+    assert found.gpu_hours == pytest.approx(wanted.gpu_hours)
+    assert found.cost == pytest.approx(wanted.cost)
+    assert len(found.attempts) > jobs  # some attempts have failed, and were tried again
+    print(f"{jobs} jobs, {len(found.attempts)} attempts, {found.gpu_hours:.4f} GPU-hours, statuses say {wanted.gpu_hours:.4f}")
+
+
+async def _submit(stage: Scene, number: int, chance: random.Random) -> None:
+    await stage.submit(f"job-{number}", workers=chance.choice([1, 2, 4, 8]), team=chance.choice(["maps", "rides", "eats"]))
+
+
+async def _delete_some(stage: Scene, chance: random.Random) -> None:
+    names = [key[1] for key in stage.api.objects["JobSpec"]]
+    for name in chance.sample(names, len(names) // 10):
+        await stage.delete(name)
+
+
+def _lags(stage: Scene) -> int:
+    assert stage.hub._history is not None
+    return len(stage.hub._history._pending)
+
+
+def test_kills_of_the_hub_lose_and_double_nothing(tmp_path: Path) -> None:
+    asyncio.run(run_through_kills(f"sqlite:///{tmp_path}/history.db", None, jobs=30, hub_kills=5, database_kills=0))
+
+
+@pytest.fixture
+def mortal() -> Iterator[PostgresServer]:
+    server = PostgresServer("-mortal")
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+def test_kills_of_the_hub_and_of_the_database_lose_and_double_nothing(mortal: PostgresServer) -> None:
+    asyncio.run(run_through_kills(mortal.url, mortal, jobs=30, hub_kills=5, database_kills=2))
+
+
+@pytest.mark.long
+def test_many_kills_of_the_hub_and_of_the_database_lose_and_double_nothing(mortal: PostgresServer) -> None:
+    asyncio.run(run_through_kills(mortal.url, mortal, jobs=200, hub_kills=20, database_kills=5))
