@@ -258,7 +258,12 @@ def _engine(url: str) -> sa.Engine:
     if parsed.get_backend_name() == "postgresql":
         # psycopg 3 is the driver that is installed; plain postgresql:// would ask for psycopg2.
         parsed = parsed.set(drivername="postgresql+psycopg")
-        limits = {"connect_timeout": LOCK_WAIT_S, "options": f"-c lock_timeout={LOCK_WAIT_S}s -c statement_timeout={6 * LOCK_WAIT_S}s"}
+        times = {"lock_timeout": LOCK_WAIT_S, "statement_timeout": 6 * LOCK_WAIT_S, "idle_in_transaction_session_timeout": 6 * LOCK_WAIT_S}
+        limits = {
+            "connect_timeout": LOCK_WAIT_S,
+            "tcp_user_timeout": 3000 * LOCK_WAIT_S,  # ms: a server that has vanished without a word
+            "options": " ".join(f"-c {name}={seconds}s" for name, seconds in times.items()),
+        }
         return sa.create_engine(parsed, pool_size=2, pool_pre_ping=True, connect_args=limits)
     return _sqlite(parsed)
 
@@ -292,6 +297,7 @@ def _migration_lock(engine: sa.Engine) -> Iterator[sa.Connection]:
         with engine.begin() as connection:
             # Ends with the transaction, whatever happens to this process.
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # a migration of millions of rows takes minutes
             yield connection
         return
     with open(f"{engine.url.database}.lock", "w") as lock:

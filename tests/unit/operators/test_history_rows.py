@@ -23,7 +23,7 @@ from tuneyard_operators.history.rows import DELETED, USER, rows_of
 from tuneyard_operators.hub.clock import written
 from tuneyard_operators.hub.usage import usage_of
 
-START = datetime(2026, 11, 30, 23, 0, tzinfo=UTC)
+START = datetime(2025, 11, 30, 23, 0, tzinfo=UTC)
 PLACE = PlacementStatus(cluster="east", sku="h100-80gb", workers=8, gpus=8, pods=1, nodes={"n0": 8}, price_per_gpu_hour=2.5)
 
 
@@ -237,8 +237,8 @@ def test_an_attempt_over_midnight_of_a_month_counts_in_both(database: Database) 
     database.clear()
     database.write([rows_of(jobspec(), status(attempt(1, 0, 150), phase=Phase.SUCCEEDED))])  # 23:00 to 01:30
 
-    rows = database.history.usage(datetime(2026, 11, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC), ("month", "team", "user", "sku"))
+    rows = database.history.usage(datetime(2025, 11, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC), ("month", "team", "user", "sku"))
     assert [(row["month"], row["team"], row["sku"], round(row["gpu_hours"], 4), round(row["cost"], 3)) for row in rows] == [
-        ("2026-11", "maps", "h100-80gb", 8.0, 20.0),
-        ("2026-12", "maps", "h100-80gb", 12.0, 30.0),
+        ("2025-11", "maps", "h100-80gb", 8.0, 20.0),
+        ("2025-12", "maps", "h100-80gb", 12.0, 30.0),
     ]
