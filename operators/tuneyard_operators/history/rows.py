@@ -14,12 +14,11 @@ from tuneyard.api import Attempt, JobStatus, Phase, TaskStatus
 from tuneyard.api.moments import moment_of
 from tuneyard.api.secrets import redact, redact_fields
 from tuneyard.api.tasks import TASK_KINDS
+from tuneyard.cluster.history_api import USER
 from tuneyard.federation import held_hours
 from tuneyard.tracking.hub_rows import JobRows, Row, key_of
 from tuneyard.tracking.tables import ON_HUB
 
-USER = "tuneyard.dev/user"
-"""Annotation of a JobSpec: who submitted it, as `tuneyard submit` says. It is a name for sums, and no proof."""
 DELETED = "its JobSpec was deleted"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Object = Mapping[str, Any]
@@ -117,6 +116,8 @@ def _attempt(uid: str, item: Object, attempt: Attempt, kinds: Mapping[str, str],
         "resumed_from": attempt.resumed_from,
         "last_step": attempt.last_step,
         "checkpoint_step": attempt.checkpoint_step,
+        # A status holds the settings of its last attempts alone: what is on record of the others stays.
+        **({"settings": redact_fields(attempt.settings)} if attempt.settings else {}),
     }
 
 

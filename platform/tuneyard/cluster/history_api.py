@@ -20,6 +20,8 @@ HISTORY_GROUP, HISTORY_VERSION = "history.tuneyard.dev", "v1alpha1"
 HISTORY_API_VERSION = f"{HISTORY_GROUP}/{HISTORY_VERSION}"
 PAST_JOB = Kind("PastJob", HISTORY_API_VERSION, "pastjobs")
 USAGE = Kind("Usage", HISTORY_API_VERSION, "usages")
+USER = "tuneyard.dev/user"
+"""Annotation of a JobSpec: who submitted it, as `tuneyard submit` has asked the API server. It is a name for sums, and no proof."""
 MOST_IN_A_PAGE = 500
 GROUPS = ("team", "user", "sku", "namespace", "job", "cluster", "month")
 """What usage can be summed by."""

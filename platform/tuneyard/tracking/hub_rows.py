@@ -102,5 +102,9 @@ def _versions(connection: sa.Connection, ids: Sequence[str]) -> dict[str, int]:
 
 
 def _put(connection: sa.Connection, table: sa.Table, rows: Sequence[Row]) -> None:
-    if rows:
-        connection.execute(upsert(connection, table, list(rows[0])), [fitted(table, row) for row in rows])
+    """Write rows; each replaces the columns that it has."""
+    alike: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        alike.setdefault(tuple(row), []).append(fitted(table, row))
+    for columns, those in alike.items():
+        connection.execute(upsert(connection, table, columns), those)

@@ -14,8 +14,9 @@ from tests.testcluster.waiting import wait_for
 from tests.unit.operators.test_history_rows import attempt, jobspec, moment, status
 
 from tuneyard.api import Phase
+from tuneyard.cluster.history_api import USER
 from tuneyard.tracking import History
-from tuneyard_operators.history.rows import USER, job_key, rows_of
+from tuneyard_operators.history.rows import job_key, rows_of
 
 ROOT = "/apis/history.tuneyard.dev/v1alpha1"
 API = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.history.tuneyard.dev"

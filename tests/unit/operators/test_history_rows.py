@@ -15,11 +15,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tuneyard.api import Attempt, JobStatus, Phase, PlacementStatus, TaskStatus
+from tuneyard.cluster.history_api import USER
 from tuneyard.federation import held_hours
 from tuneyard.tracking import tables
 from tuneyard.tracking.history import History
 from tuneyard.tracking.hub_rows import JobRows, fitted
-from tuneyard_operators.history.rows import DELETED, USER, rows_of
+from tuneyard_operators.history.rows import DELETED, rows_of
 from tuneyard_operators.hub.clock import written
 from tuneyard_operators.hub.usage import usage_of
 
