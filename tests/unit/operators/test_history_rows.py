@@ -20,6 +20,7 @@ from tuneyard.federation import held_hours
 from tuneyard.tracking import tables
 from tuneyard.tracking.history import History
 from tuneyard.tracking.hub_rows import JobRows, fitted
+from tuneyard.tuning.history import history_frame
 from tuneyard_operators.history.rows import DELETED, rows_of
 from tuneyard_operators.hub.clock import written
 from tuneyard_operators.hub.usage import usage_of
@@ -76,6 +77,25 @@ def test_figures_belong_to_the_attempt_that_succeeded() -> None:
 
     assert {row["attempt_id"] for row in rows.scores} == {rows.attempts[1]["id"]}
     assert (rows.attempts[0]["failure"], rows.attempts[0]["message"], rows.attempts[0]["result"]) == ("NodeLost", "gone", None)
+
+
+def test_the_tuner_learns_from_attempts_on_a_hub(database: Database) -> None:
+    settings = {"params_b": 7.0, "gpus": 8.0, "framework": "tuneyard"}
+    failed = attempt(1, 0, 5, phase=Phase.FAILED, failure="OutOfMemory", settings=settings)
+    now = status(failed, attempt(2, 6, 9, settings=settings), phase=Phase.SUCCEEDED)
+    now.tasks[0].metrics = {"tokens_per_s": 800.0, "peak_memory_gb": 61.5}
+    database.clear()
+    database.write([rows_of(jobspec(1), now)])
+    forgotten = now.model_copy(update={"attempts": [failed.model_copy(update={"settings": {}}), now.attempts[1]]})
+    database.write([rows_of(jobspec(2), forgotten)])
+
+    runs = database.history.training_runs()
+
+    assert [(run["settings"], run["failure"]) for run in runs] == [(settings, "OutOfMemory"), (settings, "")]
+    frame = history_frame(runs)
+    assert list(frame.status) == ["oom", "ok"]
+    assert frame.tokens_per_sec_per_gpu[1] == 100.0
+    assert frame.peak_mem_gb[1] == 61.5
 
 
 def test_progress_of_the_attempt_before_is_not_that_of_the_next() -> None:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from tuneyard.cli.output import duration_text, rounded_text, table_lines
+from tuneyard.data.visible import visible
 
 Row = dict[str, Any]
 COLUMNS = ("name", "team", "user", "status", "started", "took", "attempts", "gpu_hours", "cost", "origin", "output")
@@ -46,14 +47,19 @@ def page_of(job: Mapping[str, Any]) -> str:
         if each["scores"]:
             figures = ", ".join(f"{metric} {rounded_text(value, 4)}" for metric, value in sorted(each["scores"].items()))
             lines.append(f"{each['task']}: {figures}")
-    return "\n".join(lines)
+    return "\n".join(map(visible, lines))
 
 
 def attempt_rows(job: Mapping[str, Any]) -> Iterator[Row]:
     """A row per attempt, with the columns of ATTEMPT_COLUMNS."""
     own = {"job": job["name"], "job_status": job["status"], **{name: job[name] for name in ("namespace", "team", "user", "origin")}}
     for attempt in job["attempts"]:
-        yield {**attempt, **own}
+        yield {name: _plain(value) for name, value in {**attempt, **own}.items()}
+
+
+def _plain(value: Any) -> Any:
+    """A cell that a spreadsheet takes for text, and never for a formula."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
 def _attempt(attempt: Mapping[str, Any]) -> Row:
