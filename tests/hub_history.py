@@ -31,7 +31,9 @@ FAILURE = {"kind": "NodeLost", "message": "the node is gone"}
 
 
 def with_history(url: str, **changes: Any) -> Settings:
-    return replace(SETTINGS, history=HistorySettings(url=url, **{"paced_s": 0.2, **changes}), backoff_s=0.05, longest_backoff_s=0.2)
+    return replace(
+        SETTINGS, history=HistorySettings(url=url, **{"paced_s": 0.2, "hold_s": 1e9, **changes}), backoff_s=0.05, longest_backoff_s=0.2
+    )
 
 
 async def api_with_nodes(nodes: int) -> MemoryApi:

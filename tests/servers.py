@@ -17,12 +17,13 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TextIO
 
+import psutil
 import pytest
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "tuneyard"
@@ -318,8 +319,13 @@ class PostgresServer:
 
     def kill(self) -> None:
         """SIGKILL to the server and all its processes."""
-        os.killpg(self._pid, signal.SIGKILL)
+        server = psutil.Process(self._pid)
+        processes = [server, *server.children(recursive=True)]  # each in a session of its own
+        for each in processes:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
         self._stack.close()
+        psutil.wait_procs(processes)
 
     def remove(self) -> None:
         self._stack.close()

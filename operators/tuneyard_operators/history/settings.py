@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _DAY_S = 86_400.0
 
@@ -11,7 +11,7 @@ _DAY_S = 86_400.0
 class HistorySettings:
     """`url`: the database, as `TUNEYARD_HISTORY_URL` holds it; empty: no history."""
 
-    url: str = ""
+    url: str = field(default="", repr=False)
     hold_s: float = _DAY_S
     """Longest time for which a deleted JobSpec waits for its record. A day is enough for people to see the alert and repair the database.
     Only JobSpecs wait: their pods are gone, and their GPUs free. A database that is gone for good holds a namespace no longer than that."""

@@ -31,8 +31,11 @@ class Threads:
         self._calls.put((loop, answer, call))
         return await answer
 
-    def close(self) -> None:
-        """End the threads after the calls that they have been given."""
+    def close(self, last: Callable[[], None] = lambda: None) -> None:
+        """End the threads after the calls that they have been given, and after `last`."""
+        if self._threads:
+            loop = asyncio.get_running_loop()
+            self._calls.put((loop, loop.create_future(), last))
         for _ in self._threads:
             self._calls.put(None)
 

@@ -121,14 +121,19 @@ class HistoryWriter:
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         finally:
-            self._thread.close()
+            self._thread.close(self._close)
+
+    def _close(self) -> None:
+        if self._history is not None:
+            self._history.close()
 
     async def _wait(self) -> None:
         """Wait for a change, or until the next samples are due."""
         if not self._pending.due(_now_s(), 1):
             self._news.clear()
             try:
-                await asyncio.wait_for(self._news.wait(), _LOOKS_S)
+                async with asyncio.timeout(_LOOKS_S):
+                    await self._news.wait()
             except TimeoutError:
                 return
 

@@ -83,7 +83,7 @@ class JobFilter:
         if self.until is not None:
             yield job.started_at < self.until
         if (self.origin, self.team, self.name, self.id) == (None, None, None, None):
-            yield job.namespace != tables.IMPORTED
+            yield sa.or_(job.origin == tables.ON_HUB, job.namespace != tables.IMPORTED)
 
 
 @dataclass(frozen=True)
