@@ -61,6 +61,12 @@ class Pending:
                 self._urgent.pop(key, None)
                 yield key
 
+    def doubt(self, now_s: float) -> None:
+        """Look at every job again: the database was away, and may have come back from a backup."""
+        for key in self._recorded:
+            self._urgent.setdefault(key, now_s)
+        self._recorded.clear()
+
     def is_recorded(self, key: Key, signature: Signature) -> bool:
         return self._recorded.get(key) == signature
 

@@ -67,6 +67,7 @@ class HistoryWriter:
         self._history: History | None = None
         self._hub = ""
         self._trouble = ""
+        self._was_lost = False
         self._tidy_at_s = 0.0
         self._look_for_gone = True
 
@@ -117,6 +118,7 @@ class HistoryWriter:
                     pause_s, self._trouble = _LEAST_PAUSE_S, ""
                     await self._wait()
                 except Exception as error:  # noqa: BLE001 - the hub goes on without history, and tries again
+                    self._was_lost = self._was_lost or _is_lost(error)
                     self._explain(error)
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -142,6 +144,10 @@ class HistoryWriter:
             self._hub = str((await self._connection.get(NAMESPACE, None, "kube-system"))["metadata"]["uid"])
         if self._history is None:
             self._history = await self._thread.run(partial(History.open, self._settings.url))
+        if self._was_lost:
+            await self._thread.run(partial(self._history.marks, []))
+            self._pending.doubt(_now_s())
+            self._was_lost = False
 
     async def _write_due(self) -> None:
         keys = [key for key in self._pending.due(_now_s(), _BATCH) if key in self._jobs.items]
@@ -242,6 +248,11 @@ def _is_refusal(error: Exception) -> bool:
     if isinstance(error, DBAPIError):
         return isinstance(error, DataError | IntegrityError)
     return isinstance(error, StatementError | OverflowError | ValueError | TypeError)
+
+
+def _is_lost(error: Exception) -> bool:
+    """Whether the database itself was away, and not only slow or locked."""
+    return isinstance(error, TuneyardError) or (isinstance(error, DBAPIError) and error.connection_invalidated)
 
 
 def _count(rows: JobRows) -> int:
