@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 _BATCH = 200
 _LEAST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _LOOKS_S = 1.0
+_GATHER_S = 0.2
 _TIDY_EVERY_S = 3600.0
 
 
@@ -130,7 +131,7 @@ class HistoryWriter:
             self._history.close()
 
     async def _wait(self) -> None:
-        """Wait for a change, or until the next samples are due."""
+        """Wait for a change, or until the next samples are due; then a moment longer, so that changes share a transaction."""
         if not self._pending.due(_now_s(), 1):
             self._news.clear()
             try:
@@ -138,6 +139,8 @@ class HistoryWriter:
                     await self._news.wait()
             except TimeoutError:
                 return
+        if len(self._pending) < _BATCH:
+            await asyncio.sleep(_GATHER_S)
 
     async def _open(self) -> None:
         if not self._hub:
