@@ -196,9 +196,10 @@ def _gpus(plan: dict[str, Any]) -> int:
 
 def _figures(result: dict[str, Any]) -> dict[str, float]:
     """The numbers of a result, and the metrics of a score task."""
-    named = {**result, **(result.get("metrics") or {})}
+    metrics = result.get("metrics")
+    named = {**result, **metrics} if isinstance(metrics, dict) else result
     plain = {name: value for name, value in named.items() if isinstance(value, int | float) and not isinstance(value, bool)}
-    return {name[:_LONGEST_METRIC]: float(value) for name, value in plain.items() if math.isfinite(value)}
+    return {str(name)[:_LONGEST_METRIC]: float(value) for name, value in plain.items() if math.isfinite(value)}
 
 
 def _numbers(values: dict[str, Any]) -> dict[str, Any]:
