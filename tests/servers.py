@@ -17,11 +17,13 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
+import psutil
 import pytest
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "tuneyard"
@@ -292,25 +294,53 @@ def postgres_folder() -> Path:
     return Path(found).parent
 
 
+class PostgresServer:
+    """A PostgreSQL server that may be killed and started again. `url`: of its maintenance database, for SQLAlchemy."""
+
+    def __init__(self, name: str = "") -> None:
+        programs = postgres_folder()
+        # PostgreSQL refuses to run as root, and pytest's own folders are closed to other users.
+        user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+        self.folder = Path("/tmp").resolve() / f"tuneyard-postgres-{os.getpid()}{name}"
+        self.folder.mkdir(mode=0o700)
+        shutil.chown(self.folder, user)
+        port = free_port()
+        self.url = f"postgresql+psycopg://tester@127.0.0.1:{port}/postgres"
+        as_user = user if os.geteuid() == 0 else None
+        prepare = [str(programs / "initdb"), "-D", str(self.folder / "data"), "-U", "tester", "-A", "trust", "--no-sync"]
+        subprocess.run(prepare, check=True, capture_output=True, user=as_user, cwd=self.folder)
+        command = [str(programs / "postgres"), "-D", str(self.folder / "data"), "-p", str(port), "-k", str(self.folder), "-h", "127.0.0.1"]
+        self._running = partial(running, [*command, "-F"], port=port, log=self.folder / "log", user=as_user, stop=signal.SIGINT)
+        self._stack = ExitStack()
+        self._pid = 0
+
+    def start(self) -> None:
+        self._pid = self._stack.enter_context(self._running())
+
+    def kill(self) -> None:
+        """SIGKILL to the server and all its processes."""
+        server = psutil.Process(self._pid)
+        processes = [server, *server.children(recursive=True)]  # each in a session of its own
+        for each in processes:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        self._stack.close()
+        psutil.wait_procs(processes)
+
+    def remove(self) -> None:
+        self._stack.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """URL of a PostgreSQL server's maintenance database, for SQLAlchemy."""
-    programs = postgres_folder()
-    # PostgreSQL refuses to run as root, and pytest's own folders are closed to other users.
-    user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
-    folder = Path("/tmp").resolve() / f"tuneyard-postgres-{os.getpid()}"
-    folder.mkdir(mode=0o700)
-    shutil.chown(folder, user)
-    port = free_port()
-    as_user = user if os.geteuid() == 0 else None
+    server = PostgresServer()
     try:
-        prepare = [str(programs / "initdb"), "-D", str(folder / "data"), "-U", "tester", "-A", "trust", "--no-sync"]
-        subprocess.run(prepare, check=True, capture_output=True, user=as_user, cwd=folder)
-        command = [str(programs / "postgres"), "-D", str(folder / "data"), "-p", str(port), "-k", str(folder), "-h", "127.0.0.1", "-F"]
-        with running(command, port=port, log=folder / "log", user=as_user, stop=signal.SIGINT):
-            yield f"postgresql+psycopg://tester@127.0.0.1:{port}/postgres"
+        server.start()
+        yield server.url
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        server.remove()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ except BadInput as lacking:
 
 import uvloop
 
+from tuneyard_operators.history import HistorySettings
 from tuneyard_operators.hub import Settings, run_hub
 from tuneyard_operators.rendering import Defaults
 
@@ -70,6 +72,15 @@ def _arguments() -> argparse.Namespace:
         metavar="PATTERN",
         help=f"host that webhooks of Schedules may have, such as *.example.com; repeatable; default: {own.webhook_hosts[0]}",
     )
+
+    history = "database of run history, as TUNEYARD_HISTORY_URL holds it, which is the default; none: jobs are not recorded"
+    hub.add_argument("--history-url", default=os.environ.get("TUNEYARD_HISTORY_URL", ""), metavar="URL", help=history)
+    hold = "longest time for which a deleted JobSpec waits for its record"
+    hub.add_argument("--history-hold", type=float, default=own.history.hold_s, metavar="S", help=hold)
+    hub.add_argument(
+        "--history-thin-days", type=float, default=own.history.thin_days, help="age at which the series of an attempt are thinned; 0: never"
+    )
+    hub.add_argument("--history-series-days", type=float, default=own.history.series_days, help="age at which they are removed; 0: never")
     hub.add_argument("--log-format", choices=("json", "text"), default="json")
     hub.add_argument("--log-level", default="info")
     return parser.parse_args()
@@ -88,9 +99,19 @@ def main() -> int:
         member_lost_s=arguments.member_lost_after,
         webhook_hosts=tuple(arguments.webhook_host or Settings().webhook_hosts),
         policy=replace(POLICIES["tuneyard"], settled_s=arguments.settle_after),
+        history=HistorySettings(
+            url=arguments.history_url,
+            hold_s=arguments.history_hold,
+            thin_days=arguments.history_thin_days,
+            series_days=arguments.history_series_days,
+        ),
     )
     try:
         kinds()  # an unreadable entry of the catalog ends the hub before it becomes leader
+        if settings.history.url:
+            from tuneyard.tracking.history import check_url
+
+            check_url(settings.history.url)
     except BadInput as wrong:
         logging.getLogger("tuneyard_operators").error("%s: %s", wrong.cause, wrong.next_step)
         return wrong.exit_code

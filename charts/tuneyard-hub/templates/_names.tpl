@@ -32,3 +32,7 @@ allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
+
+{{- define "hub.hasHistory" -}}
+{{- if or .Values.postgresql.enabled .Values.postgresql.external.secretName }}true{{ end }}
+{{- end -}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 
 from tuneyard.api import Attempt, BadInput
@@ -19,19 +20,27 @@ from tuneyard_operators.kube import JOBSPEC, ApiError, Connection, Invalid, Key
 
 log = logging.getLogger(__name__)
 _CLEAN_AGAIN_S = 3.0
+_RECORD_AGAIN_S = 30.0
 _MOST_TRIES = 3
 """Tries to create a RayJob before its attempt counts as refused."""
+
+
+MayVanish = Callable[[Key], bool]
+"""Whether a JobSpec may be deleted for good: run history, if there is one, has its end."""
 
 
 class Actions:
     """Every action is idempotent. A failed action is repeated when its job is reconciled again."""
 
-    def __init__(self, connection: Connection, jobs: JobSpecs, members: Members, queue: WorkQueue[Key], settings: Settings) -> None:
+    def __init__(
+        self, connection: Connection, jobs: JobSpecs, members: Members, queue: WorkQueue[Key], settings: Settings, may_vanish: MayVanish
+    ) -> None:
         self._connection = connection
         self._jobs = jobs
         self._members = members
         self._queue = queue
         self._settings = settings
+        self._may_vanish = may_vanish
 
     async def carry_out(self, outcome: Outcome, goal: Goal) -> bool:
         """Carry out all actions. False if an action waits in a member's lane: its result is not known yet."""
@@ -41,7 +50,9 @@ class Actions:
 
     async def _carry_out(self, action: Action, goal: Goal, output: str) -> None:
         key = goal.key
-        if action.verb is Verb.REMOVE_FINALIZER:
+        if action.verb in (Verb.REMOVE_FINALIZER, Verb.DELETE) and not self._may_vanish(key):
+            self._queue.add_after(key, _RECORD_AGAIN_S)
+        elif action.verb is Verb.REMOVE_FINALIZER:
             await self._jobs.remove_finalizer(key, self._jobs.items[key])
         elif action.verb is Verb.DELETE:
             await self._connection.delete(JOBSPEC, *key)

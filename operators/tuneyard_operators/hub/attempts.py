@@ -85,6 +85,7 @@ def _take_in_report(attempt: Attempt, task: TaskStatus, seen: Observed, now: dat
     if state.checkpoint_step > attempt.checkpoint_step:
         attempt.checkpoint_step = state.checkpoint_step
         attempt.checkpoint_at = written(now)
+    attempt.settings = state.settings or attempt.settings
     task.progress = state.progress
     task.message = state.message
     if state.metrics:

@@ -90,7 +90,9 @@ class Cycles:
     async def _until_due(self) -> None:
         soon = self._placements.scheduler.again_at - time.time() if self._placements.waiting else _LONGEST_PAUSE_S
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._due.wait(), min(max(soon, _BETWEEN_CYCLES_S), _LONGEST_PAUSE_S))
+            # Not `wait_for`: before Python 3.12, it forgets a cancellation that comes together with the event.
+            async with asyncio.timeout(min(max(soon, _BETWEEN_CYCLES_S), _LONGEST_PAUSE_S)):
+                await self._due.wait()
         self._due.clear()
 
     def _cycle(self) -> None:

@@ -66,7 +66,8 @@ class Heartbeat:
     async def _ask(self) -> str:
         """Why the member cannot be used; empty if it can. It needs a request: a silent watch cannot tell a quiet server from a dead one."""
         try:
-            await asyncio.wait_for(self._connection.raw("/readyz"), _EVERY_S * 2)
+            async with asyncio.timeout(_EVERY_S * 2):
+                await self._connection.raw("/readyz")
         except TimeoutError:
             return f"{self._connection.server} does not answer: timed out"
         except Forbidden as error:

@@ -9,6 +9,7 @@
 5. *Advance.* `lifecycle.advance`, which is pure, decides everything: the next status, the actions, and the job's asks for the scheduler.
 6. *Patch.* The status is stored, in one patch. A status that nothing depends on may wait for the next change (`write_pace`).
 7. *Do.* The actions are carried out after the status is stored (`actions`), never before: a new hub repeats the actions of a killed one.
+   Where there is run history (`tuneyard_operators.history`), a JobSpec is deleted for good once its end is on record.
 8. *Forget.* The record of a deleted job is dropped; the record of a finished job is emptied.
 
 All state lives in the API servers: the next leader rebuilds the same records.
@@ -22,7 +23,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tuneyard.api import Cluster, JobStatus, Phase
 from tuneyard.api.templates import template_of
@@ -55,6 +56,9 @@ from tuneyard_operators.hub.write_pace import is_news, must_be_on_record
 from tuneyard_operators.kube import ApiError, Conflict, Connection, Invalid, Key, Missing
 from tuneyard_operators.rendering import needed_secrets
 
+if TYPE_CHECKING:
+    from tuneyard_operators.history.writer import HistoryWriter
+
 log = logging.getLogger(__name__)
 _SECRET_EVERY_S = 10.0
 Object = dict[str, Any]
@@ -67,7 +71,7 @@ class Hub:
         self.settings = settings
         self.metrics = metrics
         self.records = JobRecords()
-        self.jobs = JobSpecs(connection, self.records, on_change=self._job_changed, on_news=self._look_at)
+        self.jobs = JobSpecs(connection, self.records, on_change=self._heard, on_news=self._look_at)
         hears = Hears(on_job=self._on_job, on_room=self._on_room, on_listed=self._on_listed)
         self.members = Members(connection, again, settings, metrics, hears)
         self.placements = Placements(replace(settings.policy, grace_s=settings.stop_grace_s), self.records)
@@ -75,8 +79,9 @@ class Hub:
         self.cycles = Cycles(self.placements, self.jobs, self.members, self.teams, metrics, look_at=self._look_at, sync_all=self._sync_all)
         self._connection = connection
         self._queue: WorkQueue[Key] = WorkQueue()
-        self._actions = Actions(connection, self.jobs, self.members, self._queue, settings)
-        self._stalled = StalledJobs(connection, self.jobs, self.members, look_again=self._look_at)
+        self._history = self._history_writer() if settings.history.url else None
+        self._actions = Actions(connection, self.jobs, self.members, self._queue, settings, self._may_vanish)
+        self._stalled = StalledJobs(connection, self.jobs, self.members, look_again=self._look_at, may_vanish=self._may_vanish)
         self._sweep = Sweep(self.jobs, self.members, look_again=self._queue.add_after)
         self._events = Events(connection)
         self._schedules = new_schedules(connection, again, self.jobs, self._events, settings)
@@ -94,6 +99,7 @@ class Hub:
             Forecasts(lambda: self.placements.scheduler, self.cycles.foresee).run(),
             self.cycles.run(),
             self._sweep.run(),
+            *([self._history.run()] if self._history is not None else []),
             *(self._work() for _ in range(self.settings.at_once)),
         ]
         try:
@@ -124,6 +130,11 @@ class Hub:
         for key, item in self.jobs.items.items():
             if template_of(item.get("spec")) == name:
                 self._look_at(key)
+
+    def _heard(self, key: Key, status: JobStatus | None) -> None:
+        if self._history is not None:
+            self._history.hear(key, status)
+        self._job_changed(key, status)
 
     def _job_changed(self, key: Key, status: JobStatus | None) -> None:
         spec = last_resort.stored_spec(self.jobs.items[key]) if status is not None else {}
@@ -268,6 +279,18 @@ class Hub:
             self.records.forget(key)
         self._queue.drop(key)
 
+    # --- run history
+
+    def _history_writer(self) -> HistoryWriter:
+        """The writer of run history. Its libraries are loaded by a hub that has one."""
+        from tuneyard_operators.history.writer import HistoryWriter, Jobs
+
+        jobs = Jobs(self.jobs.items, self.jobs.status, self.jobs.synced)
+        return HistoryWriter(self._connection, jobs, self.settings.history, self.metrics.history, self._look_at)
+
+    def _may_vanish(self, key: Key) -> bool:
+        return self._history is None or self._history.may_vanish(key, datetime.now(UTC))
+
     # --- teams and metrics
 
     def _usages(self) -> Iterator[tuple[str, JobStatus]]:
@@ -289,6 +312,8 @@ class Hub:
         oldest_s = self.placements.oldest_s()
         self.metrics.queue_age.set(0 if oldest_s is None else time.time() - oldest_s)
         self.members.refresh()
+        if self._history is not None:
+            self._history.refresh()
 
 
 def _is_over(item: Object) -> bool:

@@ -149,7 +149,8 @@ class Members:
                 log.exception("outages of members cannot be counted")
             await asyncio.gather(*(self._try_to_report(name) for _, name in list(self.clusters.items)))
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), _LOOK_EVERY_S)
+                async with asyncio.timeout(_LOOK_EVERY_S):
+                    await self._wake.wait()
             self._wake.clear()
 
     async def _keep(self, name: str, link: Link, item: Object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from tuneyard.api import JobStatus
+from tuneyard_operators.history.metrics import HistoryMetrics
 
 
 class Metrics:
@@ -33,6 +34,7 @@ class Metrics:
         self.failures = Counter("tuneyard_attempt_failures", "attempts that failed", ["kind"], registry=one)
         self.requests = Counter("tuneyard_api_requests", "requests to API servers", ["cluster", "verb", "resource", "code"], registry=one)
         self.cycle_s = Histogram("tuneyard_scheduling_cycle_seconds", "duration of a scheduling cycle", registry=one)
+        self.history = HistoryMetrics(one)
         self.log_requests = Counter("tuneyard_log_requests", "answers of the API of logs", ["code"], registry=one)
 
     def count(self, before: JobStatus, after: JobStatus) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tuneyard.federation import POLICIES, Policy
+from tuneyard_operators.history import HistorySettings
 from tuneyard_operators.rendering import Defaults
 
 
@@ -32,6 +33,8 @@ class Settings:
     heartbeat_s: float = 10.0
     webhook_hosts: tuple[str, ...] = ("hooks.slack.com",)
     """Patterns of host names that the webhooks of Schedules may have."""
+
+    history: HistorySettings = field(default_factory=HistorySettings)
 
     @property
     def stop_grace_s(self) -> float:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from tuneyard_operators.hub import last_resort
+from tuneyard_operators.hub.actions import MayVanish
 from tuneyard_operators.hub.guard import reason_of
 from tuneyard_operators.hub.jobspecs import JobSpecs
 from tuneyard_operators.hub.members import Members
@@ -20,11 +21,14 @@ log = logging.getLogger(__name__)
 class StalledJobs:
     """`look_again` queues a job to be reconciled once objects of it were removed."""
 
-    def __init__(self, connection: Connection, jobs: JobSpecs, members: Members, look_again: Callable[[Key], None]) -> None:
+    def __init__(
+        self, connection: Connection, jobs: JobSpecs, members: Members, look_again: Callable[[Key], None], may_vanish: MayVanish
+    ) -> None:
         self._connection = connection
         self._jobs = jobs
         self._members = members
         self._look_again = look_again
+        self._may_vanish = may_vanish
 
     async def handle(self, key: Key, error: Exception) -> None:
         """End a deleted or cancelled job, or write `error` into the status of any other. Raises nothing."""
@@ -36,6 +40,8 @@ class StalledJobs:
             if ends and self._clean(key, item):
                 return
             if last_resort.is_deleted(item):
+                if not self._may_vanish(key):
+                    return  # the sweep looks again
                 await self._jobs.remove_finalizer(key, item)
                 return
             change = (last_resort.cancelled_status if ends else last_resort.stalled_status)(item, reason_of(error), datetime.now(UTC))

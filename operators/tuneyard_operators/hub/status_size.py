@@ -63,10 +63,12 @@ def _cut(status: JobStatus, limits: _Limits) -> None:
         task.artifacts = _uris(task.artifacts, limits.items)
     for attempt in status.attempts[:-_TOLD_IN_FULL]:
         _shorten(attempt, limits.older)
+        attempt.settings = {}
         if limits.older < limits.text and attempt.cleaned and attempt.placement is not None:
             attempt.placement = attempt.placement.model_copy(update={"nodes": {}})  # its nodes are free again: their number is enough
     for attempt in status.attempts[-_TOLD_IN_FULL:]:
         _shorten(attempt, limits.text)
+        attempt.settings = _figures(attempt.settings, limits.items)
 
 
 def _bound(status: JobStatus) -> int:
@@ -86,6 +88,7 @@ def _bound(status: JobStatus) -> int:
         characters += (
             len(attempt.message) + len(attempt.next_step) + len(attempt.stopped_for) + len(attempt.failed_node) + len(attempt.log_tail)
         )
+        others += 2 * _LONGEST_NAME * 6 * len(attempt.settings)
         others += 300 * len(attempt.placement.nodes if attempt.placement is not None else ())
     return others + 6 * characters
 

@@ -76,7 +76,8 @@ class Election:
                 log.error("this replica stood still for %.0f s: it starts over", self._since_renewal_s())
                 break
             try:
-                self._lease = await asyncio.wait_for(self._write(self._lease), self._lease_s / 3)
+                async with asyncio.timeout(self._lease_s / 3):
+                    self._lease = await self._write(self._lease)
             except Conflict:
                 break
             except (ApiError, TimeoutError) as error:

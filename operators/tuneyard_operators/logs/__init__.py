@@ -10,6 +10,6 @@
 Every replica of the hub serves, leader or not: it keeps state between queries for seconds only.
 """
 
-from tuneyard_operators.logs.listener import serve_logs
+from tuneyard_operators.logs.listener import AddTo, serve_logs
 
-__all__ = ["serve_logs"]
+__all__ = ["AddTo", "serve_logs"]

@@ -31,29 +31,58 @@ _LONGEST_LINE = 1 << 17
 """Bytes of a request's path: enough for the cursors of 4,096 sources."""
 _MOST_HEADERS = 2048
 """Enough for a user in hundreds of groups, each in a header of its own."""
+AddTo = Callable[[web.Application, Permissions], None]
 
 
-async def serve_logs(connection: Connection, port: int, *, reach: Reach, namespace: str, output: str, count: Callable[[int], None]) -> None:
+async def serve_logs(
+    connection: Connection,
+    port: int,
+    *,
+    reach: Reach,
+    namespace: str,
+    output: str,
+    count: Callable[[int], None],
+    history: AddTo | None = None,
+) -> None:
     """Serve on `port` until cancelled.
 
     `connection`: a connection for the logs alone, not shared with reconciliation; `reach`: connects to a member; `namespace`: the hub's;
-    `output`: the URI below which the hub chooses the outputs of jobs; `count`: called with the code of each answer.
+    `output`: the URI below which the hub chooses the outputs of jobs; `count`: called with the code of each answer; `history`: adds the
+    paths of run history, where the hub has one.
     """
     limits = Limits()
     keys = StorageKeys(connection, MemberKeys(reach, limits), output, dict(os.environ))
-    await _Listener(connection, port, namespace, keys, limits, count).run()
+    permissions = Permissions(connection)
+    listener = _Listener(connection, port, namespace, keys, limits, count, permissions)
+    if history is not None:
+        listener.add(history)
+    await listener.run()
 
 
 class _Listener:
     def __init__(
-        self, connection: Connection, port: int, namespace: str, keys: StorageKeys, limits: Limits, count: Callable[[int], None]
+        self,
+        connection: Connection,
+        port: int,
+        namespace: str,
+        keys: StorageKeys,
+        limits: Limits,
+        count: Callable[[int], None],
+        permissions: Permissions,
     ) -> None:
         self._connection = connection
         self._namespace = namespace
         self._port = port
         self._trust: Trust | None = None
         self._trouble = ""
-        self._api = LogApi(connection, keys, Permissions(connection), limits, proxy=lambda: self._trusted.proxy, count=count)
+        self._permissions = permissions
+        self._has_history = False
+        self._app = LogApi(connection, keys, permissions, limits, proxy=lambda: self._trusted.proxy, count=count).app()
+
+    def add(self, history: AddTo) -> None:
+        """Serve run history too."""
+        history(self._app, self._permissions)
+        self._has_history = True
 
     @property
     def _trusted(self) -> Trust:
@@ -62,7 +91,7 @@ class _Listener:
 
     async def run(self) -> None:
         limits: dict[str, Any] = {"max_line_size": _LONGEST_LINE, "max_field_size": _LONGEST_LINE, "max_headers": _MOST_HEADERS}
-        runner = web.AppRunner(self._api.app(), access_log=None, handler_cancellation=True, shutdown_timeout=_LAST_ANSWERS_S, **limits)
+        runner = web.AppRunner(self._app, access_log=None, handler_cancellation=True, shutdown_timeout=_LAST_ANSWERS_S, **limits)
         await runner.setup()
         site: web.TCPSite | None = None
         try:
@@ -78,7 +107,8 @@ class _Listener:
     async def _look(self) -> None:
         """Read certificate and front proxy. If they cannot be read, the last ones stay in use."""
         try:
-            self._trust = await keep_trust(self._connection, self._namespace, datetime.datetime.now(datetime.UTC))
+            now = datetime.datetime.now(datetime.UTC)
+            self._trust = await keep_trust(self._connection, self._namespace, now, history=self._has_history)
             trouble = ""
         except (ApiError, ValueError) as error:
             trouble = str(error)

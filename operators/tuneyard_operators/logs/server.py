@@ -20,7 +20,7 @@ from tuneyard_operators.kube import JOBSPEC, ApiError, Connection, Missing
 from tuneyard_operators.logs.front_proxy import FrontProxy, asker_of
 from tuneyard_operators.logs.limits import Limits
 from tuneyard_operators.logs.log_reader import read_answer
-from tuneyard_operators.logs.permissions import Permissions
+from tuneyard_operators.logs.permissions import Permissions, log_right
 from tuneyard_operators.logs.plain_text import as_text
 from tuneyard_operators.logs.problems import Problem
 from tuneyard_operators.logs.storage_keys import StorageKeys
@@ -81,7 +81,7 @@ class LogApi:
             raise Problem(400, f"{error.cause}{f': {error.next_step}' if error.next_step else ''}", name=name) from error
         with self.limits.question():
             try:
-                await self.permissions.check(request["asker"], namespace, name)
+                await self.permissions.check(request["asker"], log_right(namespace, name))
                 answer = await self._answer(await self._job(namespace, name, query), query)
             except ApiError as error:
                 raise Problem(503, f"the hub cannot ask its API server: {error}", name=name, retry_after_s=1) from error

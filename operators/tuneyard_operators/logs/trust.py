@@ -10,6 +10,7 @@ import base64
 import datetime
 from dataclasses import dataclass
 
+from tuneyard.cluster.history_api import HISTORY_GROUP, HISTORY_VERSION
 from tuneyard.cluster.log_api import LOG_GROUP, LOG_VERSION
 from tuneyard.kubernetes import over
 from tuneyard_operators.kube import API_SERVICE, CONFIG_MAP, SECRET, ApiError, Conflict, Connection
@@ -19,6 +20,7 @@ from tuneyard_operators.logs.front_proxy import CONFIG_NAME, CONFIG_NAMESPACE, F
 NAME = "tuneyard-hub-logs"
 """Name of the Service and of the Secret, in the hub's namespace."""
 API_SERVICE_NAME = f"{LOG_VERSION}.{LOG_GROUP}"
+HISTORY_API_SERVICE = f"{HISTORY_VERSION}.{HISTORY_GROUP}"
 _TRIES = 3
 
 
@@ -28,11 +30,15 @@ class Trust:
     proxy: FrontProxy
 
 
-async def keep_trust(connection: Connection, namespace: str, now: datetime.datetime) -> Trust:
-    """Bring Secret and APIService up to date. Raises ApiError; ValueError if the API server aggregates no APIs."""
+async def keep_trust(connection: Connection, namespace: str, now: datetime.datetime, *, history: bool = False) -> Trust:
+    """Bring Secret and APIServices up to date. Raises ApiError; ValueError if the API server aggregates no APIs.
+
+    `history`: the hub serves run history, which has an APIService of its own.
+    """
     proxy = FrontProxy.from_config_map((await connection.get(CONFIG_MAP, CONFIG_NAMESPACE, CONFIG_NAME)).get("data") or {})
     serving = await _serving(connection, namespace, now)
-    await _tell_api_server(connection, serving)
+    for name in (API_SERVICE_NAME, *([HISTORY_API_SERVICE] if history else [])):
+        await _tell_api_server(connection, name, serving)
     return Trust(serving, proxy)
 
 
@@ -53,10 +59,10 @@ async def _serving(connection: Connection, namespace: str, now: datetime.datetim
     raise ApiError(409, f"others keep changing the Secret {namespace}/{NAME}")
 
 
-async def _tell_api_server(connection: Connection, serving: Serving) -> None:
+async def _tell_api_server(connection: Connection, name: str, serving: Serving) -> None:
     wanted = base64.b64encode(serving.authorities.encode()).decode()
-    if (await connection.get(API_SERVICE, None, API_SERVICE_NAME))["spec"].get("caBundle") != wanted:
-        await connection.patch(API_SERVICE, None, API_SERVICE_NAME, {"spec": {"caBundle": wanted}})
+    if (await connection.get(API_SERVICE, None, name))["spec"].get("caBundle") != wanted:
+        await connection.patch(API_SERVICE, None, name, {"spec": {"caBundle": wanted}})
 
 
 def _decoded(value: str) -> str:

@@ -69,6 +69,7 @@ class AttemptState(StatusFields):
     failure: Failure | None = Field(default=None, description="the failure; absent: none")
     metrics: dict[str, Any] = Field(default_factory=dict, description="the task's figures in report.json that are single numbers")
     artifacts: list[str] = Field(default_factory=list, description="URIs of its artifacts")
+    settings: dict[str, Any] = Field(default_factory=dict, description="its settings by the columns that predictors read, for run history")
 
 
 class AttemptReport(Resource):

@@ -75,7 +75,9 @@ class Metadata(Fields):
     name: Name = Field(description=NAME_DESCRIPTION)
     namespace: Name = Field(default="default", description="also the default team")
     labels: dict[str, str] = Field(default_factory=dict, description="Kubernetes labels, for selecting objects")
-    annotations: dict[str, str] = Field(default_factory=dict, description="Kubernetes annotations; Tuneyard reads none")
+    annotations: dict[str, str] = Field(
+        default_factory=dict, description="Kubernetes annotations; `tuneyard.dev/user` names who submitted a job, for usage by user"
+    )
 
 
 class Resource(Fields):

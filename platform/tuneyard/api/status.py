@@ -104,6 +104,9 @@ class Attempt(StatusFields):
     next_step: str = Field(default="", description="next step for a person")
     failed_node: str = Field(default="", description="node to blame, which later attempts avoid")
     log_tail: str = Field(default="", description="last lines of the rank that failed first")
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="its settings as it reported them, for run history; of the last attempts alone"
+    )
 
 
 class TaskStatus(StatusFields):

@@ -1,19 +1,20 @@
-"""`tuneyard usage`: GPU-hours and cost by team and kind of GPU."""
+"""`tuneyard usage`: GPU-hours and cost by team and kind of GPU, or by month, user and more where the hub keeps history."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
-from pydantic import TypeAdapter, ValidationError
 
-from tuneyard.api import BadInput
-from tuneyard.api.quantities import Duration
+from tuneyard.api import TuneyardError
+from tuneyard.cli.history.source import since_of
 from tuneyard.cli.hub_options import ContextOption, KubeconfigOption
 from tuneyard.cli.output import Format, OutputOption, print_json, print_table
-from tuneyard.cluster import UsageReport, open_hub, usage_report
+from tuneyard.cluster import Hub, NotAllowed, UsageReport, Used, open_hub, usage_report
+from tuneyard.cluster.errors import NotInstalled
+from tuneyard.cluster.history_api import GROUPS, HistoryQuery
 
 _TEAMS = ("team", "sku", "jobs", "gpus_now", "gpu_hours", "cost")
 _SKUS = ("sku", "gpus", "gpu_hours", "cost", "idle")
@@ -23,26 +24,33 @@ Table = tuple[tuple[str, ...], list[dict[str, Any]]]
 
 def usage(
     team: Annotated[str | None, typer.Option(metavar="NAME", help="show this team alone, job by job")] = None,
-    since: Annotated[str, typer.Option(metavar="DURATION", help="how far back, such as 12h or 30d")] = "7d",
+    since: Annotated[str, typer.Option(metavar="TIME", help="how far back: 12h, 30d, or a date such as 2026-11-01")] = "7d",
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help=f"sums of the hub's history by one or more of {', '.join(GROUPS)}, such as month,user"),
+    ] = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Show GPU-hours and cost per team, per kind of GPU with its idle share, and per job with --team.
 
-    The JobSpecs of the hub are counted. JobSpecs that were removed are missing here; they are in the month's total of a team, which
-    `kubectl get team NAME -o yaml` shows.
+    A hub with run history counts all jobs. One without counts the JobSpecs that it has: those that were removed are missing here, and are
+    in the month's total of a team, which `kubectl get team NAME -o yaml` shows.
 
-    Example: tuneyard usage --team maps --since 30d
+    Example: tuneyard usage --by month,team --since 2026-01-01
     """
-    try:
-        seconds = TypeAdapter(Duration).validate_python(since)
-    except ValidationError as error:
-        raise BadInput(f"--since {since}: {error.errors()[0]['msg']}", "write it as 12h, 7d or 30d") from None
     until = datetime.now(UTC)
-    report = usage_report(open_hub(context=context, kubeconfig=kubeconfig).snapshot(), until - timedelta(seconds=seconds), until, team)
+    begins = since_of(since, until) or until
+    hub = open_hub(context=context, kubeconfig=kubeconfig)
+    if by is not None:
+        _sums(hub, HistoryQuery.parse([("by", by), *([("team", team)] if team else [])]), begins, output)
+        return
+    past, lack = _past(hub, HistoryQuery(since=begins, until=until, by=("team", "job", "sku")))
+    report = usage_report(hub.snapshot(), begins, until, team, past)
+    notes = [note for note in (report.partial, lack) if note]
     if output is Format.JSON:
-        print_json(facts(report))
+        print_json(facts(report) | {"note": "; ".join(notes)})
         return
     used: Table = (_JOBS, [asdict(each) for each in report.jobs]) if team else (_TEAMS, report.teams())
     idle: Table = (_SKUS, [asdict(sku) | {"idle": f"{sku.idle:.0%}" if sku.idle is not None else None} for sku in report.skus])
@@ -50,10 +58,49 @@ def usage(
         if rows:
             print_table(columns, rows)
         else:
-            typer.echo(f"no GPU was used{f' by team {team}' if team else ''} in the last {since}")
+            typer.echo(f"no GPU was used{f' by team {team}' if team else ''} since {since}")
         typer.echo()
-    if report.partial:
-        typer.echo(f"note: {report.partial}")
+    for note in notes:
+        typer.echo(f"note: {note}")
+
+
+def _sums(hub: Hub, query: HistoryQuery, since: datetime, output: Format) -> None:
+    """Sums of history alone. Raises NotInstalled where the hub has none."""
+    asked = HistoryQuery(by=query.by, team=query.team, since=since)
+    note = ""
+    try:
+        found = hub.past.usage("", asked)
+    except NotAllowed:
+        found = hub.past.usage(hub.address.namespace, asked)
+        note = _only(hub)
+    if output is Format.JSON:
+        print_json({**{name: found[name] for name in ("since", "until", "by", "rows")}, "note": note})
+        return
+    if found["rows"]:
+        print_table([*sorted(query.by, key=lambda name: name != "month"), "jobs", "gpu_hours", "cost"], found["rows"])
+    else:
+        typer.echo(f"no GPU was used since {since:%Y-%m-%d %H:%M} UTC")
+    if note:
+        typer.echo(f"note: {note}")
+
+
+def _past(hub: Hub, query: HistoryQuery) -> tuple[list[Used] | None, str]:
+    """Usage by the hub's history, and what it lacks in words. None where the hub has no history, or does not show it."""
+    lack = ""
+    try:
+        try:
+            rows = hub.past.usage("", query)["rows"]
+        except NotAllowed:
+            rows, lack = hub.past.usage(hub.address.namespace, query)["rows"], _only(hub)
+    except NotInstalled:
+        return None, ""
+    except TuneyardError as error:
+        return None, f"removed JobSpecs are not counted: {error.cause}"
+    return [Used(row["team"], row["job"], row["sku"], row["gpu_hours"], row["cost"], 0) for row in rows], lack
+
+
+def _only(hub: Hub) -> str:
+    return f"only the history of namespace {hub.address.namespace} is counted: you may not list usages of others"
 
 
 def facts(report: UsageReport) -> dict[str, Any]:
@@ -64,5 +111,6 @@ def facts(report: UsageReport) -> dict[str, Any]:
         "teams": report.teams(),
         "jobs": [asdict(used) for used in report.jobs],
         "skus": [asdict(sku) for sku in report.skus],
+        "source": "history" if report.has_past else "jobspecs",
         "note": report.partial,
     }

@@ -13,13 +13,15 @@ from tuneyard.api.templates import template_from, template_of
 from tuneyard.cluster.address import Address
 from tuneyard.cluster.api_server import ApiServer
 from tuneyard.cluster.errors import HubError, Missing, NotAllowed, NotInstalled, Overtaken, Taken, Unreachable
+from tuneyard.cluster.history_api import USER
 from tuneyard.cluster.hub_cluster import HubCluster, hub_cluster
 from tuneyard.cluster.hub_job import HubJob, hub_job
 from tuneyard.cluster.log_api import LOG_GROUP, LOGGED_JOBSPEC, LogAnswer, LogQuery
+from tuneyard.cluster.past_jobs import PastJobs
 from tuneyard.cluster.snapshot import Snapshot
 from tuneyard.cluster.submission import Submission, resubmit
 from tuneyard.kubernetes import Expired, Request, create_object, get_object, list_objects, patch_object, replace_object, watch_objects
-from tuneyard.kubernetes.kinds import CLUSTER, JOBSPEC, MODEL_TEMPLATE, SCHEDULE, SECRET, TEAM
+from tuneyard.kubernetes.kinds import CLUSTER, JOBSPEC, MODEL_TEMPLATE, SCHEDULE, SECRET, SELF_SUBJECT_REVIEW, TEAM
 from tuneyard.schedules.view import ScheduleView
 
 OnAway = Callable[[TuneyardError], None]
@@ -64,7 +66,7 @@ class Hub:
         `manifest` is the object as its file holds it. Raises Refused with the path and reason of each problem, and BadInput where another
         job of this name is in the way.
         """
-        metadata = manifest["metadata"]
+        metadata = manifest["metadata"] if dry_run else self._signed(manifest["metadata"])
         namespace = metadata.get("namespace") or self.address.namespace
         body = {**manifest, "metadata": {**metadata, "namespace": namespace}}
         for tries in range(1, _TRIES + 1):
@@ -167,6 +169,11 @@ class Hub:
         where = self.schedule(name, namespace).namespace
         return ScheduleView.of(self._api.ask(patch_object(SCHEDULE, where, name, {"spec": dict(spec)}, strict=True)))
 
+    @property
+    def past(self) -> PastJobs:
+        """The run history of the hub, which also has jobs whose JobSpecs are gone."""
+        return PastJobs(self._api)
+
     # --- clusters, templates, secrets
 
     def clusters(self) -> list[HubCluster]:
@@ -212,6 +219,17 @@ class Hub:
         return {key: base64.b64decode(value).decode(errors="replace") for key, value in data.items()}
 
     # --- how
+
+    def _signed(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Metadata with the name of this user, for usage by user. Unchanged where it names one, or where the API server tells none."""
+        annotations = metadata.get("annotations") or {}
+        if USER in annotations:
+            return metadata
+        try:
+            found = self._api.ask(create_object(SELF_SUBJECT_REVIEW, None, {}))["status"]["userInfo"]["username"]
+        except (TuneyardError, KeyError, TypeError):
+            return metadata
+        return {**metadata, "annotations": {**annotations, USER: str(found)}}
 
     def _resubmit(self, body: dict[str, Any], dry_run: bool) -> Submission:
         # For a new name, the hub answers with the spec after admission, which is the fair comparison with a stored one.

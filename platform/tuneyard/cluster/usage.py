@@ -1,9 +1,9 @@
-"""Usage of teams, jobs and SKUs, and idle GPUs, counted from the hub's JobSpecs. Pure."""
+"""Usage of teams, jobs and SKUs, and idle GPUs, counted from the hub's JobSpecs, or from its run history where it has one. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -42,6 +42,8 @@ class UsageReport:
     jobs: tuple[Used, ...]
     skus: tuple[SkuUse, ...]
     partial: str = ""
+    has_past: bool = False
+    """Whether jobs are counted whose JobSpecs are gone."""
 
     def teams(self) -> list[dict[str, Any]]:
         """A row per team and SKU, the largest first."""
@@ -57,12 +59,27 @@ class UsageReport:
         return sorted(rows.values(), key=lambda row: (-row["gpu_hours"], row["team"], row["sku"]))
 
 
-def usage_report(snapshot: Snapshot, since: datetime, until: datetime, team: str | None = None) -> UsageReport:
-    """Usage between two moments. `team` selects the rows of jobs; the idle share counts all teams."""
-    everything = list(_used(snapshot, since, until))
+def usage_report(
+    snapshot: Snapshot, since: datetime, until: datetime, team: str | None = None, past: Sequence[Used] | None = None
+) -> UsageReport:
+    """Usage between two moments. `team` selects the rows of jobs; the idle share counts all teams.
+
+    `past`: usage of the same period by run history, with `gpus_now` 0; None: the hub has no history.
+    """
+    everything = with_past(list(_used(snapshot, since, until)), past)
     skus = tuple(_sku_use(snapshot, everything, since, until))
     shown = sorted((used for used in everything if team in (None, used.team)), key=lambda used: (-used.gpu_hours, used.job, used.sku))
-    return UsageReport(since, until, tuple(shown), skus, snapshot.partial)
+    return UsageReport(since, until, tuple(shown), skus, snapshot.partial, past is not None)
+
+
+def with_past(present: Sequence[Used], past: Sequence[Used] | None) -> list[Used]:
+    """Usage by history, with the GPUs that JobSpecs hold now. Jobs that history does not have yet count by their JobSpecs."""
+    if past is None:
+        return list(present)
+    now = {(used.team, used.job, used.sku): used for used in present}
+    known = {(used.team, used.job, used.sku): used for used in past}
+    counted = [replace(used, gpus_now=now[key].gpus_now) if key in now else used for key, used in known.items()]
+    return [*counted, *(used for key, used in now.items() if key not in known)]
 
 
 def _used(snapshot: Snapshot, since: datetime, until: datetime) -> Iterator[Used]:

@@ -34,7 +34,8 @@ from tuneyard.tracking.report_files import REPORT_HTML, REPORT_JSON, write_repor
 from tuneyard.tracking.task_logs import LogReader
 
 if TYPE_CHECKING:
-    from tuneyard.tracking.history import History, PastJob
+    from tuneyard.tracking.history import History
+    from tuneyard.tracking.past import PastJob
 
 __all__ = [
     "REPORT_HTML",
@@ -82,7 +83,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in ("History", "PastJob"):
-        from tuneyard.tracking import history
+        from tuneyard.tracking import history, past
 
-        return getattr(history, name)
+        return getattr(history if name == "History" else past, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

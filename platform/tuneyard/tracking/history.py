@@ -6,10 +6,10 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,15 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from tuneyard.api import BadInput, StorageError
 from tuneyard.api.secrets import redact
 from tuneyard.tracking import tables
+from tuneyard.tracking.hub_rows import JobRows, record, upsert
+from tuneyard.tracking.past import MOST_POINTS, By, JobFilter, Page, PastJob, attempts_of, page_of, series_of, usage_of_period
+from tuneyard.tracking.retention import close_gone, remove_series, thin_series
+from tuneyard.tracking.tables import IMPORTED
 
 LOCK_WAIT_S = 10
 """How long one statement waits for another process that writes."""
@@ -48,8 +51,6 @@ def has_history() -> bool:
     return url.get_backend_name() != "sqlite" or (url.database is not None and Path(url.database).exists())
 
 
-IMPORTED = "imported"
-"""Namespace and team of runs of others."""
 _SAME = ("settings", "result", "failure")
 """Two runs of one source with these values are the same run."""
 
@@ -69,22 +70,6 @@ class Update:
     table: sa.Table
     id: str
     values: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class PastJob:
-    """A row of `tuneyard history list`."""
-
-    id: str
-    name: str
-    team: str
-    status: str
-    message: str
-    output: str
-    started_at: datetime
-    ended_at: datetime | None
-    attempts: int
-    gpu_hours: float
 
 
 class History:
@@ -124,37 +109,75 @@ class History:
         with self._engine.begin() as connection:
             for change, rows in _grouped(changes):
                 if isinstance(change, Insert):
-                    connection.execute(self._upsert(change.table), rows)
+                    connection.execute(upsert(connection, change.table), rows)
                 else:
                     connection.execute(change.table.update().where(change.table.c.id == change.id).values(change.values))
 
-    def _upsert(self, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
-        insert: sqlite.Insert | postgresql.Insert
-        insert = postgresql.insert(table) if self._engine.dialect.name == "postgresql" else sqlite.insert(table)
-        new = {column.name: insert.excluded[column.name] for column in table.columns if not column.primary_key}
-        return insert.on_conflict_do_update(index_elements=list(table.primary_key), set_=new)
+    def record(self, jobs: Sequence[JobRows], now: datetime) -> None:
+        """Write all rows of jobs of a hub in one transaction. Rows of an older version of a JobSpec than is recorded are left out.
+
+        Writing twice, in any order, has the effect of writing the newest version once. Raises sqlalchemy.exc.SQLAlchemyError.
+        """
+        with self._engine.connect() as connection:
+            record(connection, jobs, now)
+
+    def tidy(self, now: datetime, thin_days: float, series_days: float) -> int:
+        """One bounded step of retention (`retention`); 0 days: never. Returns the number of attempts that were touched."""
+        touched = 0
+        for days, step in ((series_days, remove_series), (thin_days, thin_series)):
+            if days:
+                with self._engine.begin() as connection:
+                    touched += step(connection, now - timedelta(days=days))
+        return touched
+
+    def close_gone(self, hub: str, present: Set[str]) -> None:
+        """End recorded jobs of a hub whose JobSpec has vanished without its record. `present`: uids of the JobSpecs that exist."""
+        after: str | None = ""
+        while after is not None:
+            with self._engine.begin() as connection:
+                after = close_gone(connection, hub, present, after) or None
+
+    def marks(self, job_ids: Sequence[str]) -> dict[str, str]:
+        """The mark of each recorded job of `job_ids`."""
+        job = tables.jobs.c
+        return {row["id"]: row["mark"] for row in self._rows(sa.select(job.id, job.mark).where(job.id.in_(job_ids)))}
 
     def jobs(self, limit: int = 50, *, team: str | None = None) -> list[PastJob]:
         """Jobs, the newest first. Imported runs are listed for their team alone."""
-        job, attempt, usage = tables.jobs.c, tables.attempts.c, tables.usage.c
-        query = (
-            sa.select(
-                *[job[name] for name in ("id", "name", "team", "status", "message", "output", "started_at", "ended_at")],
-                sa.func.count(attempt.id).label("attempts"),
-                sa.func.coalesce(sa.func.sum(usage.gpu_hours), 0.0).label("gpu_hours"),
-            )
-            .outerjoin(tables.attempts, attempt.job_id == job.id)
-            .outerjoin(tables.usage, usage.attempt_id == attempt.id)
-            .group_by(job.id)
-            .order_by(job.started_at.desc())
-            .limit(limit)
+        return list(self.page(JobFilter(team=team), limit).jobs)
+
+    def page(self, wanted: JobFilter, limit: int = 50, after: str = "") -> Page:
+        """One page of the jobs that are wanted, the newest first. Raises BadInput for an `after` that no page has given."""
+        with self._engine.connect() as connection:
+            return page_of(connection, wanted, limit, after)
+
+    def find(self, name: str, wanted: JobFilter | None = None) -> PastJob | None:
+        """The newest job of a name, or the job of an id; None if there is none."""
+        wanted = wanted or JobFilter()
+        with self._engine.connect() as connection:
+            found = page_of(connection, replace(wanted, name=name), 1).jobs or page_of(connection, replace(wanted, id=name), 1).jobs
+        return found[0] if found else None
+
+    def detail(self, job: PastJob) -> dict[str, Any]:
+        """A job with its `spec` (without secrets) and its `attempts`, each with `scores`, `series` (thinned) and `evaluations`."""
+        spec: dict[str, Any] = next(
+            (row["spec"] for row in self._rows(sa.select(tables.jobs.c.spec).where(tables.jobs.c.id == job.id))), {}
         )
-        query = query.where(job.team == team if team is not None else job.namespace != IMPORTED)
-        return [PastJob(**row) for row in self._rows(query)]
+        measured = {"series": self.series, "evaluations": self.evaluations}
+        attempts = [{**attempt, **{name: read(attempt["id"]) for name, read in measured.items()}} for attempt in self.attempts(job.id)]
+        return {**asdict(job), "spec": spec, "attempts": attempts}
+
+    def usage(
+        self, since: datetime, until: datetime, by: Sequence[By] = ("team", "sku"), wanted: JobFilter | None = None
+    ) -> list[dict[str, Any]]:
+        """GPU-hours and cost of a period, a row per group (`past.usage_of_period`)."""
+        with self._engine.connect() as connection:
+            return usage_of_period(connection, since, until, by, wanted)
 
     def attempts(self, job_id: str) -> list[dict[str, Any]]:
-        """Attempts of a job, in the order in which they started."""
-        return self._rows(tables.attempts.select().where(tables.attempts.c.job_id == job_id).order_by(tables.attempts.c.started_at))
+        """Attempts of a job in the order in which they started, each with its `scores`, `gpu_hours` and `cost`."""
+        with self._engine.connect() as connection:
+            return attempts_of(connection, job_id)
 
     def training_runs(self) -> list[dict[str, Any]]:
         """Ended train attempts whose settings are known, oldest first: `settings`, `status`, `failure`, `result`."""
@@ -174,7 +197,15 @@ class History:
         known = {row["id"] for row in self._rows(sa.select(tables.attempts.c.id).where(of_sources))}
         new = {key: run for key, run in attempts.items() if key not in known}
         touched = {run["source"] for run in new.values()}
-        of_others = {"namespace": IMPORTED, "team": IMPORTED, "status": "succeeded", "message": "", "output": "", "spec": {}}
+        of_others = {
+            "origin": IMPORTED,
+            "namespace": IMPORTED,
+            "team": IMPORTED,
+            "status": "succeeded",
+            "message": "",
+            "output": "",
+            "spec": {},
+        }
         changes = [
             Insert(tables.jobs, {"id": key, "name": source, **of_others, "started_at": at, "ended_at": at})
             for key, source in sources.items()
@@ -186,6 +217,11 @@ class History:
     def steps(self, attempt_id: str) -> list[dict[str, Any]]:
         """Steps of an attempt, in order."""
         return self._rows(tables.steps.select().where(tables.steps.c.attempt_id == attempt_id).order_by(tables.steps.c.step))
+
+    def series(self, attempt_id: str, most: int = MOST_POINTS) -> list[dict[str, Any]]:
+        """Steps of an attempt, thinned to about `most`."""
+        with self._engine.connect() as connection:
+            return series_of(connection, attempt_id, most)
 
     def evaluations(self, attempt_id: str) -> list[dict[str, Any]]:
         """Evaluations of an attempt, in order."""
@@ -205,20 +241,31 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
-def _engine(url: str) -> sa.Engine:
+def check_url(url: str) -> sa.URL:
+    """A database URL, parsed. Raises BadInput for one that names no known database."""
     try:
         parsed = sa.make_url(url)
         backend = parsed.get_backend_name()
     except (ArgumentError, NoSuchModuleError) as error:
         raise BadInput("TUNEYARD_HISTORY_URL is not a database URL", _URL_FORMS) from error
-    if backend == "sqlite":
-        return _sqlite(parsed)
-    if backend == "postgresql":
+    if backend not in ("sqlite", "postgresql"):
+        raise BadInput(f"history cannot be kept in {backend}", _URL_FORMS)
+    return parsed
+
+
+def _engine(url: str) -> sa.Engine:
+    parsed = check_url(url)
+    if parsed.get_backend_name() == "postgresql":
         # psycopg 3 is the driver that is installed; plain postgresql:// would ask for psycopg2.
         parsed = parsed.set(drivername="postgresql+psycopg")
-        limits = {"connect_timeout": LOCK_WAIT_S, "options": f"-c lock_timeout={LOCK_WAIT_S}s -c statement_timeout={6 * LOCK_WAIT_S}s"}
+        times = {"lock_timeout": LOCK_WAIT_S, "statement_timeout": 6 * LOCK_WAIT_S, "idle_in_transaction_session_timeout": 6 * LOCK_WAIT_S}
+        limits = {
+            "connect_timeout": LOCK_WAIT_S,
+            "tcp_user_timeout": 3000 * LOCK_WAIT_S,  # ms: a server that has vanished without a word
+            "options": " ".join(f"-c {name}={seconds}s" for name, seconds in times.items()),
+        }
         return sa.create_engine(parsed, pool_size=2, pool_pre_ping=True, connect_args=limits)
-    raise BadInput(f"history cannot be kept in {backend}", _URL_FORMS)
+    return _sqlite(parsed)
 
 
 def _sqlite(url: sa.URL) -> sa.Engine:
@@ -250,6 +297,7 @@ def _migration_lock(engine: sa.Engine) -> Iterator[sa.Connection]:
         with engine.begin() as connection:
             # Ends with the transaction, whatever happens to this process.
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # a migration of millions of rows takes minutes
             yield connection
         return
     with open(f"{engine.url.database}.lock", "w") as lock:

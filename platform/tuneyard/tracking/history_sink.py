@@ -25,6 +25,7 @@ CLOSE_LIMIT_S = 15.0
 """How long the end of a job waits for the last rows."""
 MOST_WAITING = 50_000
 """Rows kept for a database that is away; steps that come after them are dropped."""
+_LONGEST_METRIC = 100
 _LISTS_KEPT_ELSEWHERE = ("losses", "series")
 """Parts of a result that are rows of `steps` already."""
 
@@ -108,6 +109,7 @@ class HistorySink:
             "message": "",
             "sku": plan.get("sku", ""),
             "workers": plan.get("workers", 1),
+            "gpus": _gpus(plan),
             "plan": redact_fields(event.plan),
             "result": None,
             "settings": event.settings,
@@ -136,6 +138,8 @@ class HistorySink:
         self._add(Update(tables.attempts, attempt_id, changes))
         usage = _usage(begun, (now - started_at).total_seconds())
         self._add(Insert(tables.usage, {"attempt_id": attempt_id, "team": self._job.team, **usage}))
+        for metric, value in _figures(event.result or {}).items():
+            self._add(Insert(tables.scores, {"attempt_id": attempt_id, "metric": metric, "value": value}))
 
     def _write_all(self) -> None:
         """The thread: connects, then writes what waits, until the job ends."""
@@ -182,8 +186,20 @@ def _passes(error: DBAPIError) -> bool:
 def _usage(begun: TaskEvent, seconds: float) -> dict[str, Any]:
     plan = begun.plan or {}
     sku, workers = plan.get("sku", ""), plan.get("workers", 1)
-    on_gpus = sku not in ("", "cpu")
-    return {"sku": sku, "workers": workers, "seconds": seconds, "gpu_hours": seconds * workers / 3600 if on_gpus else 0.0}
+    return {"sku": sku, "workers": workers, "seconds": seconds, "gpu_hours": seconds * _gpus(plan) / 3600}
+
+
+def _gpus(plan: dict[str, Any]) -> int:
+    """GPUs of an attempt; a worker on processors has none."""
+    return int(plan.get("workers", 1)) if plan.get("sku", "") not in ("", "cpu") else 0
+
+
+def _figures(result: dict[str, Any]) -> dict[str, float]:
+    """The numbers of a result, and the metrics of a score task."""
+    metrics = result.get("metrics")
+    named = {**result, **metrics} if isinstance(metrics, dict) else result
+    plain = {name: value for name, value in named.items() if isinstance(value, int | float) and not isinstance(value, bool)}
+    return {str(name)[:_LONGEST_METRIC]: float(value) for name, value in plain.items() if math.isfinite(value)}
 
 
 def _numbers(values: dict[str, Any]) -> dict[str, Any]:

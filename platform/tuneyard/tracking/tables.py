@@ -1,11 +1,33 @@
-"""The tables of run history. Changed only together with a new file in migrations/versions."""
+"""The tables of run history. Changed only together with a new file in migrations/versions.
+
+Local runs and hubs write the same tables. Programs of an earlier version may write while a newer one has migrated: a new column is
+nullable or has a server default, and no column is renamed or removed.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import JSON, Column, DateTime, Dialect, Float, ForeignKey, Index, Integer, MetaData, String, Table, Text, TypeDecorator
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    DateTime,
+    Dialect,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    TypeDecorator,
+)
+
+LOCAL, ON_HUB, IMPORTED = "local", "hub", "imported"
+"""Values of `jobs.origin`: run by `tuneyard run`, recorded by a hub, or a run of others."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -34,9 +56,20 @@ jobs = Table(
     Column("message", Text, nullable=False, default=""),
     Column("output", Text, nullable=False, default=""),
     Column("spec", JSON, nullable=False),
-    Column("started_at", UtcDateTime, nullable=False),
+    Column("started_at", UtcDateTime, nullable=False),  # on a hub: when it was submitted; it never changes, and lists are in its order
     Column("ended_at", UtcDateTime),
+    Column("origin", String(16), nullable=False, server_default=LOCAL),
+    Column("hub", String(64), nullable=False, server_default=""),  # which hub recorded it: uid of that cluster's namespace kube-system
+    Column("uid", String(64), nullable=False, server_default=""),  # of the JobSpec
+    Column("submitted_by", String(253), nullable=False, server_default=""),
+    Column("placed_at", UtcDateTime),  # on a hub: when the first attempt was placed
+    Column(
+        "version", BigInteger, nullable=False, server_default="0"
+    ),  # of the JobSpec that the row was made from: lower ones write nothing
+    Column("mark", String(32), nullable=False, server_default=""),  # digest of all rows of the job
+    Column("recorded_at", UtcDateTime),  # when the hub last wrote the job
     Index("jobs_by_start", "started_at"),
+    Index("jobs_by_namespace", "hub", "namespace", "started_at"),
 )
 
 attempts = Table(
@@ -57,7 +90,16 @@ attempts = Table(
     Column("settings", JSON),
     Column("started_at", UtcDateTime, nullable=False),
     Column("ended_at", UtcDateTime),
+    Column("cluster", String(253), nullable=False, server_default=""),
+    Column("gpus", Integer, nullable=False, server_default="0"),  # held from `placed_at` to `ended_at`; worker slots on cpu
+    Column("price_per_gpu_hour", Float, nullable=False, server_default="0"),
+    Column("placement", JSON),  # pods, and GPUs by node
+    Column("placed_at", UtcDateTime),
+    Column("resumed_from", Integer, nullable=False, server_default="0"),
+    Column("last_step", Integer, nullable=False, server_default="0"),
+    Column("checkpoint_step", Integer, nullable=False, server_default="0"),
     Index("attempts_by_job", "job_id"),
+    Index("attempts_by_end", "ended_at"),
 )
 
 steps = Table(
@@ -89,6 +131,14 @@ evaluations = Table(
     Column("loss", Float),
 )
 
+scores = Table(
+    "scores",
+    metadata,
+    Column("attempt_id", String(32), ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True),
+    Column("metric", String(100), primary_key=True),
+    Column("value", Float, nullable=False),
+)
+
 usage = Table(
     "usage",
     metadata,
@@ -98,5 +148,6 @@ usage = Table(
     Column("workers", Integer, nullable=False),
     Column("seconds", Float, nullable=False),
     Column("gpu_hours", Float, nullable=False),
+    Column("cost", Float, nullable=False, server_default="0"),
     Index("usage_by_team", "team"),
 )

@@ -70,9 +70,13 @@ def _row(attempt: Mapping[str, Any]) -> dict[str, Any]:
     per_gpu = result.get("tokens_per_s_per_gpu")
     if per_gpu is None and result.get("tokens_per_s") and row.get("gpus"):
         per_gpu = result["tokens_per_s"] / row["gpus"] / (1 - _stall(result))
-    peaks = result.get("peak_memory_gb")
+    peaks = result.get("peak_memory_gb")  # of each rank, or from a hub their peak
     status = _STATUS.get(attempt.get("failure") or attempt["status"], "not reported")
-    return row | {"tokens_per_sec_per_gpu": per_gpu, "peak_mem_gb": max(peaks) if peaks else None, "status": status}
+    return row | {
+        "tokens_per_sec_per_gpu": per_gpu,
+        "peak_mem_gb": (max(peaks) if isinstance(peaks, list) else peaks) if peaks else None,
+        "status": status,
+    }
 
 
 def _stall(result: Mapping[str, Any]) -> float:

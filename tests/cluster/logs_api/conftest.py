@@ -41,11 +41,18 @@ def served(cluster_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         folder / "operator.yaml",
         options=("--logs-port", str(port), "--metrics-port", str(health)),
         # Keys of the hub's own, to a server of its own: no author's job may be read with these.
-        environment={"AWS_ACCESS_KEY_ID": "the-hubs", "AWS_SECRET_ACCESS_KEY": "the-hubs", "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9"},
+        environment={
+            "TUNEYARD_HISTORY_URL": f"sqlite:///{folder}/history.db",
+            "AWS_ACCESS_KEY_ID": "the-hubs",
+            "AWS_SECRET_ACCESS_KEY": "the-hubs",
+            "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9",
+        },
     )
     try:
         hub.apply(*write_crds(folder / "crds"), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
-        chart = [each for each in render(HUB) if each["kind"] not in _NOT_OF_A_PROCESS]
+        chart = [
+            each for each in render(HUB, {"postgresql": {"external": {"secretName": "history"}}}) if each["kind"] not in _NOT_OF_A_PROCESS
+        ]
         chart = [each for each in chart if each["metadata"]["name"] != "tuneyard-hub-metrics"]
         leases = [each for each in chart if each["kind"] in ("Role", "RoleBinding") and each["metadata"]["name"] == "tuneyard-hub"]
         hub.apply(*served_here((each for each in chart if each not in leases), hub.address, port))
@@ -58,7 +65,7 @@ def served(cluster_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         hub.apply(only | {"rules": [{"apiGroups": ["tuneyard.dev"], "resources": ["jobspecs"], "verbs": ["get"]}]})
         (folder / "ada").write_text(hub.kubeconfig_for("ada"))
         with s3.started():
-            found = Served(hub, operator, s3, port, f"http://127.0.0.1:{health}", folder / "ada")
+            found = Served(hub, operator, s3, port, f"http://127.0.0.1:{health}", folder / "ada", folder / "history.db")
             operator.start()
             wait_for("the API of logs", found.available, limit_s=240, words=lambda: operator.log[-3000:])
             hub.apply(secret("s3", {name: s3.environment[name] for name in KEYS}), cluster("gcp-h100", s3.environment["AWS_ENDPOINT_URL"]))

@@ -27,7 +27,7 @@ KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
 @dataclass(frozen=True)
 class Served:
-    """`reader`: kubeconfig of someone with the role `view` in the namespace default."""
+    """`reader`: kubeconfig of someone with the role `view` in the namespace default; `history`: the hub's database."""
 
     hub: Hub
     operator: Operator
@@ -35,6 +35,7 @@ class Served:
     port: int
     health: str
     reader: Path
+    history: Path
 
     def healthy(self) -> bool:
         return bool(urllib3.request("GET", f"{self.health}/healthz", retries=False, timeout=5).status == 200)

@@ -16,7 +16,7 @@ from tuneyard_operators.hub.metrics import Metrics
 SUFFIXES = {"counter": "_total", "histogram": "_bucket", "gauge": ""}
 METRICS = {  # name -> labels
     f"{metric._name}{SUFFIXES[metric._type]}": {*metric._labelnames, *(["le"] if metric._type == "histogram" else [])}
-    for metric in vars(Metrics()).values()
+    for metric in (*vars(Metrics()).values(), *vars(Metrics().history).values())
     if isinstance(metric, MetricWrapperBase)
 }
 ALERTS = [rule for group in yaml.safe_load((CHARTS / "tuneyard-hub/files/alerts.yaml").read_text())["groups"] for rule in group["rules"]]

@@ -60,6 +60,13 @@ def test_the_hub_may_do_this_and_no_more() -> None:
     assert grants(render(HUB)) == HUB_GRANTS
 
 
+def test_run_history_needs_two_rights_more() -> None:
+    name, patched = "namespaces kube-system", "apiservices.apiregistration.k8s.io v1alpha1.history.tuneyard.dev"
+    more = {Grant(HUB_ACCOUNT, EVERYWHERE, name, "get"), Grant(HUB_ACCOUNT, EVERYWHERE, patched, "get, patch")}
+
+    assert grants(render_variant("hub-with-history")) == HUB_GRANTS | more
+
+
 def test_a_member_grants_this_and_no_more() -> None:
     assert grants(render(MEMBER)) == member_grants(MEMBER_ACCOUNT) | JOB_GRANTS
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from tests.unit.docs.markdown import Block, manual
 from tests.unit.docs.reader import make_reader, substituted
 
 from tuneyard.cli.entry import main
+from tuneyard.tracking import History
+from tuneyard.tracking.hub_rows import JobRows, key_of
 
 COMPILED_ONLY = {"docs/test-clusters.md": "needs root and Kubernetes", "docs/own-data.md": "needs a model that was trained"}
 """Pages whose Python is compiled and not run, each with the reason."""
@@ -23,7 +26,7 @@ YAML = [block for block in BLOCKS if block.language == "yaml"]
 
 
 def runs_here(line: Line) -> bool:
-    if line.partial or line.program != "tuneyard" or line.argv[1:2] == ("--help",):
+    if line.partial or line.program != "tuneyard" or line.argv[1:2] == ("--help",) or "--hub" in line.argv:
         return False
     with_sku = line.argv[1] == "plan" and "--sku" in line.argv
     files = [word for word in line.argv[2:] if word.endswith((".yaml", ".jsonl", ".csv", ".gz"))]
@@ -36,7 +39,17 @@ COMMANDS = {" ".join(line.argv): line for page in manual() for line in lines_of(
 
 @pytest.fixture(scope="module")
 def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_reader(tmp_path_factory.mktemp("reader"))
+    folder = make_reader(tmp_path_factory.mktemp("reader"))
+    history = History.open(f"sqlite:///{folder}/home/tuneyard/history.db")
+    history.record([past_job("support-bot"), past_job("support-bot-r32")], datetime.now(UTC))
+    history.close()
+    return folder
+
+
+def past_job(name: str) -> JobRows:
+    """A job of the pages that has run before."""
+    row = {"id": key_of(name), "name": name, "namespace": "default", "team": "default", "status": "succeeded", "message": "", "output": ""}
+    return JobRows({**row, "spec": {}, "started_at": datetime.now(UTC), "ended_at": None, "version": 0})
 
 
 @pytest.fixture

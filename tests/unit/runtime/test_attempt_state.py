@@ -117,7 +117,7 @@ def test_the_end_brings_figures_and_artifacts() -> None:
     assert state.phase is Phase.SUCCEEDED
     assert state.artifacts == ["s3://models/support-bot/train/model"]
     assert state.metrics["mfu"] == 0.418
-    assert "peak_memory_gb" not in state.metrics, "a list is no single number"
+    assert state.metrics["peak_memory_gb"] == 54.2, "of the rank with the highest peak"
     assert state.progress.eta_s == 0
 
 
@@ -126,6 +126,12 @@ def test_the_bandwidth_of_the_preflight_is_a_figure_from_then_on() -> None:
     assert state_after(measured).metrics == {"all_reduce_gb_per_s": 21.5}
     done = state_after(measured, TaskEvent(task="train", state="succeeded", kind="train", result=train_result()))
     assert done.metrics["all_reduce_gb_per_s"] == 21.5
+
+
+def test_settings_are_told_from_the_start_and_are_those_of_the_attempt() -> None:
+    first = TaskEvent(task="train", state="started", kind="train", settings={"micro_batch": 4})
+    assert state_after(first).settings == {"micro_batch": 4}
+    assert state_after(first, TaskEvent(task="train", state="started", kind="train", attempt=2)).settings == {}
 
 
 def test_metrics_of_a_score_task_are_figures() -> None:

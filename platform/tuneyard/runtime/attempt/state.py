@@ -37,6 +37,7 @@ def state_of(task: TaskProgress) -> AttemptState:
         resumed_from=task.resumed_from or 0,
         metrics={**measured, **figures(result or {})},
         artifacts=artifacts(result or {}),
+        settings=dict(task.settings or {}),
     )
 
 
@@ -57,14 +58,22 @@ def _progress(task: TaskProgress) -> Progress:
 
 
 def figures(result: Mapping[str, Any]) -> dict[str, float | int]:
-    """The numbers in a task's result, and the metrics of a score task with the bounds of their 95 % intervals: NAME.low and NAME.high."""
+    """The numbers in a task's result, the peak of its ranks' memory, and the metrics of a score task with the bounds of their 95 %
+    intervals: NAME.low and NAME.high.
+    """
     bounds = {
         f"{name}.{side}": bound
         for name, interval in (result.get("intervals") or {}).items()
         for side, bound in zip(("low", "high"), interval or (), strict=False)
     }
     named = {**result, **(result.get("metrics") or {}), **bounds}
-    return {name: value for name, value in named.items() if _is_number(value)}
+    peaks = [peak for peak in _listed(named.get("peak_memory_gb")) if _is_number(peak)]
+    found = {name: value for name, value in named.items() if _is_number(value)}
+    return {**found, "peak_memory_gb": max(peaks)} if peaks else found
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def artifacts(result: Mapping[str, Any]) -> list[str]:

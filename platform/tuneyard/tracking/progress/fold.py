@@ -101,6 +101,8 @@ class TaskProgress:
     all_reduce_gb_per_s: float | None = None
     ranks: tuple[RankPlace, ...] = ()
     plan: Mapping[str, Any] | None = None
+    settings: Mapping[str, Any] | None = None
+    """Settings of the attempt, in the columns that a predictor reads."""
     result: Mapping[str, Any] | None = None
     """What report.json holds of the task, once it has ended."""
 
@@ -197,6 +199,7 @@ def _started(task: TaskProgress, event: TaskEvent, now_s: float) -> TaskProgress
         ended_s=None,
         stage=None,
         plan=event.plan,
+        settings=event.settings,
         result=None,
         failure="",
         message="",

@@ -1,0 +1,114 @@
+"""Where past jobs come from: the history of this machine, or that of a hub. Both give the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+from pydantic import TypeAdapter, ValidationError
+
+from tuneyard.api import BadInput
+from tuneyard.api.loading_reasons import nearest
+from tuneyard.api.moments import moment_of
+from tuneyard.api.quantities import Duration
+from tuneyard.cluster import Hub, Missing
+from tuneyard.cluster.history_api import HistoryQuery, plain
+
+Row = dict[str, Any]
+_PAGE = 200
+_NAMES_SEARCHED = 500
+
+
+class Source(Protocol):
+    def jobs(self, query: HistoryQuery, limit: int | None) -> Iterator[Row]:
+        """Jobs, the newest first; None: all."""
+
+    def job(self, name: str) -> Row:
+        """One job with `spec` and `attempts`, by name (the newest) or id. Raises BadInput where there is none."""
+
+    def whole(self, job: Row) -> Row:
+        """A job of `jobs` as `job` gives it."""
+
+    def close(self) -> None: ...
+
+
+class LocalHistory:
+    """The history at TUNEYARD_HISTORY_URL, by default that of this machine."""
+
+    def __init__(self) -> None:
+        from tuneyard.tracking.history import History
+
+        self._history = History.open()
+
+    def jobs(self, query: HistoryQuery, limit: int | None) -> Iterator[Row]:
+        from tuneyard.tracking.past import JobFilter
+
+        texts = {name: getattr(query, name) or None for name in ("team", "user", "status", "name", "origin")}
+        wanted, after, left = JobFilter(since=query.since, until=query.until, **texts), "", limit
+        while True:
+            page = self._history.page(wanted, _PAGE if left is None else min(left, _PAGE), after)
+            for job in page.jobs:
+                row: Row = plain(asdict(job))
+                yield row
+            left, after = None if left is None else left - len(page.jobs), page.after
+            if not after or left == 0:
+                return
+
+    def job(self, name: str) -> Row:
+        found = self._history.find(name)
+        if found is None:
+            best = nearest(name, [job.name for job in self._history.jobs(_NAMES_SEARCHED)])
+            raise BadInput(
+                f"history has no job {name!r}", f"did you mean {best}?" if best else "tuneyard history list shows the jobs there"
+            )
+        row: Row = plain(self._history.detail(found))
+        return row
+
+    def whole(self, job: Row) -> Row:
+        return self.job(job["id"])
+
+    def close(self) -> None:
+        self._history.close()
+
+
+class HubHistory:
+    """The history of a hub, by the reader's rights. `everywhere`: jobs of all namespaces."""
+
+    def __init__(self, hub: Hub, everywhere: bool = False) -> None:
+        self._past = hub.past
+        self._hub = hub.address.hub
+        self._own = hub.address.namespace
+        self._namespace = "" if everywhere else self._own
+
+    def jobs(self, query: HistoryQuery, limit: int | None) -> Iterator[Row]:
+        yield from self._past.list(self._namespace, query, limit)
+
+    def job(self, name: str) -> Row:
+        try:
+            return self._past.job(self._own, name)
+        except Missing:
+            best = nearest(name, [job["name"] for job in self._past.list(self._own, HistoryQuery(), _NAMES_SEARCHED)])
+            hint = f"did you mean {best}?" if best else "another namespace: -n; tuneyard history list --hub shows the jobs there"
+            raise Missing(f"the history of {self._hub} has no job {self._own}/{name}", hint) from None
+
+    def whole(self, job: Row) -> Row:
+        return self._past.job(job["namespace"], job["id"])
+
+    def close(self) -> None:
+        pass
+
+
+def since_of(text: str | None, now: datetime) -> datetime | None:
+    """The moment of `--since`: a duration before `now`, or a date. Raises BadInput."""
+    if text is None:
+        return None
+    try:
+        return now - timedelta(seconds=TypeAdapter(Duration).validate_python(text))
+    except (ValidationError, OverflowError):
+        pass
+    try:
+        return moment_of(text if "T" in text else f"{text}T00:00:00Z").astimezone(UTC)
+    except ValueError:
+        raise BadInput(f"--since {text}: neither a duration nor a date", "write it as 12h, 30d or 2026-11-01") from None

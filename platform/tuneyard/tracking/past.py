@@ -1,0 +1,251 @@
+"""Queries over run history: jobs page by page, one job with its attempts, usage of a period. Each works on SQLite and PostgreSQL.
+
+Usage is counted from the time for which each attempt held its GPUs, cut to the period that is asked for: an attempt over midnight counts in
+both months, and a row that is written twice counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import GenericFunction
+
+from tuneyard.api import BadInput
+from tuneyard.tracking import tables
+
+ENDED = ("succeeded", "failed", "cancelled")
+MOST_IN_A_PAGE = 500
+MOST_POINTS = 500
+"""Most points of a series that one answer has."""
+By = Literal["team", "user", "sku", "namespace", "job", "cluster", "month"]
+_A_MONTH = timedelta(days=31)
+
+
+@dataclass(frozen=True)
+class PastJob:
+    """A row of `tuneyard history list`. `started_at`: on a hub, when it was submitted; `placed_at`: when its first attempt was placed."""
+
+    id: str
+    name: str
+    team: str
+    status: str
+    message: str
+    output: str
+    started_at: datetime
+    ended_at: datetime | None
+    attempts: int
+    gpu_hours: float
+    namespace: str = ""
+    origin: str = tables.LOCAL
+    uid: str = ""
+    user: str = ""
+    placed_at: datetime | None = None
+    cost: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFilter:
+    """Which jobs; None: any. `hub`: the hub that recorded them, "" for local runs. `user`: who submitted them."""
+
+    hub: str | None = None
+    namespace: str | None = None
+    team: str | None = None
+    user: str | None = None
+    status: str | None = None
+    name: str | None = None
+    id: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    origin: str | None = None
+
+    def conditions(self) -> Iterator[sa.ColumnElement[bool]]:
+        job = tables.jobs.c
+        equal = {
+            job.hub: self.hub,
+            job.namespace: self.namespace,
+            job.team: self.team,
+            job.submitted_by: self.user,
+            job.status: self.status,
+            job.name: self.name,
+            job.id: self.id,
+            job.origin: self.origin,
+        }
+        for column, wanted in equal.items():
+            if wanted is not None:
+                yield column == wanted
+        if self.since is not None:
+            yield job.started_at >= self.since
+        if self.until is not None:
+            yield job.started_at < self.until
+        if (self.origin, self.team, self.name, self.id) == (None, None, None, None):
+            yield sa.or_(job.origin == tables.ON_HUB, job.namespace != tables.IMPORTED)
+
+
+@dataclass(frozen=True)
+class Page:
+    """`after`: where the next page begins; empty on the last one."""
+
+    jobs: tuple[PastJob, ...]
+    after: str = ""
+
+
+_SHOWN = ("id", "name", "team", "status", "message", "output", "started_at", "ended_at", "namespace", "origin", "uid", "placed_at")
+
+
+def page_of(connection: sa.Connection, wanted: JobFilter, limit: int, after: str = "") -> Page:
+    """The newest jobs first. Raises BadInput for an `after` that no page has given."""
+    job = tables.jobs.c
+    chosen = sa.select(tables.jobs).where(*wanted.conditions())
+    if after:
+        moment, key = _place(after)
+        chosen = chosen.where(job.started_at <= moment, sa.or_(job.started_at < moment, job.id < key))
+    page = chosen.order_by(job.started_at.desc(), job.id.desc()).limit(limit + 1).subquery()
+    attempt, usage = tables.attempts.c, tables.usage.c
+    query = (
+        sa.select(
+            *[page.c[name] for name in _SHOWN],
+            page.c.submitted_by.label("user"),
+            sa.func.count(attempt.id).label("attempts"),
+            sa.func.coalesce(sa.func.sum(usage.gpu_hours), 0.0).label("gpu_hours"),
+            sa.func.coalesce(sa.func.sum(usage.cost), 0.0).label("cost"),
+        )
+        .select_from(page)
+        .outerjoin(tables.attempts, attempt.job_id == page.c.id)
+        .outerjoin(tables.usage, usage.attempt_id == attempt.id)
+        .group_by(*[page.c[name] for name in _SHOWN], page.c.submitted_by)
+        .order_by(page.c.started_at.desc(), page.c.id.desc())
+    )
+    found = [PastJob(**row) for row in connection.execute(query).mappings()]
+    more = len(found) > limit
+    return Page(tuple(found[:limit]), _cursor(found[limit - 1]) if more else "")
+
+
+def _cursor(job: PastJob) -> str:
+    return f"{job.started_at.astimezone(UTC):%Y%m%dT%H%M%S.%f}-{job.id}"
+
+
+def _place(after: str) -> tuple[datetime, str]:
+    moment, _, key = after.partition("-")
+    try:
+        return datetime.strptime(moment, "%Y%m%dT%H%M%S.%f").replace(tzinfo=UTC), key
+    except ValueError:
+        raise BadInput(f"{after[:60]!r} is not the end of a page", "begin without it") from None
+
+
+def attempts_of(connection: sa.Connection, job_id: str) -> list[dict[str, Any]]:
+    """Attempts of a job in the order in which they started, each with its `scores`, `gpu_hours` and `cost`."""
+    attempt, usage = tables.attempts.c, tables.usage.c
+    query = (
+        sa.select(tables.attempts, usage.gpu_hours, usage.cost)
+        .outerjoin(tables.usage, usage.attempt_id == attempt.id)
+        .where(attempt.job_id == job_id)
+        .order_by(attempt.started_at, attempt.number)
+    )
+    found = [dict(row) for row in connection.execute(query).mappings()]
+    scores: dict[str, dict[str, float]] = {}
+    of_job = sa.select(tables.scores).join(tables.attempts, attempt.id == tables.scores.c.attempt_id).where(attempt.job_id == job_id)
+    for row in connection.execute(of_job).mappings():
+        scores.setdefault(row["attempt_id"], {})[row["metric"]] = row["value"]
+    return [row | {"scores": scores.get(row["id"], {})} for row in found]
+
+
+def series_of(connection: sa.Connection, attempt_id: str, most: int = MOST_POINTS) -> list[dict[str, Any]]:
+    """Steps of an attempt in order: every n-th and the last, so that there are at most `most` + 1."""
+    step = tables.steps.c
+    number = sa.func.row_number().over(order_by=step.step).label("number")
+    counted = sa.select(tables.steps, number, sa.func.count().over().label("total")).where(step.attempt_id == attempt_id).subquery()
+    stride = (counted.c.total + (most - 1)) // most
+    shown = [counted.c[column.name] for column in tables.steps.columns if column.name != "attempt_id"]
+    query = (
+        sa.select(*shown).where(sa.or_((counted.c.number - 1) % stride == 0, counted.c.number == counted.c.total)).order_by(counted.c.step)
+    )
+    return [dict(row) for row in connection.execute(query).mappings()]
+
+
+class seconds_of(GenericFunction[float]):  # noqa: N801 - named as a function of SQL
+    """Seconds since 1970 of a moment."""
+
+    type = sa.Float()
+    inherit_cache = True
+
+
+@compiles(seconds_of, "postgresql")
+def _of_postgresql(element: Any, compiler: Any, **options: Any) -> str:
+    return f"CAST(EXTRACT(EPOCH FROM {compiler.process(element.clauses, **options)}) AS DOUBLE PRECISION)"
+
+
+@compiles(seconds_of, "sqlite")
+def _of_sqlite(element: Any, compiler: Any, **options: Any) -> str:
+    return f"((julianday({compiler.process(element.clauses, **options)}) - 2440587.5) * 86400.0)"
+
+
+def usage_of_period(
+    connection: sa.Connection, since: datetime, until: datetime, by: Sequence[By] = ("team", "sku"), wanted: JobFilter | None = None
+) -> list[dict[str, Any]]:
+    """GPU-hours and cost between two moments, a row per group, the largest first: the names in `by`, `jobs`, `gpu_hours`, `cost`.
+
+    `until` must not be in the future: attempts of a hub that have not ended count up to it. `wanted.since` and `wanted.until` are not used.
+    """
+    groups = [name for name in by if name != "month"]
+    periods = list(months(since, until)) if "month" in by else [("", since, until)]
+    rows = [
+        {**({"month": month} if month else {}), **row}
+        for month, begins, ends in periods
+        for row in _usage_between(connection, begins, ends, groups, wanted or JobFilter())
+    ]
+    order = ["month", *groups] if "month" in by else groups
+    return sorted(rows, key=lambda row: (row.get("month", ""), -row["gpu_hours"], *(str(row[name]) for name in order)))
+
+
+def months(since: datetime, until: datetime) -> Iterator[tuple[str, datetime, datetime]]:
+    """`2026-11` and its part of the period, for each month (UTC) that the period touches."""
+    begins = since.astimezone(UTC)
+    while begins < until:
+        after = (begins.replace(day=1, hour=0, minute=0, second=0, microsecond=0) + _A_MONTH).replace(day=1)
+        yield f"{begins:%Y-%m}", begins, min(after, until)
+        begins = after
+
+
+def _usage_between(
+    connection: sa.Connection, since: datetime, until: datetime, groups: Sequence[str], wanted: JobFilter
+) -> Iterator[Mapping[str, Any]]:
+    job, attempt = tables.jobs.c, tables.attempts.c
+    columns: dict[str, sa.ColumnElement[Any]] = {
+        "team": job.team,
+        "user": job.submitted_by,
+        "sku": attempt.sku,
+        "namespace": job.namespace,
+        "job": job.namespace + "/" + job.name,
+        "cluster": attempt.cluster,
+    }
+    begins, ends = sa.literal(since, tables.UtcDateTime), sa.literal(until, tables.UtcDateTime)
+    began = sa.func.coalesce(attempt.placed_at, attempt.started_at)
+    # Of local runs that were killed, nobody writes the end.
+    ended = sa.func.coalesce(attempt.ended_at, sa.case((job.origin == tables.ON_HUB, ends), else_=began))
+    held = seconds_of(sa.case((ended < ends, ended), else_=ends)) - seconds_of(sa.case((began > begins, began), else_=begins))
+    hours = sa.case((held > 0, held), else_=0.0) * attempt.gpus / 3600.0
+    shown = [columns[name].label(name) for name in groups]
+    query = (
+        sa.select(
+            *shown,
+            sa.func.count(job.id.distinct()).label("jobs"),
+            sa.func.sum(hours).label("gpu_hours"),
+            sa.func.sum(hours * attempt.price_per_gpu_hour).label("cost"),
+        )
+        .join(tables.jobs, job.id == attempt.job_id)
+        .where(
+            *replace(wanted, since=None, until=None).conditions(),
+            attempt.gpus > 0,
+            began < ends,
+            sa.or_(attempt.ended_at.is_(None), attempt.ended_at > begins),
+        )
+        .group_by(*[columns[name] for name in groups])
+        .having(sa.func.sum(hours) > 0)
+    )
+    for row in connection.execute(query).mappings():
+        yield dict(row)

@@ -1,0 +1,120 @@
+"""Reading and keeping run history on SQLite and PostgreSQL: pages, series, usage, retention."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from tests.unit.operators.test_history_rows import START, attempt, jobspec, moment, status
+
+from tuneyard.api import Phase
+from tuneyard.tracking import History
+from tuneyard.tracking.hub_rows import JobRows
+from tuneyard.tracking.past import JobFilter
+from tuneyard_operators.history.rows import rows_of
+
+
+@pytest.fixture
+def history(url: str) -> History:
+    return History.open(url)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/history.db" if request.param == "sqlite" else str(request.getfixturevalue("postgres"))
+
+
+def job(number: int, *, steps: Sequence[int] = (), team: str = "maps", ends: float = 60) -> JobRows:
+    item = jobspec(name=f"job-{number}", uid=f"u-{number}", creationTimestamp=moment(number // 3))  # three at each moment
+    item["spec"]["team"] = team
+    made = rows_of(item, status(attempt(1, 0, ends), phase=Phase.SUCCEEDED, finished_at=moment(ends)), "hub-1")
+    key = made.attempts[0]["id"]
+    return replace(made, steps=tuple({"attempt_id": key, "step": step, "loss": 1.0} for step in steps))
+
+
+def test_pages_have_every_job_once_though_others_arrive_meanwhile(history: History) -> None:
+    history.record([job(number) for number in range(50)], START)
+    found, after = [], ""
+    while True:
+        page = history.page(JobFilter(hub="hub-1"), 7, after)
+        found += [each.name for each in page.jobs]
+        history.record([job(100 + len(found))], START)  # newer than all
+        after = page.after
+        if not after:
+            break
+
+    assert sorted(found) == sorted(f"job-{number}" for number in range(50))
+    assert len(page.jobs) == 1
+
+
+def test_a_series_is_thinned_for_readers_and_after_a_week_for_good(history: History) -> None:
+    history.record([job(1, steps=range(1, 1201)), job(2, steps=range(1, 11))], START)
+    keys = {found.name: history.attempts(found.id)[0]["id"] for found in history.jobs()}
+    shown = [row["step"] for row in history.series(keys["job-1"], 100)]
+    assert (shown[0], shown[-1], len(shown)) == (1, 1200, 101)
+
+    assert history.tidy(START + timedelta(days=2), thin_days=7, series_days=90) == 0
+    while history.tidy(START + timedelta(days=9), thin_days=7, series_days=90):
+        pass
+    kept = [row["step"] for row in history.steps(keys["job-1"])]
+    assert (kept[0], kept[-1]) == (1, 1200)
+    assert 300 < len(kept) <= 501
+    assert len(history.steps(keys["job-2"])) == 10
+
+    while history.tidy(START + timedelta(days=99), thin_days=7, series_days=90):
+        pass
+    assert history.steps(keys["job-1"]) == history.steps(keys["job-2"]) == []
+    assert len(history.jobs()) == 2
+
+
+def test_nothing_is_removed_where_retention_is_off_or_a_machine_has_written(history: History) -> None:
+    made = job(1, steps=range(1, 1201))
+    history.record([replace(made, job={**made.job, "origin": "local"})], START)
+
+    assert history.tidy(START + timedelta(days=999), thin_days=7, series_days=90) == 0
+    assert history.tidy(START + timedelta(days=999), thin_days=0, series_days=0) == 0
+
+
+def test_usage_by_team_is_that_of_the_attempts_in_any_period(history: History) -> None:
+    chance = random.Random(3)
+    ends = {number: chance.uniform(1, 100_000) for number in range(40)}
+    history.record([job(number, team=f"team-{number % 3}", ends=end) for number, end in ends.items()], START)
+    for _ in range(5):
+        since = START + timedelta(minutes=chance.uniform(-100, 50_000))
+        until = since + timedelta(minutes=chance.uniform(1, 90_000))
+        rows = {row["team"]: row["gpu_hours"] for row in history.usage(since, until, ("team",))}
+        for team in range(3):
+            exact = sum(overlap_h(end, since, until) * 8 for number, end in ends.items() if number % 3 == team)
+            assert rows.get(f"team-{team}", 0.0) == pytest.approx(exact, abs=1e-4)
+
+
+def overlap_h(end: float, since: datetime, until: datetime) -> float:
+    ended = datetime.fromisoformat(moment(end)).astimezone(UTC)
+    return max(0.0, (min(ended, until) - max(START, since)).total_seconds() / 3600)
+
+
+def test_a_page_of_ten_thousand_jobs_is_answered_at_once(history: History) -> None:
+    one = job(0)
+    jobs = [copied(one, number) for number in range(10_000)]
+    for begin in range(0, len(jobs), 2000):
+        history.record(jobs[begin : begin + 2000], START)
+
+    began = time.monotonic()
+    page = history.page(JobFilter(hub="hub-1", namespace="maps"), 100)
+    later = history.page(JobFilter(hub="hub-1", namespace="maps"), 100, page.after)
+    print(f"{1000 * (time.monotonic() - began) / 2:.0f} ms a page")
+    assert page.jobs[0].name == "job-9999"
+    assert page.jobs[0].attempts == 1
+    assert len({each.id for each in (*page.jobs, *later.jobs)}) == 200
+
+
+def copied(one: JobRows, number: int) -> JobRows:
+    """A job like `one`, and newer the higher its number."""
+    key = f"{number:032}"
+    job = {**one.job, "id": key, "name": f"job-{number}", "started_at": START + timedelta(seconds=number)}
+    return JobRows(job, attempts=({**one.attempts[0], "id": key, "job_id": key},))

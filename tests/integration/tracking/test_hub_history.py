@@ -1,0 +1,306 @@
+"""Run history of a hub: each attempt exactly once and usage as the statuses say, whatever happens to the hub and to the database."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from tests.hub_history import FINAL, Members, api_with_nodes, expected, is_over, recorded, with_history
+from tests.hub_in_memory import Scene, running_hub, until
+from tests.servers import PostgresServer
+
+from tuneyard.tracking import History
+from tuneyard.tracking.hub_rows import JobRows
+from tuneyard_operators.history import writer
+from tuneyard_operators.hub import actions, write_pace
+
+
+@pytest.fixture(autouse=True)
+def writes_without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_pace, "_BETWEEN_WRITES_S", 0.05)
+    monkeypatch.setattr(write_pace, "_AFTER_A_PLACEMENT_S", 0.05)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/history.db" if request.param == "sqlite" else str(request.getfixturevalue("postgres"))
+
+
+def test_a_job_on_a_hub_is_in_history_when_its_jobspec_is_gone(url: str) -> None:
+    async def scene() -> None:
+        api = await api_with_nodes(2)
+        async with running_hub(settings=with_history(url), api=api) as stage:
+            members = asyncio.create_task(Members(api, fails=0.0).run())
+            await stage.submit("leaf", team="maps")
+            await until(lambda: is_over(api), "the job ends")
+            await stage.delete("leaf")
+            await stage.let_go("leaf")
+            members.cancel()
+
+        history = History.open(url)
+        (job,) = history.jobs(team="maps")
+        (attempt,) = history.attempts(job.id)
+        shown = (job.name, job.namespace, job.status, job.origin, job.attempts, attempt["sku"], attempt["gpus"], attempt["cluster"])
+        assert shown == ("leaf", "default", "succeeded", "hub", 1, "h100-80gb", 8, "east")
+        assert attempt["scores"] == {"tokens_per_s": 1000.0, "rouge_l": 0.25}
+        assert attempt["result"]["engine"] == "vllm"
+        assert history.series(attempt["id"])[-1]["step"] == 4
+        assert job.gpu_hours == pytest.approx(expected(api).gpu_hours, abs=1e-3)
+        assert job.cost == pytest.approx(2.5 * job.gpu_hours)
+        assert history.detail(job)["spec"]["spec"]["tasks"][0]["name"] == "train"
+
+    asyncio.run(scene())
+
+
+# --- the hub and the database are killed
+
+
+async def run_through_kills(url: str, server: PostgresServer | None, *, jobs: int, hub_kills: int, database_kills: int) -> None:
+    """Jobs by chance on a hub that is killed again and again, over a database that is too; some are deleted when they have ended."""
+    api, chance = await api_with_nodes(50), random.Random(11)
+    members = asyncio.create_task(Members(api, random.Random(5)).run())
+    left = list(range(jobs))
+    doomed = sorted(chance.sample(range(hub_kills), database_kills))
+    for life in range(hub_kills + 1):
+        async with running_hub(settings=with_history(url), api=api) as stage:
+            for _ in range(min(len(left), -(-jobs // hub_kills))):
+                await _submit(stage, left.pop(), chance)
+            if life < hub_kills:
+                await asyncio.sleep(chance.uniform(0.1, 0.6))
+                if server is not None and life in doomed:
+                    server.kill()
+                    await asyncio.sleep(chance.uniform(0.1, 0.5))
+                    await _delete_some(stage, chance)
+                    await asyncio.to_thread(server.start)
+                await _delete_some(stage, chance)
+            else:
+                await until(lambda: is_over(api), "all jobs end", 240)
+                await until(lambda: not _lags(stage), "history has it all", 120)
+    members.cancel()
+    with suppress(asyncio.CancelledError):
+        await members
+    found, wanted = await asyncio.to_thread(recorded, url), expected(api)
+    assert len(found.jobs) == jobs
+    assert found.attempts == wanted.attempts
+    assert {key: status for key, status in found.jobs.items() if status not in FINAL} == {}
+    assert found.usages == len(wanted.attempts)
+    assert found.gpu_hours == pytest.approx(wanted.gpu_hours)
+    assert found.cost == pytest.approx(wanted.cost)
+    assert len(found.attempts) > jobs  # some attempts have failed, and were tried again
+    print(f"{jobs} jobs, {len(found.attempts)} attempts, {found.gpu_hours:.4f} GPU-hours, statuses say {wanted.gpu_hours:.4f}")
+
+
+async def _submit(stage: Scene, number: int, chance: random.Random) -> None:
+    await stage.submit(f"job-{number}", workers=chance.choice([1, 2, 4, 8]), team=chance.choice(["maps", "rides", "eats"]))
+
+
+async def _delete_some(stage: Scene, chance: random.Random) -> None:
+    names = [key[1] for key in stage.api.objects["JobSpec"]]
+    for name in chance.sample(names, len(names) // 10):
+        await stage.delete(name)
+
+
+def _lags(stage: Scene) -> int:
+    assert stage.hub._history is not None
+    return len(stage.hub._history._pending)
+
+
+def test_kills_of_the_hub_lose_and_double_nothing(tmp_path: Path) -> None:
+    asyncio.run(run_through_kills(f"sqlite:///{tmp_path}/history.db", None, jobs=30, hub_kills=5, database_kills=0))
+
+
+@pytest.fixture
+def mortal() -> Iterator[PostgresServer]:
+    server = PostgresServer("-mortal")
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+def test_kills_of_the_hub_and_of_the_database_lose_and_double_nothing(mortal: PostgresServer) -> None:
+    asyncio.run(run_through_kills(mortal.url, mortal, jobs=30, hub_kills=5, database_kills=2))
+
+
+@pytest.mark.long
+def test_many_kills_of_the_hub_and_of_the_database_lose_and_double_nothing(mortal: PostgresServer) -> None:
+    asyncio.run(run_through_kills(mortal.url, mortal, jobs=200, hub_kills=20, database_kills=5))
+
+
+# --- the database is away, slow, full, or refuses a row
+
+
+async def one_job(stage: Scene, name: str, **spec: Any) -> None:
+    await stage.submit(name, **spec)
+    await until(lambda: stage.status(name).get("phase") == "Succeeded", f"{name} ends")
+
+
+def test_a_database_that_is_away_holds_up_only_the_last_of_a_deleted_job(mortal: PostgresServer) -> None:
+    async def scene() -> None:
+        api = await api_with_nodes(2)
+        async with running_hub(settings=with_history(mortal.url), api=api) as stage:
+            members = asyncio.create_task(Members(api, fails=0.0).run())
+            mortal.kill()
+            began = time.monotonic()
+            await one_job(stage, "leaf")
+            assert time.monotonic() - began < 20, "jobs run as ever"
+            await stage.delete("leaf")
+            await until(lambda: held(stage), "the deletion waits")
+            assert stage.status("leaf")["phase"] == "Succeeded"
+            await asyncio.to_thread(mortal.start)
+            await stage.let_go("leaf")
+            members.cancel()
+        assert [job.status for job in History.open(mortal.url).jobs()] == ["succeeded"]
+
+    asyncio.run(scene())
+
+
+def held(stage: Scene) -> bool:
+    assert stage.hub._history is not None
+    stage.hub._history.refresh()
+    return stage.hub.metrics.history.held._value.get() == 1
+
+
+def test_a_database_that_is_gone_for_good_holds_a_namespace_for_a_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actions, "_RECORD_AGAIN_S", 0.2)
+    (tmp_path / "file").write_text("")
+    url = f"sqlite:///{tmp_path}/file/none/history.db"
+
+    async def scene() -> None:
+        api = await api_with_nodes(2)
+        async with running_hub(settings=with_history(url, hold_s=2.0), api=api) as stage:
+            members = asyncio.create_task(Members(api, fails=0.0).run())
+            await one_job(stage, "leaf")
+            await stage.delete("leaf")
+            await stage.let_go("leaf")
+            members.cancel()
+            assert failures(stage, "let go") == 1
+            assert failures(stage, "away") >= 1
+
+    asyncio.run(scene())
+
+
+def failures(stage: Scene, reason: str) -> float:
+    return stage.hub.metrics.history.failures.labels(reason)._value.get()
+
+
+@pytest.mark.parametrize("lock", ["BEGIN EXCLUSIVE", "BEGIN IMMEDIATE"])
+def test_a_locked_database_delays_no_job(tmp_path: Path, lock: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuneyard.tracking.history.LOCK_WAIT_S", 1)
+    url = f"sqlite:///{tmp_path}/history.db"
+    History.open(url).close()
+
+    async def scene() -> None:
+        api = await api_with_nodes(2)
+        async with running_hub(settings=with_history(url), api=api) as stage:
+            members = asyncio.create_task(Members(api, fails=0.0).run())
+            other = sqlite3.connect(tmp_path / "history.db", isolation_level=None)
+            other.execute(lock)
+            longest = asyncio.create_task(longest_pause_s())
+            await one_job(stage, "leaf")
+            assert await longest < 0.5, "the loop of the hub waits for the lock"
+            threads = [each for each in threading.enumerate() if each.name == "tuneyard-history"]
+            assert len(threads) == 1
+            await until(lambda: failures(stage, "away") >= 1, "the writer has met the lock")
+            other.execute("ROLLBACK")
+            await until(lambda: not _lags(stage), "history has it all", 60)
+            members.cancel()
+        (job,) = History.open(url).jobs()
+        assert (job.status, job.attempts) == ("succeeded", 1)
+
+    asyncio.run(scene())
+
+
+async def longest_pause_s() -> float:
+    """The longest time in two seconds for which the event loop did nothing else."""
+    longest, end = 0.0, time.monotonic() + 2
+    while (before := time.monotonic()) < end:
+        await asyncio.sleep(0.01)
+        longest = max(longest, time.monotonic() - before - 0.01)
+    return longest
+
+
+def test_a_full_disk_is_waited_out(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/history.db"
+    History.open(url).close()
+
+    async def scene() -> None:
+        api = await api_with_nodes(2)
+        async with running_hub(settings=with_history(url), api=api) as stage:
+            assert stage.hub._history is not None
+            await until(lambda: stage.hub._history._history is not None, "the history is open")  # type: ignore[union-attr]
+            limit_pages(stage, "max_page_count = 1")  # sets the limit to the present size
+            members = asyncio.create_task(Members(api, fails=0.0).run())
+            await one_job(stage, "leaf", env=[{"name": f"FILLER_{index}", "value": "x" * 4000} for index in range(20)])
+            await until(lambda: failures(stage, "away") >= 1, "the database is full")
+            await stage.delete("leaf")
+            await until(lambda: held(stage), "the deletion waits")
+            limit_pages(stage, "max_page_count = 1000000")
+            await stage.let_go("leaf")
+            members.cancel()
+        assert [job.status for job in History.open(url).jobs()] == ["succeeded"]
+
+    asyncio.run(scene())
+
+
+def limit_pages(stage: Scene, pragma: str) -> None:
+    """A quota of SQLite's own, on each connection of the writer."""
+    history = stage.hub._history._history  # type: ignore[union-attr]
+    assert history is not None
+    history._engine.dispose()
+    sa.event.listen(history._engine, "connect", lambda connection, _record: connection.execute(f"PRAGMA {pragma}"))
+
+
+def test_a_row_that_is_refused_holds_up_no_other(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = writer.rows_of
+
+    def broken(item: Any, status: Any, hub: str = "") -> JobRows:
+        rows = made(item, status, hub)
+        return rows if item["metadata"]["name"] != "bad" else replace(rows, job={**rows.job, "status": None})
+
+    monkeypatch.setattr(writer, "rows_of", broken)
+
+    async def scene() -> None:
+        api = await api_with_nodes(2)
+        async with running_hub(settings=with_history(url), api=api) as stage:
+            members = asyncio.create_task(Members(api, fails=0.0).run())
+            await stage.submit("bad")
+            await one_job(stage, "good")
+            await until(lambda: is_over(api), "both end")
+            for name in ("good", "bad"):
+                await stage.delete(name)
+                await stage.let_go(name)
+            members.cancel()
+            assert failures(stage, "refused") >= 1
+        assert [job.name for job in History.open(url).jobs()] == ["good"]
+
+    asyncio.run(scene())
+
+
+def test_a_jobspec_that_vanished_without_its_record_is_closed(url: str) -> None:
+    async def scene() -> None:
+        api = await api_with_nodes(2)
+        async with running_hub(settings=with_history(url), api=api) as stage:
+            await stage.submit("leaf")
+            await stage.started("leaf")
+            await until(lambda: not _lags(stage) and stage.status("leaf").get("attempts"), "its start is on record")
+            await until(lambda: [job.attempts for job in History.open(url).jobs()] == [1], "its attempt is on record")
+        api.objects["JobSpec"].clear()  # while no hub lived, somebody took the finalizer away
+        async with running_hub(settings=with_history(url), api=api):
+            await until(lambda: [job.status for job in History.open(url).jobs()] == ["cancelled"], "it is closed")
+        (job,) = History.open(url).jobs()
+        (attempt,) = History.open(url).attempts(job.id)
+        assert (attempt["failure"], attempt["ended_at"]) == ("Unrecorded", job.ended_at)
+
+    asyncio.run(scene())

@@ -1,0 +1,144 @@
+"""`tuneyard history` on the history of one machine, and usage with that of a hub."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.operators.test_history_rows import attempt, jobspec, status
+
+from tuneyard.api import BadInput, Phase
+from tuneyard.cli import main
+from tuneyard.cli.history.comparison import compared
+from tuneyard.cli.history.source import since_of
+from tuneyard.cluster.history_api import HistoryQuery
+from tuneyard.cluster.usage import Used, with_past
+from tuneyard.tracking import History
+from tuneyard.tracking.hub_rows import JobRows
+from tuneyard.tracking.past import months
+from tuneyard_operators.history.rows import rows_of
+
+NOW = datetime(2026, 11, 26, tzinfo=UTC)
+
+
+def rows(name: str, number: int = 0, *, score: float = 0.25, data: str = "holdout.jsonl", **metadata: Any) -> JobRows:
+    item = jobspec(name=name, uid=f"{name}-{number}", **metadata)
+    judge = {"name": "train", "score": {"data": {"source": data}, "metrics": ["rouge_l"]}}
+    item["spec"] = {"team": "maps", "tasks": [judge]}
+    now = status(attempt(1, 0, 60), phase=Phase.SUCCEEDED, finished_at="2025-12-01T00:01:00Z")
+    now.tasks[0].metrics = {"rouge_l": score}
+    return rows_of(item, now, "hub-1")
+
+
+@pytest.fixture
+def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
+    url = f"sqlite:///{tmp_path}/history.db"
+    monkeypatch.setenv("TUNEYARD_HISTORY_URL", url)
+    found = History.open(url)
+    hostile = "\x1b[31mred\u202e"
+    broken = rows("broken")
+    broken = replace(broken, job={**broken.job, "message": hostile, "status": "failed", "submitted_by": "=cmd"})
+    found.record([rows("one"), rows("two", score=0.5, data="other.jsonl"), broken], NOW)
+    return found
+
+
+def say(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(list(words))
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+@pytest.mark.usefixtures("history")
+def test_a_list_has_filters(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(say(capsys, "history", "list", "-o", "json")[1])
+    assert {job["name"] for job in found} == {"one", "two", "broken"}
+    assert [job["name"] for job in json.loads(say(capsys, "history", "list", "--status", "failed", "-o", "json")[1])] == ["broken"]
+    assert len(json.loads(say(capsys, "history", "list", "--team", "maps", "--limit", "2", "-o", "json")[1])) == 2
+    assert say(capsys, "history", "list", "--since", "1d")[1] == "no job is like that\n"
+    assert json.loads(say(capsys, "history", "list", "--imported", "-o", "json")[1]) == []
+
+
+@pytest.mark.usefixtures("history")
+def test_a_page_shows_attempts_and_scores_and_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = say(capsys, "history", "show", "broken")
+    assert code == 0
+    assert "8 x h100-80gb on east" in out
+    assert "rouge_l 0.25" in out
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+
+
+@pytest.mark.usefixtures("history")
+def test_a_name_that_is_not_there_is_corrected(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = say(capsys, "history", "show", "brokn")
+    assert (code, "did you mean broken?" in err) == (2, True)
+    assert say(capsys, "history", "list", "-n", "maps")[0] == 2
+
+
+def test_a_comparison_says_what_differs_and_what_does_not_compare(history: History) -> None:
+    one, two = (history.detail(found) for name in ("one", "two") if (found := history.find(name)))
+    for job in (one, two):
+        for moment in ("started_at", "placed_at", "ended_at"):
+            job[moment] = job[moment].isoformat()
+    found = compared(one, two)
+    (score,) = [each for each in found.figures if each.name == "train: rouge_l"]
+    assert (score.one, score.other, score.difference) == (0.25, 0.5, 0.25)
+    assert found.notes == ("train: scored on different rows or prompts, so that its metrics do not compare",)
+    assert found.differences == ('spec.tasks[0].score.data.source: "holdout.jsonl" -> "other.jsonl"',)
+    assert compared(one, one).differences == compared(one, one).notes == ()
+
+
+@pytest.mark.usefixtures("history")
+def test_an_export_is_a_table_or_lines_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    table = list(csv.DictReader(io.StringIO(say(capsys, "history", "export", "--format", "csv")[1])))
+    assert {(row["job"], row["user"]) for row in table} == {("one", ""), ("two", ""), ("broken", "'=cmd")}
+    lines = [json.loads(line) for line in say(capsys, "history", "export")[1].splitlines()]
+    assert [len(job["attempts"]) for job in lines] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("text", ["yesterday", "7", "2026-13-01", "-1d", "2026-11-01T25:00:00Z", "\0", "9" * 400 + "d"])
+def test_a_time_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(BadInput):
+        since_of(text, NOW)
+
+
+def test_times_are_durations_or_dates() -> None:
+    assert since_of("36h", NOW) == NOW - timedelta(hours=36)
+    assert since_of("2026-11-01", NOW) == datetime(2026, 11, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "parameters", [[("limit", "0")], [("limit", "²")], [("since", "x")], [("by", "x")], [("a", "b")], [("team", "x" * 300)]]
+)
+def test_a_query_with_wrong_parameters_is_refused(parameters: list[tuple[str, str]]) -> None:
+    with pytest.raises(BadInput):
+        HistoryQuery.parse(parameters)
+
+
+def test_a_query_is_the_same_after_its_way() -> None:
+    query = HistoryQuery(team="maps", user="ana", since=NOW, by=("month", "team"))
+    assert HistoryQuery.parse(query.parameters().items()) == query
+
+
+def test_months_share_a_period() -> None:
+    parts = list(months(datetime(2025, 11, 30, 23, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC)))
+    assert [name for name, _, _ in parts] == ["2025-11", "2025-12", "2026-01"]
+    assert [begins for _, begins, _ in parts[1:]] == [ends for _, _, ends in parts[:-1]]
+
+
+def test_usage_counts_a_job_once_by_history_or_by_its_jobspec() -> None:
+    present = [Used("maps", "maps/a", "h100", 5.0, 10.0, 8), Used("maps", "maps/new", "h100", 1.0, 2.0, 4)]
+    past = [Used("maps", "maps/a", "h100", 6.0, 12.0, 0), Used("maps", "maps/gone", "h100", 3.0, 6.0, 0)]
+
+    assert with_past(present, None) == present
+    assert with_past(present, past) == [
+        Used("maps", "maps/a", "h100", 6.0, 12.0, 8),
+        Used("maps", "maps/gone", "h100", 3.0, 6.0, 0),
+        Used("maps", "maps/new", "h100", 1.0, 2.0, 4),
+    ]
