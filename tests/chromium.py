@@ -69,19 +69,20 @@ class Tab:
     def seen(self) -> Seen:
         return self._protocol.seen
 
-    def look(self, url: str, *, width: int = 1280, dark: bool = False, height: int = 900) -> Seen:
+    def look(self, url: str, *, width: int = 1280, dark: bool = False, settle_s: float = SETTLE_S, pictured: bool = True) -> Seen:
         """Open a page, and tell how it looks once it has settled."""
         self._protocol.seen = Seen()
         call = self._protocol.call
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
         self._loop.run(call("Emulation.setDeviceMetricsOverride", **size))
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._loop.run(call("Emulation.setEmulatedMedia", features=[scheme]))
         self._loop.run(self._protocol.open(url))
-        self.rest(SETTLE_S)
+        self.rest(settle_s)
         self.seen.width = self.ask("document.documentElement.scrollWidth") or 0
         self.seen.text = self.ask("document.body.innerText") or ""
-        self.seen.screenshot = self.picture()
+        if pictured:
+            self.seen.screenshot = self.picture()
         return self.seen
 
     def ask(self, expression: str) -> Any:
@@ -92,7 +93,7 @@ class Tab:
 
     def press(self, *keys: str) -> None:
         """Press keys one after the other: a character, or a name such as Enter, Tab and Escape."""
-        codes = {"Enter": 13, "Tab": 9, "Escape": 27, "/": 191, "?": 191}
+        codes = {"Enter": 13, "Tab": 9, "Escape": 27, "ArrowDown": 40, "/": 191, "?": 191}
         for key in keys:
             text = "\r" if key == "Enter" else key if len(key) == 1 else ""
             code = codes.get(key, ord(key.upper()) if len(key) == 1 else 0)

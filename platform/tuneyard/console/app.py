@@ -17,6 +17,7 @@ from starlette.responses import FileResponse, RedirectResponse, Response
 from tuneyard import tracking
 from tuneyard.api import BadInput, StorageError, TuneyardError
 from tuneyard.api.secrets import redact
+from tuneyard.cluster import NotAllowed, NotLoggedIn
 from tuneyard.console.pages import THEME, THEMES, failure
 from tuneyard.console.safety import Guard, form_of, local_target
 
@@ -30,6 +31,7 @@ _FILES = {
     # The curves of a report and their colours: drawn and styled in one place.
     "report.css": (Path(tracking.__file__).parent / "templates" / "report.css", "text/css"),
 }
+_STATUSES: tuple[tuple[type[TuneyardError], int], ...] = ((BadInput, 400), (StorageError, 503), (NotLoggedIn, 401), (NotAllowed, 403))
 _NOT_FOUND = ("there is no such page, or you may not see it", "start at the overview")
 
 
@@ -95,7 +97,7 @@ async def _theme(request: Request) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, TuneyardError)
-    status = 400 if isinstance(error, BadInput) else 503 if isinstance(error, StorageError) else 502
+    status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 502)
     return failure(request, status, redact(error.cause), redact(error.next_step))
 
 

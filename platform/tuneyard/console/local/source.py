@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, Response
 
 from tuneyard.api import BadInput
 from tuneyard.console.app import Hidden
@@ -21,13 +18,11 @@ from tuneyard.console.local.liveness import is_orphaned
 from tuneyard.console.local.queries import Cursor, Filter
 from tuneyard.console.local.run_record import RunRecord, read_run, spec_text
 from tuneyard.console.local.run_view import run_view
-from tuneyard.console.pages import failure, page, render
+from tuneyard.console.pages import page, render
+from tuneyard.console.streams import Look, Streams
 from tuneyard.tracking.history import History
 
 DAYS = 14
-LOOK_EVERY_S = 1.0
-MOST_STREAMS = 40
-"""Pages of running jobs that are kept current at once."""
 _STATUSES = ("running", "succeeded", "failed", "stopped")
 _LONGEST_FILTER = 253
 
@@ -39,7 +34,7 @@ class LocalHistory:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._streams = 0
+        self._streams = Streams()
 
     @classmethod
     def open(cls, url: str | None = None) -> LocalHistory:
@@ -111,41 +106,17 @@ class LocalHistory:
         return page(request, "job.html", now=now, others=others, sides=sides, logs=logs, spec=spec_text(record.spec), **view)
 
     async def live(self, request: Request, name: str, run: str = "") -> Response:
-        """Server-sent events: `page` with the live part of the job's page after each change, `ended` once it runs no more."""
         record = await run_in_threadpool(self._record, name, run)
-        if self._streams >= MOST_STREAMS:
-            return failure(request, 503, f"{MOST_STREAMS} pages of running jobs are open", "close some, then reload this page")
-        stream = StreamingResponse(self._events(request, record.run.id), media_type="text/event-stream")
-        stream.headers["X-Accel-Buffering"] = "no"
-        return stream
+        return self._streams.follow(request, lambda seen: self._look(record.run.id, seen))
 
-    async def _events(self, request: Request, run: str) -> AsyncIterator[str]:
-        self._streams += 1
-        seen: tuple[Any, str] = (None, "")
-        try:
-            yield "retry: 2000\n\n"
-            while not await request.is_disconnected():
-                change, html, ended = await run_in_threadpool(self._look, run, seen[0])
-                digest = hashlib.sha256(html.encode()).hexdigest() if html else seen[1]
-                if html and digest != seen[1]:
-                    yield event("page", html)
-                seen = (change, digest)
-                if ended:
-                    yield event("ended", "1")
-                    return
-                await asyncio.sleep(LOOK_EVERY_S)
-        finally:
-            self._streams -= 1
-
-    def _look(self, run: str, seen: Any) -> tuple[Any, str, bool]:
-        """The state of a run now: its mark, its page where the mark has changed since `seen`, and whether it has ended."""
+    def _look(self, run: str, seen: Any) -> Look:
         change = queries.last_change(self._history, run)
         if change == seen:
-            return change, "", False
+            return Look(change, "", False)
         record = read_run(self._history, run)
         if record is None:
-            return change, "", True
-        return change, render("job_live.html", **run_view(record, datetime.now(UTC))), record.run.status != "running"
+            return Look(change, "", True)
+        return Look(change, render("job_live.html", **run_view(record, datetime.now(UTC))), record.run.status != "running")
 
     def logs(self, request: Request, name: str, run: str = "", log: str = "", at: int | None = None, find: str = "") -> Response:
         return log_pages.log_page(request, self._record(name, run), log, at, find)
@@ -213,9 +184,3 @@ def _alone(side: score_rows.Side) -> RunRecord:
     """The run with this score task alone, under one name, so that the figures of two sides stand in one row."""
     record = side.record
     return RunRecord(record.run, record.spec, record.attempts, {"score": side.told}, record.folder, record.orphaned)
-
-
-def event(name: str, data: str) -> str:
-    """One server-sent event."""
-    lines: Sequence[str] = data.split("\n")
-    return f"event: {name}\n" + "".join(f"data: {line}\n" for line in lines) + "\n"

@@ -40,7 +40,10 @@
     const done = { "/": () => { search.focus(); search.select(); }, j: () => move(1), k: () => move(-1), x: mark, "?": help }[event.key];
     if (done) { event.preventDefault(); done(); }
   });
-  document.addEventListener("keydown", (event) => { if (event.key === "Escape" && typing(event.target)) event.target.blur(); });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && typing(event.target)) event.target.blur();
+    if (event.key === "ArrowDown" && event.target.id === "q") { event.preventDefault(); event.target.blur(); move(1); }
+  });
   document.addEventListener("change", (event) => { if (event.target.matches("#list input")) count(); });
   document.addEventListener("click", (event) => { if (event.target.closest("[data-keys]")) help(); });
   document.addEventListener("htmx:afterSwap", () => { count(); tick(); });
