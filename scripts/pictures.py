@@ -10,10 +10,11 @@ import argparse
 import json
 import os
 import shlex
+import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -22,7 +23,8 @@ from benchmarks.new_user_journeys import MODEL, bring
 from benchmarks.new_user_model import write_model
 from rich.console import Console
 from rich.text import Text
-from tests.chromium import look_at
+from tests.chromium import browser, look_at
+from tests.consoles import console, url_of
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"
@@ -95,6 +97,31 @@ def _reported(picture: Picture, folder: Path) -> bytes:
     return look_at(folder / "runs" / "first" / "report.html", folder, width=1000).screenshot
 
 
+def _console(path: str, *, width: int = 1100, dark: bool = False) -> Callable[[Picture, Path], bytes]:
+    """The part that a window shows of a page of the console. `path` may hold {run} and {runs}."""
+
+    def make(_picture: Picture, folder: Path) -> bytes:
+        runs = _recorded_runs(folder)
+        with console(folder) as address, browser(folder) as tab:
+            page = path.format(run=runs[0], runs="&".join(f"run={run}" for run in runs))
+            tab.look(f"{address}{page}", width=width, dark=dark, pictured=False)
+            return tab.picture(whole=False)
+
+    return make
+
+
+def _recorded_runs(folder: Path) -> list[str]:
+    """Ids of two real runs, with other learning rates, beside a third that fails."""
+    _small_job(folder)
+    job = (folder / "job.yaml").read_text(encoding="utf-8")
+    history = {"TUNEYARD_HISTORY": "on", "TUNEYARD_HISTORY_URL": url_of(folder)}
+    for name, old, new in (("first", "", ""), ("slower", "learningRate: 0.003", "learningRate: 0.001"), ("broken", MODEL, "models/absent")):
+        (folder / "job.yaml").write_text(job.replace(old, new) if old else job, encoding="utf-8")
+        _run(f"tuneyard run job.yaml --out runs/{name}", folder, variables=history, may_fail=name == "broken")
+    with sqlite3.connect(folder / "history.db") as rows:
+        return [row[0] for row in rows.execute("select id from jobs where status = 'succeeded' order by started_at")]
+
+
 def _small_job(folder: Path) -> None:
     """The job that `init` writes for a table, with settings by which a tiny model can learn."""
     _run("tuneyard init --data faq.csv --out job.yaml --force", folder)
@@ -110,6 +137,9 @@ PICTURES = (
     Picture("plan.svg", _PLAN, _planned),
     Picture("tune.svg", "tuneyard tune job.yaml --trials 12 --minutes 4", _tuned, columns=124),
     Picture("report.png", "tuneyard run job.yaml --out runs/first", _reported),
+    Picture("console-job.png", "tuneyard console", _console("/jobs/faq?run={run}")),
+    Picture("console-compare.png", "tuneyard console", _console("/compare?{runs}", dark=True)),
+    Picture("console-phone.png", "tuneyard console", _console("/", width=360)),
 )
 
 
@@ -128,14 +158,14 @@ def main() -> None:
         (FOLDER / names[name].file).write_bytes(content)
 
 
-def _run(command: str, folder: Path, columns: int = 100) -> str:
-    """What the command prints on both streams, by someone without history. Ends this script where it fails."""
-    variables = {"COLUMNS": str(columns), "TUNEYARD_HISTORY": "off", "HF_HUB_OFFLINE": "1", "HOME": str(folder)}
-    environment = {**os.environ, **variables, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+def _run(command: str, folder: Path, columns: int = 100, *, variables: Mapping[str, str] | None = None, may_fail: bool = False) -> str:
+    """What the command prints on both streams, by someone without history. Ends this script where it fails, unless it may."""
+    own = {"COLUMNS": str(columns), "TUNEYARD_HISTORY": "off", "HF_HUB_OFFLINE": "1", "HOME": str(folder), **(variables or {})}
+    environment = {**os.environ, **own, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(
         shlex.split(command), cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
-    if done.returncode:
+    if done.returncode and not may_fail:
         sys.exit(f"{command}: exit code {done.returncode}\n{done.stdout}")
     return done.stdout
 

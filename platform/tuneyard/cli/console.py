@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import webbrowser
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,7 +40,8 @@ def console(
         if browser:
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
-    serve(_source(namespace, context, kubeconfig), port=port, on_ready=ready)
+    with suppress(KeyboardInterrupt):  # the way to end it
+        serve(_source(namespace, context, kubeconfig), port=port, on_ready=ready)
 
 
 def _source(namespace: str | None, context: str | None, kubeconfig: Path | None) -> Source:

@@ -1,4 +1,4 @@
-"""The guard in front of all pages: the Host header, the origin and token of forms, and the headers that bind a browser.
+"""The guard in front of all pages: the user of the connection, the Host header, the origin and token of forms, the headers for browsers.
 
 A browser can be made to send requests to a loopback port by any page that its user visits. So a request must name a loopback host (which
 stops DNS rebinding), and a form must come from a page of this console and carry the token of its session.
@@ -14,11 +14,13 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuneyard.api import BadInput
+from tuneyard.console.peers import is_other_user
 
 LOOPBACK = frozenset(("127.0.0.1", "localhost", "::1"))
 SESSION = "tuneyard_console"
@@ -50,7 +52,7 @@ class Guard:
         session = _session_of(headers) or ""
         fresh = "" if session else secrets.token_urlsafe(24)
         scope.setdefault("state", {})["token"] = self._token(session or fresh)
-        refusal = self._refusal(scope["method"], headers)
+        refusal = await run_in_threadpool(_stranger, scope) or self._refusal(scope["method"], headers)
         if refusal:
             await PlainTextResponse(refusal, 403, _HEADERS)(scope, receive, send)
             return
@@ -73,6 +75,12 @@ class Guard:
         if method not in ("GET", "HEAD") and not _same_origin(headers, host):
             return "This request comes from another site. Open the page in the console, and use its buttons.\n"
         return ""
+
+
+def _stranger(scope: Scope) -> str:
+    """Why a connection of another user of this machine is refused; empty for one's own."""
+    other = is_other_user(scope.get("client"), scope.get("server"))
+    return "This console belongs to another user of this machine. Start your own: tuneyard console\n" if other else ""
 
 
 def _more(message: Message, fresh: str) -> list[tuple[bytes, bytes]]:

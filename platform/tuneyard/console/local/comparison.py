@@ -79,7 +79,7 @@ def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:
             start = f"{each['name']}:" if path == "tasks" else f"{path}.{each['name']}"
             for inner, text in _flat("", {key: item for key, item in each.items() if key != "name"}):
                 yield f"{start} {inner}" if path == "tasks" else f"{start}.{inner}", text
-    else:
+    elif path:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         yield path, text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
 
