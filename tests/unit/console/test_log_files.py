@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuneyard.console.local.log_files import LogFile, before, logs_of, search, window
+from tuneyard.console.local.log_files import SEARCHED, LogFile, before, logs_of, search, window
 
 TEXTS = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=30), min_size=1, max_size=30)
 
@@ -105,3 +106,19 @@ def test_links_out_of_the_folder_are_left_out(tmp_path: Path) -> None:
     other.mkdir()
     (other / "logs").symlink_to(tmp_path / "secret")
     assert logs_of(other) == []
+
+
+def test_a_log_of_a_gigabyte_is_read_by_the_window(tmp_path: Path) -> None:
+    path = tmp_path / "rank-0.log"
+    with path.open("wb") as file:
+        file.truncate(1 << 30)  # takes no space
+        file.seek(1 << 30)
+        file.write(b"\nthe end\n")
+    log = LogFile("rank-0", [(path, path.stat().st_size)])
+    tracemalloc.start()
+    assert window(log).lines[-1] == "the end"
+    window(log, 1 << 29)
+    assert search(log, "absent", at=1 << 29).reached == (1 << 29) + SEARCHED
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 << 20

@@ -149,13 +149,14 @@ def ended_by_day(history: History, now: datetime, days: int) -> list[tuple[datet
     begins = [_midnight(now) - timedelta(days=back) for back in range(days)]
     day = sa.case(*[(jobs.c.started_at >= begin, index) for index, begin in enumerate(begins)], else_=-1)
     query = (
-        sa.select(day.label("day"), jobs.c.status, sa.func.count().label("n"))
+        sa.select(day.label("on_day"), jobs.c.status, sa.func.count().label("n"))
         .where(jobs.c.started_at >= begins[-1], jobs.c.namespace != IMPORTED)
-        .group_by(day, jobs.c.status)
+        # By name: PostgreSQL takes the same expression with other parameters for another one.
+        .group_by(sa.literal_column("on_day"), jobs.c.status)
     )
     found: list[dict[str, int]] = [{} for _ in begins]
     for row in history.select(query):
-        found[row["day"]][row["status"]] = row["n"]
+        found[row["on_day"]][row["status"]] = row["n"]
     return list(reversed(list(zip(begins, found, strict=True))))
 
 
