@@ -75,6 +75,7 @@ class Tab:
         call = self._protocol.call
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
         self._loop.run(call("Emulation.setDeviceMetricsOverride", **size))
+        self._loop.run(call("Emulation.setScrollbarsHidden", hidden=True))
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._loop.run(call("Emulation.setEmulatedMedia", features=[scheme]))
         self._loop.run(self._protocol.open(url))
