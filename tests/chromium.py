@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
+import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-from tests.servers import chromium, free_port, running
+from tests.servers import call, chromium, free_port, made_once, running
 
+AXE = "axe-core@4.14.1"
 SETTLE_S = 0.5
 """Time for requests and errors that come after the page has loaded."""
 
@@ -92,6 +96,16 @@ class Tab:
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
+    def wait_for(self, condition: str, *, limit_s: float) -> float:
+        """Wait until an expression of JavaScript is true, also across a reload of the page. Returns the seconds that it took."""
+        began = time.monotonic()
+        while True:
+            found = self._loop.run(self._protocol.answer("Runtime.evaluate", expression=condition, returnByValue=True))
+            if found.get("result", {}).get("result", {}).get("value") is True:
+                return time.monotonic() - began
+            assert time.monotonic() - began < limit_s, f"not within {limit_s} s: {condition}"
+            self.rest(0.05)
+
     def press(self, *keys: str) -> None:
         """Press keys one after the other: a character, or a name such as Enter, Tab and Escape."""
         codes = {"Enter": 13, "Tab": 9, "Escape": 27, "ArrowDown": 40, "/": 191, "?": 191}
@@ -113,6 +127,24 @@ class Tab:
         return base64.b64decode(taken["data"])
 
 
+def violations(tab: Tab) -> list[str]:
+    """Serious findings of axe-core on the page that is open. It runs by the debugger, which the page's content policy does not bind."""
+    tab.ask(f"{_axe()}; 0")
+    found = json.loads(tab.ask("axe.run(document, {resultTypes: ['violations']}).then(r => JSON.stringify(r.violations))"))
+    return [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in found if each["impact"] in ("serious", "critical")]
+
+
+@cache
+def _axe() -> str:
+    """The source of axe-core, by npm, once per machine."""
+
+    def bring(place: Path) -> None:
+        call(["npm", "pack", "--silent", AXE], cwd=place)
+        call(["tar", "xzf", next(place.glob("*.tgz")).name, "package/axe.min.js"], cwd=place)
+
+    return (made_once(AXE.replace("@", "-"), bring) / "package" / "axe.min.js").read_text()
+
+
 class _Protocol:
     """The browser's debugging protocol for one tab: calls, and the events that come between their answers."""
 
@@ -123,13 +155,18 @@ class _Protocol:
         self._events: list[str] = []
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        message = await self.answer(method, **parameters)
+        assert "error" not in message, message
+        return dict(message["result"])
+
+    async def answer(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """The answer to a call: its `result`, or its `error`, as for a page that is left at this moment."""
         number = next(self._ids)
         await self._socket.send_json({"id": number, "method": method, "params": parameters})
         while True:
             message = await self._next()
             if message.get("id") == number:
-                assert "error" not in message, message
-                return dict(message["result"])
+                return message
 
     async def open(self, url: str) -> None:
         """Go to a page, and wait until it has loaded."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import subprocess
 import time
@@ -10,13 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.chromium import Tab, browser
+from tests.chromium import Tab, browser, violations
 from tests.consoles import HOSTILE, begun_job, console, failed_job, finished_job, many_jobs, url_of
 from tests.reports import train_events
-from tests.servers import call, made_once
-
-AXE = "axe-core@4.14.1"
-SERIOUS = ("serious", "critical")
 
 
 @pytest.fixture(scope="module")
@@ -41,17 +36,6 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def axe() -> str:
-    """The source of axe-core, by npm, once per machine."""
-
-    def bring(place: Path) -> None:
-        call(["npm", "pack", "--silent", AXE], cwd=place)
-        call(["tar", "xzf", next(place.glob("*.tgz")).name, "package/axe.min.js"], cwd=place)
-
-    return (made_once("axe-core-4.14.1", bring) / "package" / "axe.min.js").read_text()
-
-
 def pages(folder: Path) -> dict[str, str]:
     """Path of each page by name."""
     with sqlite3.connect(folder / "history.db") as history:
@@ -67,24 +51,15 @@ def pages(folder: Path) -> dict[str, str]:
     }
 
 
-def violations(tab: Tab, axe: str) -> list[str]:
-    """Serious findings of axe on the page that is open. It runs in the page's own context, past the content policy."""
-    tab.ask(f"{axe}; 0")
-    found = json.loads(tab.ask("axe.run(document, {resultTypes: ['violations']}).then(r => JSON.stringify(r.violations))"))
-    return [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in found if each["impact"] in SERIOUS]
-
-
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (360, False)], ids=["light", "dark", "phone"])
-def test_every_page_fits_asks_no_other_host_and_is_accessible(
-    folder: Path, address: str, tab: Tab, axe: str, width: int, dark: bool
-) -> None:
+def test_every_page_fits_asks_no_other_host_and_is_accessible(folder: Path, address: str, tab: Tab, width: int, dark: bool) -> None:
     for name, path in pages(folder).items():
         seen = tab.look(f"{address}{path}", width=width, dark=dark, settle_s=0.1, pictured=False)
         assert seen.errors == [], name
         assert [url for url in seen.requests if not url.startswith((address, "data:"))] == [], name
         assert seen.width <= width, name
         if width > 360 or name == "job":
-            assert violations(tab, axe) == [], name
+            assert violations(tab) == [], name
 
 
 def test_a_page_of_a_running_job_shows_new_steps_within_three_seconds(address: str, folder: Path, tab: Tab) -> None:
@@ -95,15 +70,10 @@ def test_a_page_of_a_running_job_shows_new_steps_within_three_seconds(address: s
     later = [event for event in train_events(90, of=120) if getattr(event, "step", 0) > 60]
     for event in later:
         recorder(event)
-    began = time.monotonic()
-    while "of 120" not in (shown := tab.ask("document.querySelector('#task-2').innerText")) and "\n90\n" not in shown:
-        assert time.monotonic() - began < 3, shown
-        time.sleep(0.1)
-    print(f"a live page showed a step {time.monotonic() - began:.1f} s after it was recorded")
+    took = tab.wait_for("document.querySelector('#task-2').innerText.includes('\\n90\\n')", limit_s=3)
+    print(f"a live page showed a step {took:.1f} s after it was recorded")
     recorder.close("stopped", "stopped in task train")
-    while "stopped in task train" not in tab.ask("document.body.innerText"):
-        assert time.monotonic() - began < 10
-        time.sleep(0.1)
+    tab.wait_for("document.body.innerText.includes('stopped in task train')", limit_s=5)
     assert tab.seen.errors == []
 
 

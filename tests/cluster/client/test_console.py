@@ -6,9 +6,14 @@ import datetime
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from starlette.testclient import TestClient
+from tests.chromium import browser, violations
+from tests.consoles import HOSTILE, console
 from tests.hub_client import as_user, create, held, report
 from tests.hub_jobs import make_failed_attempt, make_manifest, make_running
 from tests.testcluster import Hub
@@ -124,6 +129,44 @@ def test_an_expired_token_is_a_page_with_the_next_step(hub: Hub, tmp_path: Path)
         answer = client.get(path)
         assert answer.status_code == 401, path
         assert "log in again" in answer.text
+
+
+def test_pages_of_a_hub_in_a_browser(fleet: Hub, tmp_path: Path) -> None:
+    with console(tmp_path, "--kubeconfig", str(fleet.kubeconfig)) as address, browser(tmp_path) as tab:
+        for path in ("/", "/queue", "/jobs", "/jobs/support-bot", "/jobs/waits", "/jobs/waits/cancel", "/clusters", "/teams"):
+            for width, dark in ((1280, False), (360, True)):
+                seen = tab.look(f"{address}{path}", width=width, dark=dark, settle_s=0.1, pictured=False)
+                assert (seen.errors, seen.width <= width) == ([], True), path
+                assert [url for url in seen.requests if not url.startswith((address, "data:"))] == [], path
+            assert violations(tab) == [], path
+        tab.look(f"{address}/jobs/support-bot", pictured=False)
+        report(fleet, {**make_running(), "message": "train has moved to dca-a100"})
+        tab.wait_for("document.body.innerText.includes('train has moved to dca-a100')", limit_s=5)
+
+
+PATHS = ("/", "/queue", "/jobs", "/clusters", "/teams", "/jobs/{}", "/jobs/{}/logs", "/jobs/{}/cancel", "/jobs/{}/{}", "/static/{}")
+TEXTS = st.one_of(st.sampled_from(["support-bot", "waits", "broken", "cancel", "suspend", "..", "-1", "\0", HOSTILE]), st.text(max_size=12))
+PARAMETERS = ("q", "status", "team", "after", "namespace", "attempt", "source", "find")
+VALUES = st.lists(st.tuples(st.sampled_from(PARAMETERS), TEXTS), max_size=3)
+
+
+def test_no_request_fails_with_a_bug(fleet: Hub) -> None:
+    client = open_console(fleet.kubeconfig)
+
+    @settings(max_examples=60, deadline=None)
+    @given(
+        path=st.sampled_from(PATHS),
+        name=TEXTS,
+        values=st.lists(st.tuples(st.sampled_from(PARAMETERS), TEXTS), max_size=3),
+        post=st.booleans(),
+    )
+    def ask(path: str, name: str, values: list[tuple[str, str]], post: bool) -> None:
+        target = f"{path.format(*[quote(name, safe='')] * 2)}?{urlencode(values, errors='replace')}"
+        answer = client.post(target, content=b"token=x", headers=OWN) if post else client.get(target)
+        assert answer.status_code < 500 or "/logs" in target, answer.text  # this hub serves no logs
+        assert "bug in Tuneyard" not in answer.text
+
+    ask()
 
 
 def test_a_hub_that_is_away_is_a_page(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from urllib.parse import quote, urlencode
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -134,14 +135,12 @@ def test_a_log_is_named_and_never_a_path(client: TestClient, log: str) -> None:
     assert client.get("/jobs/support-bot/logs", params={"log": log}).status_code == 404
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     path=st.sampled_from(PATHS), name=TEXTS, values=st.lists(st.tuples(st.sampled_from(PARAMETERS), TEXTS), max_size=4), post=st.booleans()
 )
 def test_no_request_fails_with_a_bug(source: LocalHistory, path: str, name: str, values: list[tuple[str, str]], post: bool) -> None:
     client = TestClient(create_app(source), base_url=ADDRESS, raise_server_exceptions=False, follow_redirects=False)
-    from urllib.parse import quote, urlencode
-
     target = f"{path.format(quote(name, safe=''))}?{urlencode(values, errors='replace')}"
     if "/live" in target and client.get(target.replace("/live", "")).status_code == 200:
         return  # a stream stays open: tests/browser has it
