@@ -115,9 +115,11 @@ def _recorded_runs(folder: Path) -> list[str]:
     _small_job(folder)
     job = (folder / "job.yaml").read_text(encoding="utf-8")
     history = {"TUNEYARD_HISTORY": "on", "TUNEYARD_HISTORY_URL": url_of(folder)}
-    for name, old, new in (("first", "", ""), ("slower", "learningRate: 0.003", "learningRate: 0.001"), ("broken", MODEL, "models/absent")):
-        (folder / "job.yaml").write_text(job.replace(old, new) if old else job, encoding="utf-8")
-        _run(f"tuneyard run job.yaml --out runs/{name}", folder, variables=history, may_fail=name == "broken")
+    for name, rate in (("first", "0.003"), ("slower", "0.001")):
+        (folder / "job.yaml").write_text(job.replace("learningRate: 0.003", f"learningRate: {rate}"), encoding="utf-8")
+        _run(f"tuneyard run job.yaml --out runs/{name}", folder, variables=history)
+    (folder / "export.yaml").write_text(_FAILS, encoding="utf-8")
+    _run("tuneyard run export.yaml --out runs/export", folder, variables=history, may_fail=True)
     with sqlite3.connect(folder / "history.db") as rows:
         return [row[0] for row in rows.execute("select id from jobs where status = 'succeeded' order by started_at")]
 
@@ -132,6 +134,15 @@ def _small_job(folder: Path) -> None:
     write_model(folder / MODEL, [folder / "faq.csv"])
 
 
+_FAILS = """\
+apiVersion: tuneyard.dev/v1alpha1
+kind: JobSpec
+metadata: {name: export-chats}
+spec:
+  tasks:
+  - name: export
+    process: {command: [sh, -c, "echo 'export: no table chats in this database'; exit 3"]}
+"""
 _PLAN = "tuneyard plan job.yaml --sku h100 --sku a100 --workers 8 --price h100=2.5 --price a100=1.8"
 PICTURES = (
     Picture("plan.svg", _PLAN, _planned),

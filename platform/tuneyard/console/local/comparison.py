@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tuneyard.api.tasks import TASK_KINDS
 from tuneyard.console import words
 from tuneyard.console.local.run_record import RunRecord
 from tuneyard.metrics import FIGURES
@@ -17,6 +19,7 @@ FEWEST, MOST = 2, 6
 _LETTERS = "ABCDEF"
 _HIDDEN = ("apiVersion", "kind", "metadata", "status")
 _LONGEST_VALUE = 300
+_FIELDS = re.compile(rf"^(?:{'|'.join(TASK_KINDS)})\.")
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,8 @@ def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:
         for each in value:
             start = f"{each['name']}:" if path == "tasks" else f"{path}.{each['name']}"
             for inner, text in _flat("", {key: item for key, item in each.items() if key != "name"}):
-                yield f"{start} {inner}" if path == "tasks" else f"{start}.{inner}", text
+                # The kind of the task is no part of the path: its fields have names of their own.
+                yield f"{start} {_FIELDS.sub('', inner)}" if path == "tasks" else f"{start}.{inner}", text
     elif path:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         yield path, text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
@@ -142,12 +146,13 @@ def figures_of(columns: Sequence[Column]) -> list[FigureRow]:
 
 def _row(title: str, values: Sequence[Any], higher: bool | None, text: Callable[[Any], str]) -> FigureRow:
     known = {index: float(value) for index, value in enumerate(values) if isinstance(value, int | float)}
+    shown = [text(value) if index in known else MISSING for index, value in enumerate(values)]
     best: frozenset[int] = frozenset()
-    if higher is not None and len(known) > 1 and len(set(known.values())) > 1:
-        top = (max if higher else min)(known.values())
-        best = frozenset(index for index, value in known.items() if value == top)
+    if higher is not None and len({shown[index] for index in known}) > 1:
+        top = (max if higher else min)(known, key=known.__getitem__)
+        best = frozenset(index for index in known if shown[index] == shown[top])
     better = "" if higher is None else "higher is better" if higher else "lower is better"
-    return FigureRow(title, better, [text(values[index]) if index in known else MISSING for index in range(len(values))], best)
+    return FigureRow(title, better, shown, best)
 
 
 def _last(values: Any) -> Any:
