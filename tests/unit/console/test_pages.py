@@ -120,6 +120,15 @@ def test_rows_of_two_score_tasks_stand_side_by_side_with_their_words_compared(cl
     assert "Question 41" in client.get(f"/score?side={run}/base&start=40").text
 
 
+def test_metrics_of_a_score_task_are_drawn_over_the_runs_of_its_job(client: TestClient) -> None:
+    run = runs_of(client, "support-bot")[0]
+    text = client.get(f"/score?side={run}/judge").text
+    assert "Metrics over the runs of this job" in text
+    assert "ROUGE-L, higher is better" in text
+    assert "perplexity, lower is better" in text
+    assert "run 2 · ROUGE-L 0.521" in text
+
+
 def test_a_log_is_searched_and_its_controls_are_visible(client: TestClient) -> None:
     shown = client.get("/jobs/support-bot/logs?log=train-rank-0").text
     assert "step 2999" in shown

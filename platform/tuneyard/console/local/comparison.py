@@ -111,6 +111,23 @@ def charts_of(columns: Sequence[Column]) -> list[Chart]:
     return [chart for chart in found if chart.drawing]
 
 
+def trends_of(runs: Sequence[Mapping[str, Any]]) -> list[Chart]:
+    """A curve per metric over runs, the oldest first (rows of `queries.scores_of`). Empty for fewer than two runs."""
+    found = []
+    for metric in dict.fromkeys(name for run in runs for name in run["metrics"]):
+        figure = FIGURES.get(metric)
+        values = [(float(place), run["metrics"].get(metric)) for place, run in enumerate(runs, start=1)]
+        points = [(place, float(value)) for place, value in values if isinstance(value, int | float)]
+        if len(points) > 1:
+            title = figure.title if figure is not None else metric
+            better = "" if figure is None else ", higher is better" if figure.higher_is_better else ", lower is better"
+            label = figure.text if figure is not None else _four
+            line = Line(title, points, dots=True)
+            drawn = line_chart([line], title=f"{title} over runs", from_zero=False, value_label=label, over="run")
+            found.append(Chart(f"{title}{better}", drawn, []))
+    return [chart for chart in found if chart.drawing]
+
+
 def _line_name(column: Column, task: str) -> str:
     several = sum(1 for each in column.record.tasks.values() if each.get("series")) > 1
     return f"{column.letter} {column.record.run.name}{f' {task}' if several else ''}"

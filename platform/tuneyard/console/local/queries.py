@@ -16,6 +16,8 @@ PAGE = 50
 MOST_COUNTED = 10_000
 """A larger number of matches is shown as `10,000+`."""
 MOST_TEAMS = 200
+MOST_SCORES = 60
+"""Runs in the curves of metrics."""
 _JOB = ("id", "name", "namespace", "team", "status", "message", "output", "started_at", "ended_at")
 
 
@@ -132,6 +134,23 @@ def runs_named(history: History, name: str, most: int = 20) -> list[PastRun]:
     """Runs of one job, the newest first."""
     query = sa.select(*(jobs.c[column] for column in _JOB)).where(jobs.c.name == name)
     return with_facts(history, history.select(query.order_by(jobs.c.started_at.desc(), jobs.c.id.desc()).limit(most)))
+
+
+def scores_of(history: History, name: str, task: str, most: int = MOST_SCORES) -> list[dict[str, Any]]:
+    """Metrics of a score task in the last runs of a job that ended well, the oldest first: `id`, `started_at`, `metrics`."""
+    query = (
+        sa.select(jobs.c.id, jobs.c.started_at, attempts.c.result)
+        .join(attempts, attempts.c.job_id == jobs.c.id)
+        .where(jobs.c.name == name, attempts.c.task == task, attempts.c.kind == "score", attempts.c.status == "succeeded")
+        .order_by(jobs.c.started_at.desc(), jobs.c.id.desc())
+        .limit(most)
+    )
+    found = []
+    for row in reversed(history.select(query)):
+        metrics = row["result"].get("metrics") if isinstance(row["result"], dict) else None
+        if isinstance(metrics, dict):
+            found.append({"id": row["id"], "started_at": row["started_at"], "metrics": metrics})
+    return found
 
 
 def running(history: History, most: int = 20) -> list[PastRun]:

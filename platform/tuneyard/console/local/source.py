@@ -161,9 +161,13 @@ class LocalHistory:
             start=start,
             size=score_rows.PAGE,
             count=count,
+            trends=comparison.trends_of(self._trend(sides[0])) if len(sides) == 1 else [],
             same=len(sides) < 2 or score_rows.same_data(*sides),
             figures=comparison.figures_of(comparison.columns_of([_alone(side) for side in sides])) if len(sides) == 2 else [],
         )
+
+    def _trend(self, side: score_rows.Side) -> list[dict[str, Any]]:
+        return queries.scores_of(self._history, side.record.run.name, side.task)
 
     def _side(self, reference: str) -> score_rows.Side:
         run, _, task = reference.partition("/")
