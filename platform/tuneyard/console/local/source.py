@@ -15,7 +15,7 @@ from tuneyard.console.app import Hidden
 from tuneyard.console.drawings.days import day_columns
 from tuneyard.console.local import comparison, log_pages, queries, score_rows
 from tuneyard.console.local.liveness import is_orphaned
-from tuneyard.console.local.queries import Cursor, Filter
+from tuneyard.console.local.queries import Cursor, Filter, PastRun
 from tuneyard.console.local.run_record import RunRecord, read_run, spec_text
 from tuneyard.console.local.run_view import run_view
 from tuneyard.console.pages import page, render
@@ -107,16 +107,17 @@ class LocalHistory:
 
     async def live(self, request: Request, name: str, run: str = "") -> Response:
         record = await run_in_threadpool(self._record, name, run)
-        return self._streams.follow(request, lambda seen: self._look(record.run.id, seen))
+        return self._streams.follow(request, lambda seen: self._look(record.run, seen))
 
-    def _look(self, run: str, seen: Any) -> Look:
-        change = queries.last_change(self._history, run)
+    def _look(self, run: PastRun, seen: Any) -> Look:
+        change = (queries.last_change(self._history, run.id), is_orphaned(run))
         if change == seen:
             return Look(change, "", False)
-        record = read_run(self._history, run)
+        record = read_run(self._history, run.id)
         if record is None:
             return Look(change, "", True)
-        return Look(change, render("job_live.html", **run_view(record, datetime.now(UTC))), record.run.status != "running")
+        ended = record.run.status != "running" or record.orphaned
+        return Look(change, render("job_live.html", **run_view(record, datetime.now(UTC))), ended)
 
     def logs(self, request: Request, name: str, run: str = "", log: str = "", at: int | None = None, find: str = "") -> Response:
         return log_pages.log_page(request, self._record(name, run), log, at, find)
