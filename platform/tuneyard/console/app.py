@@ -13,6 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuneyard import tracking
 from tuneyard.api import BadInput, StorageError, TuneyardError
@@ -74,7 +75,7 @@ def create_app(source: Source) -> FastAPI:
     app.add_exception_handler(SQLAlchemyError, _no_database)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _bad_request)
-    app.add_exception_handler(Exception, _bug)
+    app.add_middleware(_Bugs)
     app.add_middleware(Guard)
     return app
 
@@ -125,6 +126,25 @@ async def _bad_request(request: Request, error: Exception) -> Response:
     return failure(request, 400, f"{where}: {first['msg']}", "correct the address, or start at the overview")
 
 
-async def _bug(request: Request, error: Exception) -> Response:
-    _LOG.error("bug in the console", exc_info=error)
-    return failure(request, 500, f"bug in Tuneyard: {type(error).__name__}", "report it with the stack trace that the terminal shows")
+class _Bugs:
+    """ASGI middleware inside the guard: a bug is a page with the guard's headers, and a stack trace on the terminal."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def noted(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        except Exception as error:  # noqa: BLE001 - the last handler
+            _LOG.error("bug in the console", exc_info=error)
+            if not started and scope["type"] == "http":
+                cause = f"bug in Tuneyard: {type(error).__name__}"
+                answer = failure(Request(scope), 500, cause, "report it with the stack trace that the terminal shows")
+                await answer(scope, receive, send)

@@ -120,6 +120,22 @@ def test_rows_of_two_score_tasks_stand_side_by_side_with_their_words_compared(cl
     assert "Question 41" in client.get(f"/score?side={run}/base&start=40").text
 
 
+def test_parts_of_other_forms_and_broken_ones_are_no_bug(client: TestClient, history_folder: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    oldest = runs_of(client, "support-bot")[-1]
+    part = history_folder / "runs" / "first" / "base" / "parts" / "part-00001.parquet"
+    good = part.read_bytes()
+    try:
+        pq.write_table(pa.table({"probability_clicked": [0.5] * 15}), part)
+        assert "row 31" in client.get(f"/score?side={oldest}/base&start=20").text
+        part.write_bytes(good[:100])
+        assert client.get(f"/score?side={oldest}/base").status_code == 503
+    finally:
+        part.write_bytes(good)
+
+
 def test_metrics_of_a_score_task_are_drawn_over_the_runs_of_its_job(client: TestClient) -> None:
     run = runs_of(client, "support-bot")[0]
     text = client.get(f"/score?side={run}/judge").text

@@ -7,6 +7,8 @@ import re
 import pytest
 from starlette.testclient import TestClient
 
+from tuneyard.console import create_app
+from tuneyard.console.local import LocalHistory
 from tuneyard.console.safety import local_target
 
 from .conftest import ADDRESS
@@ -40,6 +42,15 @@ def test_every_answer_binds_the_browser(client: TestClient) -> None:
         assert headers["content-security-policy"].startswith("default-src 'self'"), path
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_bug_is_a_page_too(source: LocalHistory) -> None:
+    app = create_app(source)
+    app.add_api_route("/broken", lambda: 1 / 0)
+    answer = TestClient(app, base_url=ADDRESS).get("/broken")
+    assert answer.status_code == 500
+    assert "bug in Tuneyard: ZeroDivisionError" in answer.text
+    assert answer.headers["content-security-policy"].startswith("default-src 'self'")
 
 
 def test_no_page_holds_a_script_or_a_style_of_its_own(client: TestClient) -> None:

@@ -93,7 +93,7 @@ def _answers(side: Side, start: int, count: int) -> dict[int, dict[str, Any]]:
     first = 0
     for path, rows in parts:
         if first < start + count and start < first + rows:
-            found |= {row["row"]: row for row in _read(path, side, start - first, count)}
+            found |= {row["row"]: row for row in _read(path, side, first, start - first, count)}
         first += rows
     return found
 
@@ -112,11 +112,12 @@ def _parts(side: Side) -> list[tuple[Path, int]]:
             return []
         names = sorted(path for path in parts.iterdir() if _PART.fullmatch(path.name) and not path.is_symlink())
         return [(path, pq.read_metadata(path).num_rows) for path in names]
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         raise StorageError(f"the rows of {side.label} cannot be read: {error}", "check its output folder") from error
 
 
-def _read(path: Path, side: Side, start: int, count: int) -> list[dict[str, Any]]:
+def _read(path: Path, side: Side, first: int, start: int, count: int) -> list[dict[str, Any]]:
+    """Rows [start, start + count) of a part whose first row has the number `first`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -133,17 +134,17 @@ def _read(path: Path, side: Side, start: int, count: int) -> list[dict[str, Any]
             passed += len(batch)
             if len(found) >= count:
                 break
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         raise StorageError(f"{path} cannot be read: {error}", "check the output folder of the run") from error
     return [
         {
-            "row": row["row"],
+            "row": row["row"] if isinstance(row.get("row"), int) else first + start + place,
             "output": row.get("output"),
             "error": row.get("error"),
             "prompt": _first(row, _names(side, "prompt")),
             "reference": _first(row, _names(side, "reference")),
         }
-        for row in found
+        for place, row in enumerate(found)
     ]
 
 
