@@ -161,7 +161,7 @@ class HubJobs:
         text = self._hub.log(job.name, job.namespace, query).parts.get(source, "") if source else ""
         if find:
             text = "\n".join(line for line in text.split("\n") if find.lower() in line.lower())
-        values: dict[str, Any] = {"numbers": numbers, "attempt": attempt, "sources": known, "source": source, "find": find, "text": text}
+        values: dict[str, Any] = {"numbers": numbers, "attempt": attempt, "sources": known, "chosen": source, "find": find, "text": text}
         return page(request, "hub_logs.html", job=job, lines=lines, **values)
 
     # --- changes
