@@ -7,15 +7,18 @@ the folder and with the pages.
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import os
 import shlex
+import shutil
 import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from io import StringIO
 from pathlib import Path
 
@@ -101,8 +104,8 @@ def _console(path: str, *, width: int = 1100, dark: bool = False) -> Callable[[P
     """The part that a window shows of a page of the console. `path` may hold {run} and {runs}."""
 
     def make(_picture: Picture, folder: Path) -> bytes:
-        runs = _recorded_runs(folder)
-        with console(folder) as address, browser(folder) as tab:
+        recorded, runs = _recorded_runs()
+        with console(recorded) as address, browser(folder) as tab:
             page = path.format(run=runs[0], runs="&".join(f"run={run}" for run in runs))
             tab.look(f"{address}{page}", width=width, dark=dark, pictured=False)
             return tab.picture(whole=False)
@@ -110,8 +113,12 @@ def _console(path: str, *, width: int = 1100, dark: bool = False) -> Callable[[P
     return make
 
 
-def _recorded_runs(folder: Path) -> list[str]:
-    """Ids of two real runs, with other learning rates, beside a third that fails."""
+@cache
+def _recorded_runs() -> tuple[Path, list[str]]:
+    """A folder with the history of two real runs with other learning rates, and of a third that fails; ids of the two. Made once."""
+    folder = Path(tempfile.mkdtemp(prefix="tuneyard-pictures-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    bring(folder)
     _small_job(folder)
     job = (folder / "job.yaml").read_text(encoding="utf-8")
     history = {"TUNEYARD_HISTORY": "on", "TUNEYARD_HISTORY_URL": url_of(folder)}
@@ -121,7 +128,7 @@ def _recorded_runs(folder: Path) -> list[str]:
     (folder / "export.yaml").write_text(_FAILS, encoding="utf-8")
     _run("tuneyard run export.yaml --out runs/export", folder, variables=history, may_fail=True)
     with sqlite3.connect(folder / "history.db") as rows:
-        return [row[0] for row in rows.execute("select id from jobs where status = 'succeeded' order by started_at")]
+        return folder, [row[0] for row in rows.execute("select id from jobs where status = 'succeeded' order by started_at")]
 
 
 def _small_job(folder: Path) -> None:
