@@ -7,14 +7,18 @@ the folder and with the pages.
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import os
 import shlex
+import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from io import StringIO
 from pathlib import Path
 
@@ -22,7 +26,8 @@ from benchmarks.new_user_journeys import MODEL, bring
 from benchmarks.new_user_model import write_model
 from rich.console import Console
 from rich.text import Text
-from tests.chromium import look_at
+from tests.chromium import browser, look_at
+from tests.consoles import console, url_of
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"
@@ -95,6 +100,37 @@ def _reported(picture: Picture, folder: Path) -> bytes:
     return look_at(folder / "runs" / "first" / "report.html", folder, width=1000).screenshot
 
 
+def _console(path: str, *, width: int = 1100, dark: bool = False) -> Callable[[Picture, Path], bytes]:
+    """The part that a window shows of a page of the console. `path` may hold {run} and {runs}."""
+
+    def make(_picture: Picture, folder: Path) -> bytes:
+        recorded, runs = _recorded_runs()
+        with console(recorded) as address, browser(folder) as tab:
+            page = path.format(run=runs[0], runs="&".join(f"run={run}" for run in runs))
+            tab.look(f"{address}{page}", width=width, dark=dark, pictured=False)
+            return tab.picture(whole=False)
+
+    return make
+
+
+@cache
+def _recorded_runs() -> tuple[Path, list[str]]:
+    """A folder with the history of two real runs with other learning rates, and of a third that fails; ids of the two. Made once."""
+    folder = Path(tempfile.mkdtemp(prefix="tuneyard-pictures-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    bring(folder)
+    _small_job(folder)
+    job = (folder / "job.yaml").read_text(encoding="utf-8")
+    history = {"TUNEYARD_HISTORY": "on", "TUNEYARD_HISTORY_URL": url_of(folder)}
+    for name, rate in (("first", "0.003"), ("slower", "0.001")):
+        (folder / "job.yaml").write_text(job.replace("learningRate: 0.003", f"learningRate: {rate}"), encoding="utf-8")
+        _run(f"tuneyard run job.yaml --out runs/{name}", folder, variables=history)
+    (folder / "export.yaml").write_text(_FAILS, encoding="utf-8")
+    _run("tuneyard run export.yaml --out runs/export", folder, variables=history, may_fail=True)
+    with sqlite3.connect(folder / "history.db") as rows:
+        return folder, [row[0] for row in rows.execute("select id from jobs where status = 'succeeded' order by started_at")]
+
+
 def _small_job(folder: Path) -> None:
     """The job that `init` writes for a table, with settings by which a tiny model can learn."""
     _run("tuneyard init --data faq.csv --out job.yaml --force", folder)
@@ -105,11 +141,23 @@ def _small_job(folder: Path) -> None:
     write_model(folder / MODEL, [folder / "faq.csv"])
 
 
+_FAILS = """\
+apiVersion: tuneyard.dev/v1alpha1
+kind: JobSpec
+metadata: {name: export-chats}
+spec:
+  tasks:
+  - name: export
+    process: {command: [sh, -c, "echo 'export: no table chats in this database'; exit 3"]}
+"""
 _PLAN = "tuneyard plan job.yaml --sku h100 --sku a100 --workers 8 --price h100=2.5 --price a100=1.8"
 PICTURES = (
     Picture("plan.svg", _PLAN, _planned),
     Picture("tune.svg", "tuneyard tune job.yaml --trials 12 --minutes 4", _tuned, columns=124),
     Picture("report.png", "tuneyard run job.yaml --out runs/first", _reported),
+    Picture("console-job.png", "tuneyard console", _console("/jobs/faq?run={run}")),
+    Picture("console-compare.png", "tuneyard console", _console("/compare?{runs}", dark=True)),
+    Picture("console-phone.png", "tuneyard console", _console("/", width=360)),
 )
 
 
@@ -128,14 +176,14 @@ def main() -> None:
         (FOLDER / names[name].file).write_bytes(content)
 
 
-def _run(command: str, folder: Path, columns: int = 100) -> str:
-    """What the command prints on both streams, by someone without history. Ends this script where it fails."""
-    variables = {"COLUMNS": str(columns), "TUNEYARD_HISTORY": "off", "HF_HUB_OFFLINE": "1", "HOME": str(folder)}
-    environment = {**os.environ, **variables, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+def _run(command: str, folder: Path, columns: int = 100, *, variables: Mapping[str, str] | None = None, may_fail: bool = False) -> str:
+    """What the command prints on both streams, by someone without history. Ends this script where it fails, unless it may."""
+    own = {"COLUMNS": str(columns), "TUNEYARD_HISTORY": "off", "HF_HUB_OFFLINE": "1", "HOME": str(folder), **(variables or {})}
+    environment = {**os.environ, **own, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(
         shlex.split(command), cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
-    if done.returncode:
+    if done.returncode and not may_fail:
         sys.exit(f"{command}: exit code {done.returncode}\n{done.stdout}")
     return done.stdout
 

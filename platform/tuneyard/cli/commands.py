@@ -46,6 +46,7 @@ COMMANDS = (
         "simulate", "tuneyard.cli.simulate.command:simulate", "Replay a trace of jobs on clusters, under one scheduling policy or several"
     ),
     Command("history", "tuneyard.cli.history:app", "Look at earlier runs"),
+    Command("console", "tuneyard.cli.console:console", "Show runs, or the jobs of a hub, in a browser"),
     Command("data", "tuneyard.cli.data.command:app", "Look at data sets"),
     Command("attempt", "tuneyard.cli.attempt:attempt", "Run one attempt for a hub, in its pod", hidden=True),
     Command("schema", "tuneyard.cli.schema:app", "Print the CRDs, or the JSON schema for editors"),

@@ -7,7 +7,7 @@ take 0.3 s.
 
 from tuneyard.cluster.address import Address
 from tuneyard.cluster.connection import open_hub
-from tuneyard.cluster.errors import HubError, Missing, NotAllowed, Problem, Refused, Unreachable
+from tuneyard.cluster.errors import HubError, Missing, NotAllowed, NotLoggedIn, Problem, Refused, Unreachable
 from tuneyard.cluster.hub import Hub
 from tuneyard.cluster.hub_cluster import Capacity, HubCluster
 from tuneyard.cluster.hub_job import HubJob, TaskOutline
@@ -29,6 +29,7 @@ __all__ = [
     "HubJob",
     "Missing",
     "NotAllowed",
+    "NotLoggedIn",
     "Outlook",
     "Parcel",
     "Problem",

@@ -51,6 +51,10 @@ class NotAllowed(HubError):
     """The hub does not know the user, or the user lacks a right."""
 
 
+class NotLoggedIn(NotAllowed):
+    """The hub does not accept the user's credentials: they are missing, wrong or expired."""
+
+
 class NotReadable(HubError):
     """The hub has no way to a job's storage."""
 
@@ -117,8 +121,8 @@ def explain(error: ApiError, request: Request, address: Address) -> TuneyardErro
     return Unreachable(f"{address.hub} cannot answer just now: {error}", _LATER)
 
 
-def _unauthenticated(address: Address) -> NotAllowed:
-    return NotAllowed(
+def _unauthenticated(address: Address) -> NotLoggedIn:
+    return NotLoggedIn(
         f"{address.hub} does not accept your credentials: they are missing, wrong or expired",
         f"log in again so that {address.source} holds fresh ones, then check: kubectl auth whoami{address.flags}",
     )

@@ -90,6 +90,15 @@ class Hub:
         cancel = patch_object(JOBSPEC, job.namespace, name, {"spec": {"cancelled": True}}, strict=True)
         return hub_job(self._api.ask(cancel)), True
 
+    def suspend(self, name: str, namespace: str | None = None, *, hold: bool = True) -> tuple[HubJob, bool]:
+        """Hold a job in the queue, at a checkpoint if it runs, or with `hold` False let it go on. Returns it, and whether this call
+        changed it: False for a job that has ended, was cancelled, or is held (or not held) already."""
+        job = self.job(name, namespace)
+        if job.ended or job.cancelled or bool(job.spec.get("suspend")) is hold:
+            return job, False
+        change = patch_object(JOBSPEC, job.namespace, name, {"spec": {"suspend": hold}}, strict=True)
+        return hub_job(self._api.ask(change)), True
+
     def follow(
         self, name: str, namespace: str | None = None, *, timeout_s: float | None = None, on_away: OnAway = lambda _: None
     ) -> Iterator[HubJob]:
@@ -191,8 +200,11 @@ class Hub:
             raise Missing(error.cause, hint) from None
         return template_from(found)
 
-    def snapshot(self) -> Snapshot:
-        """Clusters, jobs and teams now. Where this user may not list jobs of all namespaces, the jobs of one namespace."""
+    def snapshot(self, *, need_clusters: bool = True) -> Snapshot:
+        """Clusters, jobs and teams now. Where this user may not list jobs of all namespaces, the jobs of one namespace.
+
+        `need_clusters` False: no clusters where this user may not list them.
+        """
         partial = ""
         try:
             jobs = tuple(self._api.list(list_objects(JOBSPEC)))
@@ -211,7 +223,13 @@ class Hub:
                 partial = "; ".join(
                     part for part in (partial, "jobs by a template are not counted: you may not list modeltemplates") if part
                 )
-        return Snapshot(tuple(self._api.list(list_objects(CLUSTER))), jobs, teams, partial, templates)
+        try:
+            clusters = tuple(self._api.list(list_objects(CLUSTER)))
+        except NotAllowed:
+            if need_clusters:
+                raise
+            clusters, partial = (), "; ".join(part for part in (partial, "you may not list clusters") if part)
+        return Snapshot(clusters, jobs, teams, partial, templates)
 
     def secret(self, name: str, namespace: str) -> dict[str, str]:
         """The values of a Secret that are text. Raises Missing, NotAllowed."""

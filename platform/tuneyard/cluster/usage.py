@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from pydantic import ValidationError
+
 from tuneyard.api import Cluster, ClusterStatus
 from tuneyard.cluster.snapshot import Snapshot
 from tuneyard.federation import held_hours
@@ -118,7 +120,11 @@ def _gpus(clusters: Iterable[Mapping[str, Any]], since: datetime, until: datetim
     found: dict[str, int] = {}
     hours: dict[str, float] = {}
     for item in clusters:
-        cluster = Cluster.model_validate({key: item[key] for key in ("metadata", "spec", "status") if item.get(key)}, extra="ignore")
+        known = {key: item[key] for key in ("metadata", "spec", "status") if item.get(key)}
+        try:
+            cluster = Cluster.model_validate(known, extra="ignore")
+        except ValidationError:
+            continue  # of a newer hub: `tuneyard clusters` says that it cannot be read
         joined = item["metadata"].get("creationTimestamp")
         began = max(since, datetime.fromisoformat(joined)) if joined else since
         there = max(0.0, (until - began).total_seconds() / 3600)

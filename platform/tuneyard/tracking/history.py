@@ -230,8 +230,17 @@ class History:
         )
 
     def _rows(self, query: sa.Select[Any]) -> list[dict[str, Any]]:
+        return self.select(query)
+
+    def select(self, query: sa.Executable) -> list[dict[str, Any]]:
+        """The rows of a query that only its caller needs."""
         with self._engine.connect() as connection:
             return [dict(row) for row in connection.execute(query).mappings()]
+
+    @property
+    def shown_url(self) -> str:
+        """The database, without a password."""
+        return self._engine.url.render_as_string(hide_password=True)
 
     def close(self) -> None:
         self._engine.dispose()

@@ -88,7 +88,7 @@ def render(report: Report) -> str:
         report=report,
         wall=duration(report.wall_s) if report.wall_s else "",
         spec=yaml.safe_dump(json_safe(report.spec), sort_keys=False, allow_unicode=True) if report.spec else "",
-        tasks=[_task_view(name, task) for name, task in tasks.items()],
+        tasks=[task_view(name, task) for name, task in tasks.items()],
         comparisons=_comparisons(report.spec, tasks),
         paired=paired_views(json_safe(report.comparisons)),
     )
@@ -100,7 +100,8 @@ def _template() -> Template:
     return environment.get_template("report.html")
 
 
-def _task_view(name: str, task: Mapping[str, Any]) -> dict[str, Any]:
+def task_view(name: str, task: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures, drawings and tables of a task of report.json, for the pages that show it."""
     kind = task.get("kind")
     tiles = {"train": _train_tiles, "rank": _train_tiles, "score": _score_tiles, "tune": _tune_tiles}.get(str(kind), _other_tiles)(task)
     charts = {"train": _train_charts, "rank": _train_charts, "tune": _tune_charts, "score": window_charts}.get(str(kind), lambda _: [])(

@@ -10,7 +10,7 @@ import pytest
 
 from tuneyard.api import TuneyardError
 from tuneyard.cluster.address import Address
-from tuneyard.cluster.errors import Missing, NotAllowed, NotInstalled, Overtaken, Problem, Refused, Taken, Unreachable, explain
+from tuneyard.cluster.errors import Missing, NotAllowed, NotInstalled, NotLoggedIn, Overtaken, Problem, Refused, Taken, Unreachable, explain
 from tuneyard.kubernetes import Request, create_object, get_object
 from tuneyard.kubernetes import error_of as api_error
 from tuneyard.kubernetes.kinds import JOBSPEC
@@ -37,7 +37,7 @@ def cannot(verb: str, user: str = "ada") -> str:
 @pytest.mark.parametrize(
     ("code", "text", "kind", "cause", "next_step"),
     [
-        (401, answer("Unauthorized"), NotAllowed, "does not accept your credentials", "/home/a/.kube/config holds fresh ones"),
+        (401, answer("Unauthorized"), NotLoggedIn, "does not accept your credentials", "/home/a/.kube/config holds fresh ones"),
         (
             403,
             cannot("get"),
@@ -45,7 +45,7 @@ def cannot(verb: str, user: str = "ada") -> str:
             "ada may not get jobspecs in namespace maps",
             "kubectl auth can-i get jobspecs.tuneyard.dev -n maps",
         ),
-        (403, cannot("get", "system:anonymous"), NotAllowed, "does not accept your credentials", "log in again"),
+        (403, cannot("get", "system:anonymous"), NotLoggedIn, "does not accept your credentials", "log in again"),
         (
             403,
             answer('admission webhook "q.x" denied the request: team maps has no quota'),

@@ -70,7 +70,11 @@ def asked_by_the_package(*extras: str) -> list[str]:
     return found
 
 
-LOCKS = {"cpu": ("train", "score-cpu", "operator", "tables"), "gpu": ("train", "score", "operator", "tables"), "operator": ("operator",)}
+LOCKS = {
+    "cpu": ("train", "score-cpu", "operator", "console", "tables"),
+    "gpu": ("train", "score", "operator", "console", "tables"),
+    "operator": ("operator",),
+}
 """The extras that scripts/lock.sh locks together."""
 
 

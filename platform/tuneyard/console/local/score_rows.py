@@ -1,0 +1,199 @@
+"""Rows of score tasks for people: a window of the Parquet parts of each side, joined by row number, with a diff by word."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from tuneyard.api import StorageError
+from tuneyard.console.local.run_record import RunRecord
+from tuneyard.data.visible import visible
+from tuneyard.tracking import comparable
+
+PAGE = 20
+LONGEST = 4_000
+"""Characters of a text that are shown."""
+MOST_WORDS = 600
+"""Of each side of a diff: longer texts are shown without one."""
+_PART = re.compile(r"part-\d+\.parquet")
+_ADDED = ("row", "output", "error")
+
+
+@dataclass(frozen=True)
+class Side:
+    """A score task of a run."""
+
+    record: RunRecord
+    task: str
+
+    @property
+    def told(self) -> Mapping[str, Any]:
+        return self.record.tasks[self.task]
+
+    @property
+    def label(self) -> str:
+        return f"{self.record.run.name} / {self.task}"
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """`score.data` of its JobSpec."""
+        tasks = (self.record.spec.get("spec") or {}).get("tasks") or []
+        own = next((task.get("score") for task in tasks if isinstance(task, dict) and task.get("name") == self.task), None)
+        return (own.get("data") or {}) if isinstance(own, dict) else {}
+
+
+@dataclass(frozen=True)
+class ShownRow:
+    """A row of one or two sides. `outputs`: with the words that differ marked; `failed`: whether each is an error."""
+
+    row: int
+    prompt: str
+    reference: str
+    outputs: Sequence[Markup]
+    failed: Sequence[bool]
+    same: bool
+
+
+def sides_of(record: RunRecord) -> list[Side]:
+    return [Side(record, name) for name, task in record.tasks.items() if task.get("kind") == "score"]
+
+
+def same_data(first: Side, second: Side) -> bool:
+    """Whether two sides scored the same rows, prompts and references."""
+    tasks = [{"name": index, "score": {"data": dict(side.data)}} for index, side in enumerate((first, second))]
+    return len(comparable({"spec": {"tasks": tasks}}, [0, 1])) == 1  # type: ignore[list-item]
+
+
+def rows_at(sides: Sequence[Side], start: int, count: int = PAGE) -> list[ShownRow]:
+    """Rows [start, start + count) of the sides. Raises StorageError where their parts cannot be read."""
+    found = [_answers(side, start, count) for side in sides]
+    numbers = sorted({row for each in found for row in each})
+    return [_shown(row, [each.get(row, {}) for each in found], sides) for row in numbers]
+
+
+def count_of(side: Side) -> int:
+    """Rows of the committed parts, or of the samples in history where the parts are not on this machine."""
+    parts = _parts(side)
+    return sum(rows for _, rows in parts) if parts else len(_samples(side))
+
+
+def _answers(side: Side, start: int, count: int) -> dict[int, dict[str, Any]]:
+    """Rows by number. Only the parts that hold them are read."""
+    parts = _parts(side)
+    if not parts:
+        samples = _samples(side)
+        return dict(list(samples.items())[start : start + count])
+    found: dict[int, dict[str, Any]] = {}
+    first = 0
+    for path, rows in parts:
+        if first < start + count and start < first + rows:
+            found |= {row["row"]: row for row in _read(path, side, first, start - first, count)}
+        first += rows
+    return found
+
+
+def _parts(side: Side) -> list[tuple[Path, int]]:
+    """Parts of a score task in the run's folder, with their rows. Empty where there are none here."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = side.record.folder
+    if folder is None:
+        return []
+    parts = (folder / side.task / "parts").resolve()
+    try:
+        if not parts.is_relative_to(folder.resolve()) or not parts.is_dir():
+            return []
+        names = sorted(path for path in parts.iterdir() if _PART.fullmatch(path.name) and not path.is_symlink())
+        return [(path, pq.read_metadata(path).num_rows) for path in names]
+    except (OSError, pa.ArrowException) as error:
+        raise StorageError(f"the rows of {side.label} cannot be read: {error}", "check its output folder") from error
+
+
+def _read(path: Path, side: Side, first: int, start: int, count: int) -> list[dict[str, Any]]:
+    """Rows [start, start + count) of a part whose first row has the number `first`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    start, count = max(0, start), count + min(0, start)
+    try:
+        file = pq.ParquetFile(path)
+        wanted = [*_ADDED, *_names(side, "prompt"), *_names(side, "reference")]
+        columns = [name for name in dict.fromkeys(wanted) if name in file.schema_arrow.names]
+        found: list[dict[str, Any]] = []
+        passed = 0
+        for batch in file.iter_batches(batch_size=1024, columns=columns):
+            if passed + len(batch) > start and len(found) < count:
+                found += batch.slice(max(0, start - passed), count - len(found)).to_pylist()
+            passed += len(batch)
+            if len(found) >= count:
+                break
+    except (OSError, pa.ArrowException) as error:
+        raise StorageError(f"{path} cannot be read: {error}", "check the output folder of the run") from error
+    return [
+        {
+            "row": row["row"] if isinstance(row.get("row"), int) else first + start + place,
+            "output": row.get("output"),
+            "error": row.get("error"),
+            "prompt": _first(row, _names(side, "prompt")),
+            "reference": _first(row, _names(side, "reference")),
+        }
+        for place, row in enumerate(found)
+    ]
+
+
+def _names(side: Side, what: str) -> list[str]:
+    """Names under which the output keeps an input column."""
+    column = side.data.get(what, "prompt" if what == "prompt" else None)
+    return [column, f"input_{column}"] if isinstance(column, str) else []
+
+
+def _first(row: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((row[name] for name in names if row.get(name) is not None), None)
+
+
+def _samples(side: Side) -> dict[int, dict[str, Any]]:
+    """The samples that history keeps of a task, by row."""
+    rows = [row for row in side.told.get("samples") or [] if isinstance(row, dict)]
+    return dict(sorted({row.get("row", index): row for index, row in enumerate(rows)}.items()))
+
+
+def _shown(number: int, answers: Sequence[Mapping[str, Any]], sides: Sequence[Side]) -> ShownRow:
+    texts = [_text(answer.get("error") or answer.get("output")) for answer in answers]
+    failed = [bool(answer.get("error")) for answer in answers]
+    differ = len(sides) == 2 and texts[0] != texts[1]
+    marked = word_diff(*texts) if differ and not any(failed) else tuple(_plain(text) for text in texts)
+    known = [{key: _text(answer.get(key)) for key in ("prompt", "reference")} for answer in answers]
+    prompt, reference = (next((each[key] for each in known if each[key]), "") for key in ("prompt", "reference"))
+    return ShownRow(number, prompt, reference, marked, failed, len(sides) == 2 and not differ)
+
+
+def word_diff(old: str, new: str) -> tuple[Markup, Markup]:
+    """Both texts, with removed words of the first in <del> and new words of the second in <ins>. Long texts stay unmarked."""
+    left, right = (re.findall(r"\s+|\w+|[^\w\s]", text) for text in (old, new))
+    if max(len(left), len(right)) > MOST_WORDS:
+        return _plain(old), _plain(new)
+    first, second = [], []
+    for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+        removed, added = "".join(left[i1:i2]), "".join(right[j1:j2])
+        first.append(_plain(removed) if tag == "equal" or not removed else Markup(f"<del>{_plain(removed)}</del>"))
+        second.append(_plain(added) if tag == "equal" or not added else Markup(f"<ins>{_plain(added)}</ins>"))
+    return Markup("").join(first), Markup("").join(second)
+
+
+def _plain(text: str) -> Markup:
+    return escape(visible(text))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        turns = [f"{turn.get('role', '')}: {turn.get('content', '')}" if isinstance(turn, dict) else str(turn) for turn in value]
+        value = "\n".join(turns)
+    text = "" if value is None else str(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text):,} characters)"

@@ -1,0 +1,137 @@
+"""The guard in front of all pages: the user of the connection, the Host header, the origin and token of forms, the headers for browsers.
+
+A browser can be made to send requests to a loopback port by any page that its user visits. So a request must name a loopback host (which
+stops DNS rebinding), and a form must come from a page of this console and carry the token of its session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tuneyard.api import BadInput
+from tuneyard.console.peers import is_other_user
+
+LOOPBACK = frozenset(("127.0.0.1", "localhost", "::1"))
+SESSION = "tuneyard_console"
+LARGEST_FORM = 64 << 10
+"""Bytes. Forms of the console hold a token and some names."""
+POLICY = "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class Guard:
+    """ASGI middleware. `request.state.token` is the token for the forms of the page."""
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str] = LOOPBACK) -> None:
+        self._app = app
+        self._hosts = hosts
+        self._secret = secrets.token_bytes(32)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        session = _session_of(headers) or ""
+        fresh = "" if session else secrets.token_urlsafe(24)
+        scope.setdefault("state", {})["token"] = self._token(session or fresh)
+        refusal = await run_in_threadpool(_stranger, scope) or self._refusal(scope["method"], headers)
+        if refusal:
+            await PlainTextResponse(refusal, 403, _HEADERS)(scope, receive, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *_more(message, fresh)]
+            await send(message)
+
+        await self._app(scope, receive, guarded)
+
+    def _token(self, session: str) -> str:
+        return hmac.new(self._secret, session.encode(), hashlib.sha256).hexdigest()
+
+    def _refusal(self, method: str, headers: Mapping[str, str]) -> str:
+        """Why a request is refused; empty for a good one."""
+        host = headers.get("host", "")
+        if _hostname(host) not in self._hosts:
+            return f"The console answers requests to {' or '.join(sorted(self._hosts))}. Open it under the address that it printed.\n"
+        if method not in ("GET", "HEAD") and not _same_origin(headers, host):
+            return "This request comes from another site. Open the page in the console, and use its buttons.\n"
+        return ""
+
+
+def _stranger(scope: Scope) -> str:
+    """Why a connection of another user of this machine is refused; empty for one's own."""
+    other = is_other_user(scope.get("client"), scope.get("server"))
+    return "This console belongs to another user of this machine. Start your own: tuneyard console\n" if other else ""
+
+
+def _more(message: Message, fresh: str) -> list[tuple[bytes, bytes]]:
+    """Headers for a response: the policy, no copy in caches of pages, and the cookie of a new session."""
+    known = {name.lower() for name, _ in message["headers"]}
+    found = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+    if b"cache-control" not in known:
+        found.append((b"Cache-Control", b"no-store"))
+    if fresh:
+        found.append((b"Set-Cookie", f"{SESSION}={fresh}; Path=/; HttpOnly; SameSite=Strict".encode()))
+    return found
+
+
+def _hostname(host: str) -> str:
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _same_origin(headers: Mapping[str, str], host: str) -> bool:
+    """Whether a browser sends this request from a page of this console. Browsers send Origin with each POST."""
+    origin = headers.get("origin", "")
+    site = headers.get("sec-fetch-site", "same-origin")
+    return site == "same-origin" and origin in (f"http://{host}", f"https://{host}")
+
+
+def _session_of(headers: Mapping[str, str]) -> str:
+    try:
+        found: SimpleCookie = SimpleCookie(headers.get("cookie", ""))
+    except CookieError:
+        return ""
+    return found[SESSION].value if SESSION in found else ""
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """The fields of a posted form. Raises BadInput for a form that is too large, or lacks the token of its session."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > LARGEST_FORM:
+            raise BadInput("the form is too large", "use the buttons of the console")
+    fields = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True).items()}
+    token: Any = request.state.token
+    if not hmac.compare_digest(fields.get("token", "").encode("utf-8", "replace"), str(token).encode()):
+        raise BadInput("the form is older than this console, or comes from elsewhere", "reload the page, then use its button again")
+    return fields
+
+
+def local_target(target: str) -> str:
+    """A path of this console to go back to; `/` for anything that could be another site."""
+    parts = urlsplit(target) if target.isascii() and target.isprintable() else None
+    plain = parts is not None and not parts.scheme and not parts.netloc and target.startswith("/") and "\\" not in target
+    return target if plain and not target.startswith("//") else "/"

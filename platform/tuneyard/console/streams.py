@@ -1,0 +1,66 @@
+"""Live pages: server-sent events with the part of a page that has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from tuneyard.console.pages import failure
+
+
+@dataclass(frozen=True)
+class Look:
+    """The state of a page now. `change`: differs after each change; `html`: its live part, empty where nothing has changed."""
+
+    change: Any
+    html: str
+    ended: bool
+
+
+class Streams:
+    """The open streams of one source. `most` at once; each looks every `every_s` seconds."""
+
+    def __init__(self, *, most: int = 40, every_s: float = 1.0) -> None:
+        self._most = most
+        self._every_s = every_s
+        self._open = 0
+
+    def follow(self, request: Request, look: Callable[[Any], Look]) -> Response:
+        """Events `page` with the HTML of each change, and `ended` at the end. `look` gets the last `change`, or None; it may block."""
+        if self._open >= self._most:
+            return failure(request, 503, f"{self._most} live pages are open", "close some, then reload this page")
+        return StreamingResponse(self._events(request, look), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+    async def _events(self, request: Request, look: Callable[[Any], Look]) -> AsyncIterator[str]:
+        self._open += 1
+        change, digest = None, ""
+        try:
+            yield "retry: 2000\n\n"
+            while not await request.is_disconnected():
+                began = time.monotonic()
+                seen = await run_in_threadpool(look, change)
+                change = seen.change
+                new = hashlib.sha256(seen.html.encode()).hexdigest() if seen.html else digest
+                if new != digest:
+                    digest = new
+                    yield event("page", seen.html)
+                if seen.ended:
+                    yield event("ended", "1")
+                    return
+                # A page that takes long, as of a run with a million steps, takes a quarter of a core at most.
+                await asyncio.sleep(max(self._every_s, 3 * (time.monotonic() - began)))
+        finally:
+            self._open -= 1
+
+
+def event(name: str, data: str) -> str:
+    """One server-sent event."""
+    return f"event: {name}\n" + "".join(f"data: {line}\n" for line in data.split("\n")) + "\n"

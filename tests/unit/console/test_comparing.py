@@ -1,0 +1,85 @@
+"""Comparisons of runs, and diffs by word."""
+
+from __future__ import annotations
+
+import html
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from markupsafe import Markup
+
+from tuneyard.console.local.comparison import charts_of, columns_of, figures_of, settings_of
+from tuneyard.console.local.queries import Cursor, PastRun
+from tuneyard.console.local.run_record import RunRecord
+from tuneyard.console.local.score_rows import word_diff
+from tuneyard.data.visible import visible
+
+NOW = datetime(2026, 11, 26, 8, 0, tzinfo=UTC)
+
+
+def make_record(tasks: dict[str, Any], spec: dict[str, Any] | None = None, name: str = "bot") -> RunRecord:
+    run = PastRun(name * 2, name, "default", "default", "succeeded", "", "", NOW, NOW)
+    return RunRecord(run, {"spec": spec or {}}, [], tasks, None, False)
+
+
+def make_spec(rate: float, **train: Any) -> dict[str, Any]:
+    return {"tasks": [{"name": "train", "train": {"optimizer": {"learningRate": rate}, **train}}]}
+
+
+def test_settings_are_named_by_task_and_a_missing_one_differs() -> None:
+    found = settings_of([make_record({}, make_spec(0.1, steps=3)), make_record({}, make_spec(0.2))])
+    assert {(row.path, *row.values) for row in found if row.differs} == {
+        ("train: optimizer.learningRate", "0.1", "0.2"),
+        ("train: steps", "3", ""),
+    }
+
+
+def test_plans_are_compared_too() -> None:
+    records = [make_record({"train": {"plan": {"zero": zero, "memory": {"total_gb": zero}}}}) for zero in (0, 3)]
+    assert [(row.path, *row.values) for row in settings_of(records)] == [("train: plan.zero", "0", "3")]
+
+
+def test_the_better_figure_is_marked_by_its_direction() -> None:
+    tasks = [
+        {"judge": {"metrics": {"exact_match": score, "perplexity": loss}, "wall_s": 3.0 + score / 1e4}}
+        for score, loss in ((0.2, 9.0), (0.4, 3.0))
+    ]
+    found = {row.title: row for row in figures_of(columns_of([make_record(each) for each in tasks]))}
+    assert found["judge: exact match"].best == {1}
+    assert found["judge: perplexity"].best == {1}
+    assert found["judge: perplexity"].better == "lower is better"
+    assert found["judge: wall time"].best == frozenset(), "both read as 3.00 s"
+    assert "judge: MFU" not in found
+
+
+def test_curves_of_all_runs_are_in_one_drawing() -> None:
+    tasks = [{"train": {"series": {"step": [1, 2], "loss": [start, 1.0]}}} for start in (3.0, 2.0)]
+    (chart,) = charts_of(columns_of([make_record(each) for each in tasks]))
+    assert chart.title == "Training loss"
+    assert [name for name, _, _ in chart.legend] == ["A bot", "B bot"]
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_a_diff_shows_each_text_whole(old: str, new: str) -> None:
+    for text, shown in zip((old, new), word_diff(old, new), strict=True):
+        assert isinstance(shown, Markup)
+        assert html.unescape(re.sub(r"</?(?:ins|del)>", "", str(shown))) == html.unescape(html.escape(visible(text)))
+
+
+def test_a_diff_marks_words() -> None:
+    old, new = word_diff("the red fox", "the blue fox")
+    assert (str(old), str(new)) == ("the <del>red</del> fox", "the <ins>blue</ins> fox")
+
+
+@given(st.datetimes(timezones=st.just(UTC)), st.text("0123456789abcdef", min_size=1, max_size=32))
+def test_a_cursor_survives_the_address(moment: datetime, key: str) -> None:
+    if 1 < moment.year < 9999:
+        assert Cursor.read(str(Cursor(moment, key))) == Cursor(moment, key)
+
+
+@given(st.text(max_size=40))
+def test_a_wrong_cursor_is_none_or_one(text: str) -> None:
+    Cursor.read(text)
