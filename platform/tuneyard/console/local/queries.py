@@ -9,8 +9,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tuneyard.tracking.history import IMPORTED, History
-from tuneyard.tracking.tables import attempts, jobs, steps, usage
+from tuneyard.tracking.history import History
+from tuneyard.tracking.tables import IMPORTED, attempts, jobs, steps, usage
 
 PAGE = 50
 MOST_COUNTED = 10_000
