@@ -189,17 +189,16 @@ def as_page(results: Path, arguments: argparse.Namespace) -> str:
     tables, sums = [], []
     for case in dict.fromkeys(line["case"] for line in lines):
         own = [line for line in lines if line["case"] == case]
-        rates = [{side: line[side][0] / line[side][1] for side in SIDES} for line in own]
+        rates = [{"rows": line["rows"]} | {side: line[side][0] / line[side][1] for side in SIDES} for line in own]
         rows = [
-            f"| {number} | {r['before']:.0f} | {r['now']:.0f} | {r['ray']:.0f} | {r['now'] / r['before']:.2f} | {r['now'] / r['ray']:.2f} |"
-            for number, r in enumerate(rates, start=1)
+            f"| {r['rows']} | {r['before']:.0f} | {r['now']:.0f} | {r['ray']:.0f} | "
+            f"{r['now'] / r['before']:.2f} | {r['now'] / r['ray']:.2f} |"
+            for r in rates
         ]
-        tables.append(
-            f"## {TITLES[case]}\n\n{own[0]['rows']} rows, {MAX_TOKENS[case]} tokens of each answer at most.\n\n{HEAD}\n" + "\n".join(rows)
-        )
+        tables.append(f"## {TITLES[case]}\n\nAt most {MAX_TOKENS[case]} tokens of each answer.\n\n{HEAD}\n" + "\n".join(rows))
         for title, side in (("the scorer before", "before"), ("Ray Data LLM", "ray")):
             ratios = [r["now"] / r[side] for r in rates]
-            middle = f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f}, {len(ratios)} pairs)"
+            middle = f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f}; pairs: {len(ratios)})"
             sums.append(f"- {TITLES[case]}, against {title}: {middle}")
     cores = len(os.sched_getaffinity(0))
     return f"""# The scorer against Ray Data LLM, and against itself before
@@ -222,7 +221,7 @@ ran on the machine: only ratios within a pair count.
 """
 
 
-HEAD = "| pair | before | now | Ray Data LLM | now / before | now / Ray Data LLM |\n|---|---|---|---|---|---|"
+HEAD = "| rows | before | now | Ray Data LLM | now / before | now / Ray Data LLM |\n|---|---|---|---|---|---|"
 TITLES = {"prefixes": "Rows with twelve long shared prefixes", "lengths": "Rows of mixed lengths"}
 
 
