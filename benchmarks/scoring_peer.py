@@ -213,7 +213,8 @@ a KV cache of {KV_CACHE >> 20} MiB, prefix caching on; loaded anew for each run.
 `max_num_batched_tokens` {TOKENS_NOW}.
 Figures are output tokens/s, from the first row in the engine to the last answer; ours includes the commit
 of each part, and loading is in none. The order of the sides alternates from pair to pair. Other programs
-ran on the machine: only ratios within a pair count.
+ran on the machine, and single runs differ by up to a half: only ratios within a pair count, and few pairs show no
+small difference.
 
 {chr(10).join(sums)}
 
