@@ -10,7 +10,7 @@ from tuneyard.api.cluster import Cluster, ClusterStatus, NodeInventory, Sku
 from tuneyard.api.data import DataService, MixPart, ScoreData, Source, TrainData
 from tuneyard.api.endpoint import Endpoint
 from tuneyard.api.errors import BadInput, Blame, FailureKind, JobFailed, StorageError, TuneyardError
-from tuneyard.api.jobspec import STORED, Comet, Job, JobSpec, Retries, Tracking
+from tuneyard.api.jobspec import STORED, Job, JobSpec, Retries
 from tuneyard.api.loading import Document, load_documents, load_jobspec, load_resource, load_templates, parse
 from tuneyard.api.rank import EmbeddingTables, RankTask
 from tuneyard.api.rules import Violation, check_rules, check_task
@@ -21,6 +21,7 @@ from tuneyard.api.status import Attempt, Condition, JobStatus, Phase, PlacementS
 from tuneyard.api.tasks import ProcessTask, Resources, Task, TuneTask, WorkerRange
 from tuneyard.api.team import Team
 from tuneyard.api.templates import FindTemplate
+from tuneyard.api.tracking import Comet, Mlflow, Tensorboard, Tracking, Wandb
 from tuneyard.api.train import Adapter, Batch, Method, ModelRef, Offload, Optimizer, Strategy, TrainTask
 from tuneyard.api.transforms import Transform
 
@@ -61,6 +62,7 @@ __all__ = [
     "Metadata",
     "Method",
     "MixPart",
+    "Mlflow",
     "ModelRef",
     "ModelTemplate",
     "NodeInventory",
@@ -87,6 +89,7 @@ __all__ = [
     "Task",
     "TaskStatus",
     "Team",
+    "Tensorboard",
     "Tracking",
     "TrainData",
     "TrainTask",
@@ -94,6 +97,7 @@ __all__ = [
     "TuneTask",
     "TuneyardError",
     "Violation",
+    "Wandb",
     "Windows",
     "WorkerRange",
     "check_rules",

@@ -13,6 +13,7 @@ from tuneyard.api.base import EnvVar, Fields, Name, Resource, located
 from tuneyard.api.quantities import Duration, Size
 from tuneyard.api.status import JobStatus
 from tuneyard.api.tasks import Task
+from tuneyard.api.tracking import Tracking
 
 Priority = Literal["low", "normal", "high", "urgent"]
 STORED: Mapping[str, bool] = {"stored": True}
@@ -66,20 +67,6 @@ class Storage(Fields):
     scratch: Size | None = Field(
         default=None, description="local disk per machine; default: no limit, or 10Gi where scratch volumes have a storage class"
     )
-
-
-class Comet(Fields):
-    """Metrics go to Comet: online with COMET_API_KEY, else into an offline archive that can be uploaded later."""
-
-    project: str = Field(min_length=1, description="Comet project that the experiments go to")
-    workspace: str | None = Field(default=None, description="Comet workspace; default: that of the API key")
-    tags: list[str] = Field(default_factory=list, description="tags of the experiments")
-
-
-class Tracking(Fields):
-    """Targets for metrics, beside the report and the run history."""
-
-    comet: Comet | None = None
 
 
 class Job(Fields):

@@ -26,7 +26,7 @@ _UNTYPED: Schema = {"x-kubernetes-preserve-unknown-fields": True}
 _KEPT = ("description", "enum", "pattern", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties")
 
 
-PARTS = ("Comet", "RankModel", "Windows")
+PARTS = ("Comet", "Wandb", "Mlflow", "RankModel", "Windows")
 """Nested groups whose required fields a template may give too. The models require them."""
 
 

@@ -1,7 +1,7 @@
-"""Resident memory of a rank on `cpu` before it loads a model: measured by earlier ranks here, cached in the user's cache folder.
+"""Resident memory of a rank's libraries on `cpu`: measured by earlier ranks here, cached in the user's cache folder.
 
-It consists of the pages of torch, transformers and DeepSpeed, shared with the fork server or loaded by the rank itself. Its size depends on
-the versions of the libraries, and is known only after a rank has run.
+It consists of the pages of torch, transformers and DeepSpeed, shared with the fork server or loaded by the rank itself, before the model is
+loaded and in the steps. Its size depends on the versions of the libraries, and is known only after a rank has run.
 """
 
 from __future__ import annotations

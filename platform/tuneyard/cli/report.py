@@ -12,6 +12,7 @@ from tuneyard.cli.output import Format, OutputOption, print_json, print_table
 from tuneyard.metrics import FIGURES
 from tuneyard.storage import NotFound, open_store
 from tuneyard.tracking import remarks_of
+from tuneyard.tracking.useless import qualified, words_of
 
 _COLUMNS = ["task", "status", "steps", "last_loss", "tokens_per_s", "rows_per_s", "mfu", "peak_memory_gb", "rows", "errors", "wall_s"]
 
@@ -33,7 +34,8 @@ def report(
     print_table([column for column in _COLUMNS if any(row.get(column) is not None for row in rows)], rows)
     for row in rows:
         for name, value in row["metrics"].items():
-            typer.echo(f"{row['task']}: {name} {_text(name, value)}{_interval(name, content['tasks'][row['task']])}")
+            task = content["tasks"][row["task"]]
+            typer.echo(f"{row['task']}: {name} {_text(name, value)}{_interval(name, task)}{_useless(name, task)}")
     for name, task in content["tasks"].items():
         for sentence in remarks_of(task):
             typer.echo(f"{name}: {sentence}")
@@ -47,6 +49,11 @@ def _text(name: str, value: float) -> str:
 def _interval(name: str, task: dict[str, Any]) -> str:
     bounds = (task.get("intervals") or {}).get(name)
     return f" (95 %: {_text(name, bounds[0])} to {_text(name, bounds[1])})" if bounds else ""
+
+
+def _useless(figure: str, task: dict[str, Any]) -> str:
+    words = words_of(task) if qualified(figure) else ""
+    return f"; outputs: {words}" if words else ""
 
 
 def _read(folder: str) -> dict[str, Any]:

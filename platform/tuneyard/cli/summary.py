@@ -10,6 +10,7 @@ from tuneyard.metrics import FIGURES
 from tuneyard.tracking import Report, comparable, prompt_forms, remarks_of
 from tuneyard.tracking.paired_rows import sentence
 from tuneyard.tracking.progress.words import clock, share
+from tuneyard.tracking.useless import KINDS, useless_of, words_of
 
 
 def print_summary(report: Report) -> None:
@@ -23,7 +24,7 @@ def print_summary(report: Report) -> None:
     if scored:
         metrics = list(dict.fromkeys(metric for task in scored.values() for metric in task["metrics"]))
         rows = [_scored(name, task, metrics) for name, task in scored.items()]
-        useless = [name for name in ("empty", "looping", "cut_off", "off_schema") if any(task.get(name) for task in scored.values())]
+        useless = [name for name in KINDS if any(task.get(name) for task in scored.values())]
         rates = [name for name in ("output_tokens_per_s", "rows_per_s") if any(name in task for task in scored.values())]
         cost = [name for name in ("cost", "per_1000_rows") if any(row[name] is not None for row in rows)]
         print_table(["scored", "rows", "errors", *useless, *metrics, *rates, "MFU", *cost, "time"], rows)
@@ -52,8 +53,15 @@ def comparisons(scored: Mapping[str, Mapping[str, Any]]) -> list[str]:
             if metric in other
         ]
         if parts:
-            lines.append(f"{name} against {names[0]}: {', '.join(parts)}")
+            lines.append(f"{name} against {names[0]}: {', '.join(parts)}{_useless(names[0], scored[names[0]], name, scored[name])}")
     return lines
+
+
+def _useless(first: str, before: Mapping[str, Any], other: str, after: Mapping[str, Any]) -> str:
+    """`; outputs: base 240 empty of 300, tuned none of 300 empty, looping or cut off`; empty where neither has any."""
+    if not any(each.count for task in (before, after) for each in useless_of(task)):
+        return ""
+    return f"; outputs: {first} {words_of(before) or 'not counted'}, {other} {words_of(after) or 'not counted'}"
 
 
 def _text(metric: str, value: float) -> str:
@@ -84,10 +92,7 @@ def _scored(name: str, task: Mapping[str, Any], metrics: list[str]) -> dict[str,
         "scored": name,
         "rows": task.get("rows"),
         "errors": task.get("errors"),
-        "empty": task.get("empty"),
-        "looping": task.get("looping"),
-        "cut_off": task.get("cut_off"),
-        "off_schema": task.get("off_schema"),
+        **{name: task.get(name) for name in KINDS},
         **{metric: task["metrics"].get(metric) for metric in metrics},
         "output_tokens_per_s": _whole(task.get("output_tokens_per_s")),
         "rows_per_s": _whole(task.get("rows_per_s")),

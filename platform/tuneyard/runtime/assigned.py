@@ -12,6 +12,7 @@ from pathlib import Path
 from tuneyard.api import JobSpec
 from tuneyard.runtime.attempt.assignment import Assignment, pod_environment
 from tuneyard.runtime.attempt.log_shipper import LogShipper, secrets_here
+from tuneyard.runtime.checks import check_trackers
 from tuneyard.runtime.conductor import Conductor, Listener, Watch
 from tuneyard.runtime.environment import environment
 from tuneyard.runtime.interrupt import ShouldStop
@@ -42,6 +43,7 @@ def run_assigned(
     """
     output = JobOutput(out)
     with environment(pod_environment(job.spec.env, os.environ)):
+        check_trackers(job, os.environ)
         secrets = secrets_here(job.spec.env)
         pods = Pods(
             job,

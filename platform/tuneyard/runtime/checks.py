@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from tuneyard.runtime.process.run import check_working_dir
 from tuneyard.runtime.references import generation_of, named_model, source_of
 from tuneyard.runtime.score.rankers import check_scored_table, ranker_of
 from tuneyard.storage import absolute, is_local, local_path
+from tuneyard.tracking import asked_for
 
 _EXTRAS = {"train": "train", "tune": "train", "rank": "train", "score": "score"}
 """Kind of task -> the extra of Tuneyard that must be installed where it runs."""
@@ -30,6 +31,15 @@ def check_installed(job: JobSpec, base_dir: Path) -> None:
             without_vllm = task.endpoint is not None or ranker_of(job.spec, task, base_dir) is not None
             extra = "train" if without_vllm else _EXTRAS[task.kind]
             need(extra, f"{task.kind} task {task.name}")
+
+
+def check_trackers(job: JobSpec, environment: Mapping[str, str]) -> None:
+    """Raises BadInput for the first tracker whose client is missing here, or that cannot be used in this environment."""
+    for asked in asked_for(job.spec.tracking):
+        need(asked.kind.extra, f"tracking.{asked.name} ({asked.kind.title})")
+        refusal = asked.kind.refusal(asked.settings, environment)
+        if refusal is not None:
+            raise BadInput(*refusal)
 
 
 def check_job(job: JobSpec, *, base_dir: Path, machine: Machine, names: Collection[str] | None = None) -> None:

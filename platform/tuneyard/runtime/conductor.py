@@ -47,7 +47,7 @@ class Watch:
 @dataclass(frozen=True, kw_only=True)
 class Conductor:
     """`job`: the job as written. `wanted`: names of the tasks to run. `resume`: resume from the content of the output. `records`: local
-    folder for offline files of trackers. `previous`: the report of the resumed run. `on_report` is called with the URI of the last
+    folder for files of trackers. `previous`: the report of the resumed run. `on_report` is called with the URI of the last
     report."""
 
     job: JobSpec
@@ -71,7 +71,14 @@ class Conductor:
         Raises the error of the failed task, BadInput if the output cannot be claimed, and JobFailed past the deadline.
         """
         self.output.claim(self.job, resume=self.resume)
-        recorder = open_recorder(self.job, output=self.output.uri, folder=self.records, warn=self.listener, previous=self.previous)
+        recorder = open_recorder(
+            self.job,
+            output=self.output.uri,
+            folder=self.records,
+            keep=None if self.records == self.output.local_folder else self.output.store.put,
+            warn=self.listener,
+            previous=self.previous,
+        )
         status, message = "failed", ""
         with self.machines.in_use():
             try:
@@ -120,8 +127,7 @@ class Conductor:
 
     def _context(self, recorder: Recorder) -> TaskContext:
         def emit(event: Event) -> None:
-            recorder(event)
-            self.listener(event)
+            self.listener(recorder(event))
 
         return TaskContext(
             job=self.machines.chosen(self.job),

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tuneyard.api import JobSpec
-from tuneyard.runtime.checks import check_installed, check_job
+from tuneyard.runtime.checks import check_installed, check_job, check_trackers
 from tuneyard.runtime.conductor import Conductor, Listener, Watch
 from tuneyard.runtime.environment import environment, resolve_environment, secret_values
 from tuneyard.runtime.here import Here
@@ -52,6 +52,7 @@ def run_job(
     wanted = job.spec.needed_for(until) if until else {task.name for task in job.spec.tasks}
     with ExitStack() as stack:
         stack.enter_context(environment(values))
+        check_trackers(job, os.environ)
         ray = stack.enter_context(RayStart(job, ray_address, values=values, secrets=secrets))
         check_job(job, base_dir=base_dir, machine=ray.machine)
         stack.enter_context(output.locked())

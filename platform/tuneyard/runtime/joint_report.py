@@ -7,9 +7,9 @@ and if one has changed meanwhile, it joins them again. The last driver to end th
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tuneyard.api import JobSpec
@@ -21,7 +21,7 @@ from tuneyard.tracking.report import json_safe
 
 SECTION = "report.json"
 Section = dict[str, Any]
-"""attempt; status, message, started_at: of the driver's run; task: the entry of its task in report.json."""
+"""attempt; status, message, started_at, wall_s: of the driver's run; task: the entry of its task in report.json."""
 
 
 class JointReport:
@@ -39,7 +39,8 @@ class JointReport:
         """Put this task's part of `own` into the report of the whole job. Returns the joined report. Raises StorageError."""
         sections = self._read()
         if sections.get(self._task, {}).get("attempt", 0) <= self._attempt:
-            mine = {"attempt": self._attempt, "status": own.status, "message": own.message, "started_at": own.started_at}
+            run = {"status": own.status, "message": own.message, "started_at": own.started_at, "wall_s": own.wall_s}
+            mine = {"attempt": self._attempt, **run}
             section = json_safe({**mine, "task": own.tasks[self._task]})
             self._output.store.put(f"{self._task}/{SECTION}", json.dumps(section).encode())
         while True:
@@ -71,8 +72,18 @@ def joined(own: Report, order: list[str], sections: Mapping[str, Section], now: 
     status = _status([section["status"] for section in found], complete=len(found) == len(order))
     message = next((section["message"] for section in found if section["status"] == status and section["message"]), "")
     started_at = min((section["started_at"] for section in found), default=own.started_at)
-    wall_s = (now - datetime.fromisoformat(started_at)).total_seconds() if started_at else own.wall_s
+    wall_s = (_end(found, now) - datetime.fromisoformat(started_at)).total_seconds() if started_at else own.wall_s
     return replace(own, tasks=tasks, status=status, message=message, started_at=started_at, wall_s=wall_s)
+
+
+def _end(sections: Sequence[Section], now: datetime) -> datetime:
+    """End of the last driver; `now` while one runs, and if one of an earlier version has not said how long it took."""
+    ends = [
+        datetime.fromisoformat(section["started_at"]) + timedelta(seconds=section["wall_s"])
+        for section in sections
+        if section["status"] != "running" and section.get("wall_s") is not None
+    ]
+    return max(ends) if ends and len(ends) == len(sections) else now
 
 
 def _status(statuses: list[str], *, complete: bool) -> str:

@@ -1,6 +1,6 @@
-"""Run history (SQL), Comet, reports, the logs of ranks, the events that feed them, and the progress that is folded from events.
+"""Run history (SQL), trackers, reports, the logs of ranks, the events that feed them, and the progress that is folded from events.
 
-Importing this room loads none of SQLAlchemy, Comet and Jinja: what needs them is loaded at its first use.
+Importing this room loads none of SQLAlchemy, Jinja and the clients of trackers: what needs them is loaded at its first use.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from tuneyard.tracking.remarks import remarks_of
 from tuneyard.tracking.report import Report
 from tuneyard.tracking.report_files import REPORT_HTML, REPORT_JSON, write_report
 from tuneyard.tracking.task_logs import LogReader
+from tuneyard.tracking.trackers import asked_for
 
 if TYPE_CHECKING:
     from tuneyard.tracking.history import History
@@ -67,6 +68,7 @@ __all__ = [
     "Tried",
     "Warned",
     "after",
+    "asked_for",
     "bottleneck_of",
     "comparable",
     "job_after",

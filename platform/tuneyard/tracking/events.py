@@ -1,4 +1,4 @@
-"""Events of a running task: small frozen records that cross processes, for progress, history and Comet.
+"""Events of a running task: small frozen records that cross processes, for progress, history and trackers.
 
 A task gets an `Emit` and calls it, without knowing its listeners. Only rank 0 emits, unless an event says otherwise.
 """
@@ -39,6 +39,8 @@ class TaskEvent(Event):
     result: dict[str, Any] | None = None
     failure: str = ""
     message: str = ""
+    wall_s: float | None = None
+    """Length of the attempt, with its end. The recorder measures it, for all that show it."""
 
     @property
     def ended(self) -> bool:

@@ -136,7 +136,7 @@ class HistorySink:
             "ended_at": now,
         }
         self._add(Update(tables.attempts, attempt_id, changes))
-        usage = _usage(begun, (now - started_at).total_seconds())
+        usage = _usage(begun, (now - started_at).total_seconds() if event.wall_s is None else event.wall_s)
         self._add(Insert(tables.usage, {"attempt_id": attempt_id, "team": self._job.team, **usage}))
         for metric, value in _figures(event.result or {}).items():
             self._add(Insert(tables.scores, {"attempt_id": attempt_id, "metric": metric, "value": value}))

@@ -1,4 +1,4 @@
-"""The listener of a job's events. It passes them to run history and Comet, and collects the report."""
+"""The listener of a job's events. It passes them to run history and trackers, and collects the report."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from tuneyard.tracking.progress.fold import TaskProgress, after, job_before
 from tuneyard.tracking.report import Report
 from tuneyard.tracking.series import TaskSeries
 from tuneyard.tracking.sink import Sink, Warnings
+from tuneyard.tracking.trackers import KeepFile, Trackers, asked_for
 
 
 class Recorder:
-    """Takes the events of one job, in the driver's thread: `recorder(event)`. Never raises and never waits.
+    """Takes the events of one job, in the driver's thread: `recorder(event)`. Never raises and never waits. Returns the event for other
+    listeners: the end of an attempt has its length.
 
     `previous`: the report of the run that this one resumes. Tasks that were done then keep their part of it.
     """
@@ -46,13 +48,16 @@ class Recorder:
         self._started_at = datetime.now(UTC)
         self._began = time.monotonic()
         self._closed: tuple[str, str] | None = None
+        self._took_s: float | None = None
 
-    def __call__(self, event: Event) -> None:
-        for sink in self._sinks:
-            sink.record(event)
+    def __call__(self, event: Event) -> Event:
         if event.task and "/" not in event.task:  # with a slash: a trial of a tune task
             self._collect(event)
+            event = self._timed(event)
+        for sink in self._sinks:
+            sink.record(event)
         self._pass_on_warnings()
+        return event
 
     def _collect(self, event: Event) -> None:
         begins = isinstance(event, TaskEvent) and event.state == "started"
@@ -63,6 +68,16 @@ class Recorder:
         if event.task in self._progress or isinstance(event, TaskEvent):
             known = self._progress.get(event.task) or TaskProgress(name=event.task)
             self._progress[event.task] = after(known, event, time.monotonic())
+
+    def _timed(self, event: Event) -> Event:
+        """The end of an attempt with its length: the report, history and trackers show one measurement. A task's own measurement leaves
+        out the start of its processes."""
+        if not isinstance(event, TaskEvent) or event.state in ("started", "skipped"):
+            return event
+        seconds = self._progress[event.task].seconds(time.monotonic())
+        if seconds is None:
+            return event
+        return replace(event, wall_s=seconds, result=None if event.result is None else {**event.result, "wall_s": seconds})
 
     def _pass_on_warnings(self) -> None:
         for message in self._warnings.take():
@@ -79,7 +94,7 @@ class Recorder:
             team=self._job.team,
             output=redact(self._output),
             started_at=self._started_at.isoformat(timespec="seconds"),
-            wall_s=time.monotonic() - self._began,
+            wall_s=self._took_s if self._took_s is not None else time.monotonic() - self._began,
             spec=redact_fields(self._job.to_yaml_dict()),
             tasks={name: self._task(self._at_the_end(task)) for name, task in self._progress.items()},
         )
@@ -94,12 +109,15 @@ class Recorder:
         series = self._series.get(task.name)
         before = self._previous.get(task.name, {}) if task.state in ("skipped", "waiting") else {}
         seen = series.to_dict() if series else {}
+        facts = _facts(task)
         # The result of the task wins over its curves.
-        return {**before, **_facts(task), **seen, **redact_fields(dict(task.result or {}))}
+        values = {**before, **facts, **seen, **redact_fields(dict(task.result or {}))}
+        known = facts.get("wall_s", before.get("wall_s"))
+        return values if known is None else {**values, "wall_s": known}
 
     def close(self, status: str, message: str = "") -> Report:
-        """The job ended: everything is written out, within bounded time. The final report."""
-        self._closed = (status, message)
+        """The job ended: everything is written out, within bounded time, which is no part of the job's. The final report."""
+        self._closed, self._took_s = (status, message), time.monotonic() - self._began
         for sink in self._sinks:
             sink.close(status, message)
         self._pass_on_warnings()
@@ -131,11 +149,20 @@ def _counted(task: TaskProgress) -> dict[str, Any]:
     return {**done, **{name: value for name, value in rates.items() if value is not None}}
 
 
-def open_recorder(job: JobSpec, *, output: str, folder: Path, warn: Emit = silent, previous: Report | None = None) -> Recorder:
-    """The recorder of a job: run history (unless TUNEYARD_HISTORY=off), and Comet where the job asks for it.
+def open_recorder(
+    job: JobSpec,
+    *,
+    output: str,
+    folder: Path,
+    keep: KeepFile | None = None,
+    warn: Emit = silent,
+    previous: Report | None = None,
+) -> Recorder:
+    """The recorder of a job: run history (unless TUNEYARD_HISTORY=off), and the trackers that the job asks for.
 
-    `output` is the job's output URI, `folder` a local folder: Comet's offline archives go to `folder`/comet. Trouble with
-    either sink is a Warned event to `warn`. `previous`: the report that a resumed run left.
+    `output` is the job's output URI, `folder` a local folder: the files of a tracker go to `folder`/NAME. `keep` copies them below the
+    output, if `folder` is not the output itself. Trouble with a sink is a Warned event to `warn`. `previous`: the report that a resumed
+    run left.
     """
     warnings = Warnings()
     sinks: list[Sink] = []
@@ -143,8 +170,7 @@ def open_recorder(job: JobSpec, *, output: str, folder: Path, warn: Emit = silen
         from tuneyard.tracking.history_sink import HistorySink
 
         sinks.append(HistorySink(job, output, warnings))
-    if job.spec.tracking.comet is not None:
-        from tuneyard.tracking.comet_sink import CometSink
-
-        sinks.append(CometSink(job, job.spec.tracking.comet, folder / "comet", warnings))
+    trackers = list(asked_for(job.spec.tracking))
+    if trackers:
+        sinks.append(Trackers(job, trackers, folder, keep, warnings))
     return Recorder(job, sinks, output=output, warnings=warnings, warn=warn, previous=previous)

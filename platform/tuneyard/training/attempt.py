@@ -34,7 +34,7 @@ from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.flops import flops_of, peak_flops
 from tuneyard.training.gradients import exchange_gradients
 from tuneyard.training.ledger import Ledger
-from tuneyard.training.memory import held_gb, peak_gb, reset_peak
+from tuneyard.training.memory import held_gb, mapped_libraries_gb, peak_gb, reset_peak
 from tuneyard.training.model_card import model_card
 from tuneyard.training.models import adapter_source, find_start, load_model, load_tokenizer, vision_warning
 from tuneyard.training.offload_disk import largest_on_disk
@@ -80,7 +80,7 @@ class Attempt:
         self.emit = emit
         self.scratch = Path(request.scratch)
         self.began = time.perf_counter()
-        self.libraries_gb = 0.0
+        self.libraries_gb = self.mapped_gb = 0.0
         self.router_weight = 0.0
         self.expert_load: ExpertLoad | None = None
         self.shards: Shards | None = None
@@ -89,7 +89,7 @@ class Attempt:
     def run(self) -> TrainResult:
         """Run the attempt. Raises BadInput if another job is writing to the output."""
         reset_peak(self.world.device)
-        self.libraries_gb = held_gb()
+        self.libraries_gb, self.mapped_gb = held_gb(), mapped_libraries_gb()
         checkpoints = self._checkpoints()
         request = self.request
         holder = Holder.this_process(job=request.job, attempt=request.attempt, run=request.run)
@@ -375,7 +375,7 @@ class Attempt:
             peak_from=gpu(plan.sku).basis,
             flops_per_step=throughput.flops_per_step,
             peak_memory_gb=gather_objects(self.world, peak_gb(self.world.device)),
-            libraries_gb=gather_objects(self.world, self.libraries_gb),
+            libraries_gb=gather_objects(self.world, self.libraries_gb + mapped_libraries_gb() - self.mapped_gb),
             planned_memory_gb=plan.memory.total_gb,
             world_size=self.world.size,
             wall_s=time.perf_counter() - self.began,

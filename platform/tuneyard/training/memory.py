@@ -11,7 +11,9 @@ from tuneyard.api import FailureKind, JobFailed
 from tuneyard.planning import Plan
 
 STATUS = Path("/proc/self/status")
+SMAPS = Path("/proc/self/smaps")
 CLEAR_REFS = Path("/proc/self/clear_refs")
+_MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \d+\s*(?P<file>.*)$")
 
 
 def reset_peak(device: torch.device) -> None:
@@ -38,6 +40,23 @@ def held_gb() -> float:
     it.
     """
     return _status_bytes("VmRSS") / 1e9
+
+
+def mapped_libraries_gb() -> float:
+    """Resident pages of shared libraries in 1e9 bytes. They grow until the first step has run: a page counts once the process has read
+    it. 0 if the system does not report it.
+    """
+    try:
+        lines = SMAPS.read_text().splitlines()
+    except OSError:
+        return 0.0
+    kilobytes, of_library = 0, False
+    for line in lines:
+        if mapping := _MAPPING.match(line):
+            of_library = ".so" in mapping.group("file")
+        elif of_library and line.startswith("Rss:"):
+            kilobytes += int(line.split()[1])
+    return kilobytes * 1024 / 1e9
 
 
 def reserved_gb(device: torch.device) -> float:

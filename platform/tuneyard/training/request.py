@@ -71,7 +71,8 @@ class TrainResult:
     peak_memory_gb: list[float]
     """Per rank: device memory on GPUs, resident memory of the process on cpu."""
     libraries_gb: list[float]
-    """Per rank: resident memory of the process before it loaded the model; 0 if the system does not report it."""
+    """Per rank: resident memory of the process before it loaded the model, and the pages of shared libraries that it has read since; 0 if
+    the system does not report it."""
     planned_memory_gb: float
     world_size: int
     wall_s: float

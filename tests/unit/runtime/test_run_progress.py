@@ -147,9 +147,10 @@ def test_the_summary_compares_score_tasks(capsys: pytest.CaptureFixture[str]) ->
     assert comparisons({"only": tasks["score-base"]}) == []
     tasks["score-tuned"] |= {"empty": 12, "looping": 0, "cut_off": 7}
     print_summary(Report(job="j", status="succeeded", tasks=tasks))
-    head, _, tuned, *_ = capsys.readouterr().out.split("scored", 1)[1].splitlines()
+    head, _, tuned, *rest = capsys.readouterr().out.split("scored", 1)[1].splitlines()
     assert head.split()[1:4] == ["errors", "empty", "cut"]
     assert tuned.split()[3:5] == ["12", "7"]
+    assert rest[0].endswith("exact_match 0 -> 0.5; outputs: score-base not counted, score-tuned 12 empty, 7 cut off of 64")
     tasks["tune"]["peak_from"] = "measured"
     print_summary(Report(job="j", status="succeeded", tasks=tasks))
     assert capsys.readouterr().out.splitlines()[-1] == "MFU is of the measured peak"

@@ -70,11 +70,8 @@ def asked_by_the_package(*extras: str) -> list[str]:
     return found
 
 
-LOCKS = {
-    "cpu": ("train", "score-cpu", "operator", "console", "tables"),
-    "gpu": ("train", "score", "operator", "console", "tables"),
-    "operator": ("operator",),
-}
+OPTIONAL = ("operator", "console", "tables", "wandb", "mlflow", "tensorboard")
+LOCKS = {"cpu": ("train", "score-cpu", *OPTIONAL), "gpu": ("train", "score", *OPTIONAL), "operator": ("operator",)}
 """The extras that scripts/lock.sh locks together."""
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.reports import finished_report, make_job, score_events, tell, train_events, train_result, tune_result
 
 from tuneyard.storage import open_store
-from tuneyard.tracking import Recorder, Report, Step, TaskEvent, Warned, write_report
+from tuneyard.tracking import Event, Recorder, Report, Step, TaskEvent, Warned, write_report
 from tuneyard.tracking.report_page import render
 from tuneyard.tracking.series import MOST_POINTS, TaskSeries
 
@@ -54,7 +54,6 @@ def test_the_page_shows_key_figures_and_compares_score_tasks() -> None:
         "1.175",
         "41.8 %",
         "54.2 GB",
-        "1 min 39 s",
         "410 ms",
         "+0.235 better",
         "−6.72 better",
@@ -186,7 +185,8 @@ def test_the_page_refers_to_nothing_outside() -> None:
 
     assert [tag for tag, _ in page.tags if tag in ("script", "iframe", "object", "img")] == []
     assert [values for _, values in page.tags if "src" in values] == []
-    assert {values["href"] for _, values in page.tags if "href" in values} == {"data:,"}
+    assert {values["href"] for tag, values in page.tags if "href" in values and tag != "a"} == {"data:,"}
+    assert {values["rel"] for tag, values in page.tags if tag == "a"} == {"noreferrer"}
 
 
 @pytest.mark.parametrize("attack", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "</style><script>"])
@@ -307,3 +307,61 @@ def test_a_long_run_keeps_a_bounded_series() -> None:
     steps = series.to_dict()["series"]["step"]
     assert MOST_POINTS / 2 <= len(steps) <= MOST_POINTS
     assert len({b - a for a, b in itertools.pairwise(steps)}) == 1
+
+
+def test_useless_outputs_stand_beside_each_figure_of_outputs_also_where_there_are_none() -> None:
+    report = finished_report()
+    report.tasks["base"] |= {"empty": 0, "looping": 0, "cut_off": 0}
+    report.tasks["judge"] |= {"empty": 240, "looping": 0, "cut_off": 60}
+    html = render(report)
+
+    rows = {name: html[html.index(f"<td>{name}</td>") :].partition("</tr>")[0] for name in ("exact match", "ROUGE-L", "perplexity")}
+    for name in ("exact match", "ROUGE-L"):
+        assert "none of 300 empty, looping or cut off" in rows[name]
+        assert "240 empty, 60 cut off of 300" in rows[name]
+    assert "empty" not in rows["perplexity"], "it is computed from references"
+    assert html.count("240 empty, 60 cut off of 300") == 4, "twice side by side, and twice in the task's own table"
+
+
+def test_memory_is_compared_with_its_libraries_as_a_part_of_both() -> None:
+    report = finished_report()
+    memory = {"weights_gb": 0.02, "activations_gb": 0.02, "libraries_gb": 0.53}
+    report.tasks["train"] |= {"peak_memory_gb": [0.66, 0.65], "libraries_gb": [0.59, 0.6], "planned_memory_gb": 0.57}
+    report.tasks["train"]["plan"] = {"sku": "cpu", "workers": 2, "memory": memory}
+    page = Page(render(report))
+    assert "of one rank; planned 0.570 GB; libraries take 0.590 GB (planned 0.530 GB), the task 0.0700 GB (planned 0.0400 GB)" in page.text
+    assert "rank 1 · libraries 0.600 GB" in page.text
+
+    report.tasks["train"]["plan"]["sku"] = "h100-80gb"
+    assert "libraries take" not in Page(render(report)).text, "they are in the host's memory"
+
+
+def test_every_place_shows_one_wall_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Clock:
+        now = 1000.0
+
+    monkeypatch.setattr("tuneyard.tracking.recorder.time.monotonic", lambda: Clock.now)
+    seen: list[Event] = []
+
+    class Keeping:
+        def record(self, event: Event) -> None:
+            seen.append(event)
+
+        def close(self, _status: str, _message: str) -> None:
+            Clock.now += 60.0  # a tracker that hangs
+
+    recorder = Recorder(make_job(), [Keeping()])
+    recorder(TaskEvent(task="train", state="started", kind="train"))
+    Clock.now += 75.0
+    told = recorder(TaskEvent(task="train", state="succeeded", kind="train", result=train_result()))
+    Clock.now += 5.0
+    report = recorder.close("succeeded")
+
+    assert isinstance(told, TaskEvent)
+    assert told.result is not None
+    assert (told.wall_s, told.result["wall_s"], seen[-1]) == (75.0, 75.0, told)
+    assert (report.tasks["train"]["wall_s"], report.wall_s, recorder.report().wall_s) == (75.0, 80.0, 80.0)
+    assert "1 min 15 s" in Page(render(report)).text
+    resumed = Recorder(make_job(), previous=report)
+    resumed(TaskEvent(task="train", state="skipped", kind="train", result=train_result()))
+    assert resumed.report().tasks["train"]["wall_s"] == 75.0

@@ -225,7 +225,7 @@ def _ended(task: TaskProgress, event: TaskEvent, now_s: float) -> TaskProgress:
         task,
         state=event.state,
         attempt=event.attempt,
-        ended_s=now_s,
+        ended_s=now_s if event.wall_s is None or task.began_s is None else task.began_s + event.wall_s,
         stage=None,
         failure=event.failure,
         message=event.message,

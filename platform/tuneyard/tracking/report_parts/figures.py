@@ -1,0 +1,114 @@
+"""Figures of score tasks: a table of one task, and tables of several side by side.
+
+A figure of outputs stands beside the counts of outputs that say nothing: a mean does not tell that most outputs are empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuneyard.metrics import FIGURES
+from tuneyard.tracking.comparing import comparable, prompt_forms
+from tuneyard.tracking.formats import number, percent
+from tuneyard.tracking.useless import qualified, useless_of, words_of
+
+_SHARE = "share of "
+
+
+@dataclass(frozen=True)
+class FigureRow:
+    """A figure, its bounds at 95 % confidence, and the useless outputs among those that it was computed from."""
+
+    title: str
+    value: str
+    interval: str
+    useless: str
+
+
+@dataclass(frozen=True)
+class Value:
+    """A figure of one of several tasks."""
+
+    text: str
+    useless: str
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One metric of several score tasks. `change` and `better` are of the last against the first, where there are two on the same data."""
+
+    metric: str
+    values: list[Value]
+    change: str
+    relative: str
+    better: bool | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A table of score tasks side by side. `with_change`: they are two, on the same data."""
+
+    title: str
+    names: list[str]
+    rows: list[Compared]
+    with_change: bool
+    note: str
+
+
+def figures_of(task: Mapping[str, Any]) -> list[FigureRow]:
+    """The figures of a score task."""
+    intervals = task.get("intervals") or {}
+    return [
+        FigureRow(
+            title(name),
+            _text(name, value),
+            " – ".join(_text(name, bound) for bound in intervals.get(name) or ()),
+            words_of(task) if qualified(name) else "",
+        )
+        for name, value in (task.get("metrics") or {}).items()
+    ]
+
+
+def title(name: str) -> str:
+    """The title of a metric. An unknown name stays as it is: reports outlive versions."""
+    return FIGURES[name].title if name in FIGURES else name
+
+
+def _text(name: str, value: float | None) -> str:
+    return FIGURES[name].text(value) if name in FIGURES else number(value, 4)
+
+
+def comparisons_of(spec: Mapping[str, Any] | None, tasks: Mapping[str, Mapping[str, Any]]) -> list[Comparison]:
+    """A table for each group of score tasks on the same data; for other score tasks one table of all, without changes."""
+    scored = {name: task for name, task in tasks.items() if task.get("metrics")}
+    groups = comparable(spec, list(scored))
+    tables = [_comparison("Comparison", {name: scored[name] for name in group}, with_change=len(group) == 2) for group in groups]
+    if len(groups) > 1:
+        tables.append(_comparison("Side by side, on different data", scored, with_change=False))
+    return [table for table in tables if len(table.names) > 1 and table.rows]
+
+
+def _comparison(heading: str, tasks: Mapping[str, Mapping[str, Any]], *, with_change: bool) -> Comparison:
+    """The common metrics of these score tasks, in the order of the first, then their shares of useless outputs."""
+    scored = [{**task["metrics"], **{f"{_SHARE}{each.title}": each.share for each in useless_of(task)}} for task in tasks.values()]
+    names = [name for name in scored[0] if all(name in metrics for metrics in scored[1:])]
+    shown = [name for name in names if not name.startswith(_SHARE) or any(metrics[name] for metrics in scored)]
+    notes = [words_of(task) for task in tasks.values()]
+    rows = [_compared(name, [metrics[name] for metrics in scored], notes, with_change=with_change) for name in shown]
+    return Comparison(heading, list(tasks), rows, with_change, prompt_forms(tasks))
+
+
+def _compared(metric: str, values: Sequence[float | None], notes: Sequence[str], *, with_change: bool) -> Compared:
+    beside = notes if qualified(metric) and not metric.startswith(_SHARE) else [""] * len(values)
+    shown = [Value(_text(metric, value), note) for value, note in zip(values, beside, strict=True)]
+    first, last = values[0], values[-1]
+    if not with_change or first is None or last is None:
+        return Compared(title(metric), shown, "", "", None)
+    figure = FIGURES.get(metric)
+    higher = figure.higher_is_better if figure is not None else False if metric.startswith(_SHARE) else None
+    better = None if first == last or higher is None else (last > first) == higher
+    sign = "+" if last > first else "−" if last < first else "±"
+    relative = f"{sign}{percent(abs(last / first - 1))}" if first else ""
+    return Compared(title(metric), shown, f"{sign}{number(abs(last - first))}", relative, better)
