@@ -50,7 +50,7 @@ def asked(shell: str, line: str, **variables: str) -> subprocess.CompletedProces
     ("line", "partial", "offered"),
     [
         ("tuneyard", "", [command.name for command in COMMANDS if not command.hidden]),
-        ("tuneyard", "s", ["submit", "status", "simulate", "schema"]),
+        ("tuneyard", "s", ["submit", "status", "schedule", "simulate", "schema"]),
         ("tuneyard checkpoints", "", ["list", "verify", "convert", "prune"]),
         ("tuneyard plan", "--s", ["--sku"]),
         ("tuneyard completion", "", ["bash", "zsh", "fish"]),

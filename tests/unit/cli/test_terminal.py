@@ -64,7 +64,7 @@ def test_every_command_that_asks_the_hub_is_guarded(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(entry, "_run", talk)
     asking = [command.name for command in COMMANDS if command.asks_hub]
-    assert asking == ["submit", "status", "why", "wait", "logs", "cancel", "clusters", "usage"]
+    assert asking == ["submit", "status", "why", "wait", "logs", "cancel", "clusters", "usage", "schedule"]
     for name in asking:
         entry.main([name])
     assert "\x1b" not in "".join(capsys.readouterr())
