@@ -18,7 +18,14 @@ class Command(NamedTuple):
     hidden: bool = False
     """The root help leaves it out: it is not for people."""
     asks_hub: bool = False
-    """It prints texts of other people, and is a verb of `kubectl tuneyard`."""
+    """It is a verb of `kubectl tuneyard`."""
+    shows_others: bool = False
+    """It may print texts of other people without asking the hub first."""
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether it may print texts of other people."""
+        return self.asks_hub or self.shows_others
 
 
 COMMANDS = (
@@ -45,7 +52,7 @@ COMMANDS = (
     Command(
         "simulate", "tuneyard.cli.simulate.command:simulate", "Replay a trace of jobs on clusters, under one scheduling policy or several"
     ),
-    Command("history", "tuneyard.cli.history:app", "Look at earlier runs"),
+    Command("history", "tuneyard.cli.history:app", "Look at earlier runs", shows_others=True),
     Command("console", "tuneyard.cli.console:console", "Show runs, or the jobs of a hub, in a browser"),
     Command("data", "tuneyard.cli.data.command:app", "Look at data sets"),
     Command("attempt", "tuneyard.cli.attempt:attempt", "Run one attempt for a hub, in its pod", hidden=True),

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = next((command for command in COMMANDS if command.name == args[0]), None)
     if command is None:
         return _refuse_command(args[0])
-    with guarded() if command.asks_hub else nullcontext():
+    with guarded() if command.is_guarded else nullcontext():
         return _run(command, args[1:], debug)
 
 

@@ -63,8 +63,8 @@ def test_every_command_that_asks_the_hub_is_guarded(monkeypatch: pytest.MonkeyPa
         return 0
 
     monkeypatch.setattr(entry, "_run", talk)
-    asking = [command.name for command in COMMANDS if command.asks_hub]
-    assert asking == ["submit", "status", "why", "wait", "logs", "cancel", "clusters", "usage", "schedule"]
+    asking = [command.name for command in COMMANDS if command.is_guarded]
+    assert asking == ["submit", "status", "why", "wait", "logs", "cancel", "clusters", "usage", "schedule", "history"]
     for name in asking:
         entry.main([name])
     assert "\x1b" not in "".join(capsys.readouterr())
