@@ -1,7 +1,7 @@
 """Texts of others (names, messages, log lines) on this terminal: control characters are shown, and have no effect.
 
-Commands that print texts of other people run inside `guarded`, which passes all output through `visible`. Live views and coloured prefixes draw on
-the terminal itself: they write to `own(stream)`, and pass the texts of others through `visible` themselves.
+Commands that print texts of other people run inside `guarded`, which passes all output through `visible`. Live views and coloured prefixes
+draw on the terminal itself: they write to `own(stream)`, and pass the texts of others through `visible` themselves.
 """
 
 from __future__ import annotations
