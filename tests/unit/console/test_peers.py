@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import socket
+
+import pytest
+
 from tuneyard.console.peers import is_other_user, uid_of
 
 TABLE = """\
@@ -17,6 +22,30 @@ def test_the_owner_is_that_of_the_client_end() -> None:
     assert uid_of(["", "x y"], ("testclient", 1), ("127.0.0.1", 2)) is None
 
 
-def test_what_cannot_be_told_is_no_other_user() -> None:
+def test_a_connection_that_no_table_has_is_of_another_user() -> None:
     assert not is_other_user(None, ("127.0.0.1", 1))
-    assert not is_other_user(("127.0.0.1", 1), ("127.0.0.1", 1))
+    assert not is_other_user(("testclient", 1), ("127.0.0.1", 1)), "no address"
+    assert is_other_user(("127.0.0.1", 1), ("127.0.0.1", 1))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("mapped", [False, True], ids=["IPv4", "IPv6"])
+@pytest.mark.parametrize("uid", [0, 65534])
+def test_sockets_of_both_families_tell_their_user(uid: int, mapped: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        ours, theirs = socket.socketpair()
+        child = os.fork()
+        if child == 0:
+            os.setuid(uid)
+            with socket.socket(socket.AF_INET6 if mapped else socket.AF_INET) as client:
+                client.connect((f"::ffff:{address[0]}" if mapped else address[0], address[1]))
+                theirs.recv(1)
+            os._exit(0)
+        accepted, peer = server.accept()
+        with accepted:
+            assert is_other_user(peer, accepted.getsockname()) == (uid != 0)
+        ours.send(b"x")
+        os.waitpid(child, 0)
+        ours.close()
+        theirs.close()

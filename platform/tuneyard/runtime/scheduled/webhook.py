@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import threading
@@ -72,9 +73,12 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 def _post(url: str, body: Mapping[str, Any]) -> tuple[str, bool]:
     """Post once. Returns the outcome, and whether no other try is of use."""
-    request = urllib.request.Request(
-        url, json.dumps(body).encode(), {"Content-Type": "application/json", "User-Agent": "tuneyard"}, method="POST"
-    )
+    try:
+        request = urllib.request.Request(
+            url, json.dumps(body).encode(), {"Content-Type": "application/json", "User-Agent": "tuneyard"}, method="POST"
+        )
+    except ValueError:
+        return "the address is no URL", True
     host = request.host.rpartition("@")[2]
     try:
         with urllib.request.build_opener(_NoRedirects).open(request, timeout=_LIMIT_S):
@@ -83,5 +87,7 @@ def _post(url: str, body: Mapping[str, Any]) -> tuple[str, bool]:
         if 300 <= error.code < 400:
             return f"{host} answers with a redirect, which is not followed", True
         return f"{host} answers {error.code}", 400 <= error.code < 500 and error.code not in (408, 429)
-    except (OSError, ValueError) as error:
+    except http.client.InvalidURL:
+        return "the address is no URL", True
+    except (OSError, ValueError, http.client.HTTPException) as error:
         return f"{host} cannot be reached: {type(error).__name__}", False

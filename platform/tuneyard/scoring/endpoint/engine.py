@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tuneyard.api import Endpoint, FailureKind, Generation, JobFailed
-from tuneyard.api.secrets import HIDDEN
 from tuneyard.scoring.endpoint.pace import Pace
 from tuneyard.scoring.endpoint.reply import Answered, Refused, Reply, RowRefused, TryAgain
 from tuneyard.scoring.endpoint.request import RequestForm, guessed_tokens, path_of
-from tuneyard.scoring.endpoint.sender import Sender
+from tuneyard.scoring.endpoint.sender import Sender, without_key
 from tuneyard.scoring.endpoint.trouble import GivenUp, Trouble
 from tuneyard.scoring.exchange import Answer, Asked, Evaluate, Generate
 from tuneyard.scoring.rows import UNPAID, Paid
@@ -64,8 +63,8 @@ class _Try:
     since: float
     failures: int = 0
     failing_since: float = 0.0
-    answers_before: int = 0
-    """Answers to other requests before the first failure."""
+    failed_at: float = 0.0
+    """Time of the last failure."""
     limit_field: str = ""
     """The name of the limit of tokens in the last try."""
     paid: Paid = UNPAID
@@ -86,6 +85,8 @@ class EndpointEngine:
         self._trouble = Trouble(endpoint.patience, self.at_once)
         self._usual_answer = float(generation.max_tokens)
         self._sending = self._answers = 0
+        self._answered_since = -math.inf
+        """When the newest of all answered requests was sent."""
         self._refusals = Counter[str]()
         self._tasks: set[asyncio.Task[Answer]] = set()
         self._loop = asyncio.new_event_loop()
@@ -165,7 +166,7 @@ class EndpointEngine:
         return Answer(
             tried.request.key,
             time.perf_counter() - tried.since,
-            self._hidden(answered.text),
+            answered.text,
             answered.finish_reason,
             answered.output_tokens,
             input_tokens=answered.input_tokens,
@@ -176,15 +177,17 @@ class EndpointEngine:
         return Answer(tried.request.key, time.perf_counter() - tried.since, error=self._hidden(f"{_SAID}: {reason}"), paid=tried.paid)
 
     def _is_to_blame(self, tried: _Try) -> bool:
-        """Count a failure. True if it is the row's: others were answered meanwhile, or it is among the last rows and fails for long."""
+        """Count a failure. True if it is the row's: another request, sent after the failure before, was answered, or the row is among the
+        last ones and fails for long. Answers to requests that were sent earlier say nothing about an outage that began meanwhile."""
         now = self._clock.now()
         if not tried.failures:
-            tried.failing_since, tried.answers_before = now, self._answers
+            tried.failing_since = now
+        failed_before, tried.failed_at = tried.failed_at, now
         tried.failures += 1
         if tried.failures < _TRIES:
             return False
         long_s = min(_LONG_S, self._endpoint.patience / 2)
-        return self._answers > tried.answers_before or (len(self._tasks) < _FEW and now - tried.failing_since >= long_s)
+        return self._answered_since > failed_before or (len(self._tasks) < _FEW and now - tried.failing_since >= long_s)
 
     def _takes_newer_limit(self, tried: _Try) -> bool:
         """Whether the request gets another try, in which the limit has the name that the endpoint asks for."""
@@ -222,8 +225,8 @@ class EndpointEngine:
         return True
 
     async def _noted(self, tried: _Try) -> Reply:
-        guessed = guessed_tokens(tried.request.prompt) + self._usual_answer
-        self._pace.start(self._clock.now(), guessed)
+        guessed, sent_at = guessed_tokens(tried.request.prompt) + self._usual_answer, self._clock.now()
+        self._pace.start(sent_at, guessed)
         self._sending += 1
         try:
             tried.limit_field, prompt = self._form.limit_field, tried.request.prompt
@@ -233,10 +236,10 @@ class EndpointEngine:
             self._freed.set()
         paid = _paid(reply)
         self._pace.correct(paid.input_tokens + paid.output_tokens - guessed if paid.output_tokens else -guessed)
-        self._note(reply)
+        self._note(reply, sent_at)
         return reply
 
-    def _note(self, reply: Reply) -> None:
+    def _note(self, reply: Reply, sent_at: float) -> None:
         if isinstance(reply, TryAgain):
             try:
                 self._note_failure(reply, self._clock.now())
@@ -250,6 +253,7 @@ class EndpointEngine:
             return
         if isinstance(reply, Answered):
             self._answers += 1
+            self._answered_since = max(self._answered_since, sent_at)
             self._usual_answer += (reply.output_tokens - self._usual_answer) / min(self._answers, 100)
         if isinstance(reply, Answered | RowRefused):
             self._trouble.answered(self._clock.now())
@@ -273,8 +277,7 @@ class EndpointEngine:
         return f"{_SAID} {self._endpoint.url} (model {self._endpoint.model})"
 
     def _hidden(self, text: str) -> str:
-        """A server may repeat the key, in errors or answers."""
-        return text.replace(self._key, HIDDEN) if self._key else text
+        return without_key(text.encode(), self._key).decode()
 
 
 class _End:

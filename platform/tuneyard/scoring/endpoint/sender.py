@@ -11,18 +11,21 @@ from typing import Any
 import aiohttp
 
 from tuneyard.api import Endpoint
+from tuneyard.api.secrets import HIDDEN
 from tuneyard.scoring.endpoint.reply import Reply, TryAgain, printable, read_reply
 
 _MOST_BYTES = 16 * 1024**2
 """Of one reply."""
 _CONNECT_S = 30.0
+_SHORTEST_SECRET = 8
+"""Shorter keys are words such as EMPTY, which servers without a key ask for and answers may hold."""
 
 
 class Sender:
     """For one event loop. `key`: the API key."""
 
     def __init__(self, endpoint: Endpoint, key: str | None) -> None:
-        self._endpoint = endpoint
+        self._endpoint, self._key = endpoint, key
         self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
         self._session: aiohttp.ClientSession | None = None
 
@@ -34,7 +37,7 @@ class Sender:
                 content = await _content(response)
                 if content is None:
                     return TryAgain(f"its reply has more than {_MOST_BYTES // 1024**2} MiB")
-                return read_reply(response.status, response.headers, content)
+                return read_reply(response.status, response.headers, without_key(content, self._key))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             return TryAgain(f"no connection: {printable(str(error))}", for_load=True, reached=False)
         except TimeoutError:
@@ -57,6 +60,14 @@ class Sender:
                 trust_env=True,  # proxies
             )
         return self._session
+
+
+def without_key(text: bytes, key: str | None) -> bytes:
+    """UTF-8 `text` without the API key, which a server may repeat, plain or inside JSON. It is hidden before a text is cut."""
+    if key is not None and len(key) >= _SHORTEST_SECRET:
+        for form in (key, json.dumps(key)[1:-1]):
+            text = text.replace(form.encode(), HIDDEN.encode())
+    return text
 
 
 async def _content(response: aiohttp.ClientResponse) -> bytes | None:
