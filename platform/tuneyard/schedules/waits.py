@@ -1,4 +1,7 @@
-"""Runs that wait for their data: a run starts when somebody has seen its data, and is missed after its timeout."""
+"""Runs that wait for their data: a run starts when somebody has seen its data, and is missed after its timeout.
+
+The timeout counts only once this process has looked: the data may have arrived while no process followed the Schedule.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ def sorted_by_data(goal: ScheduleGoal, status: ScheduleStatus, starts: Sequence[
         waited_s = (now - moment_of(each.since)).total_seconds()
         if look.arrived:
             ready.append(_start(each))
-        elif waited_s > goal.wait_for.timeout or len(still) >= _MOST_WAITING or _is_past(each, looks):
+        elif (waited_s > goal.wait_for.timeout and each.name in looks) or len(still) >= _MOST_WAITING or _is_past(each, looks):
             missed.append(_record(goal, each, look, now))
         else:
             still.append(each.model_copy(update={"message": look.why_not[:300]}))

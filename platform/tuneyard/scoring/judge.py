@@ -47,7 +47,8 @@ def score_in(answer: str, judge: Judge) -> float | None:
     """The score in a judge's answer. None: there is none on the scale.
 
     The last line that is nothing but `Score: N` counts. Without such a line, the number after the word `score` counts if all of these are
-    equal, and else the answer itself if it is a number. The text before `</think>` does not count. A range (`score from 1 to 5`) is no score.
+    equal, and else the answer itself if it is a number. The text before `</think>` does not count. A range (`score from 1 to 5`) is no
+    score.
     """
     said = _THOUGHT.sub("", answer)
     lines, named = _SCORE_LINE.findall(said), {float(number) for number in _SCORE.findall(said)}

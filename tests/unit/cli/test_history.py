@@ -96,7 +96,10 @@ def test_a_comparison_says_what_differs_and_what_does_not_compare(history: Histo
 
 @pytest.mark.usefixtures("history")
 def test_an_export_is_a_table_or_lines_of_json(capsys: pytest.CaptureFixture[str]) -> None:
-    table = list(csv.DictReader(io.StringIO(say(capsys, "history", "export", "--format", "csv")[1])))
+    written = say(capsys, "history", "export", "--format", "csv")[1]
+    assert "\r" not in written
+    assert "u000d" not in written
+    table = list(csv.DictReader(io.StringIO(written)))
     assert {(row["job"], row["user"]) for row in table} == {("one", ""), ("two", ""), ("broken", "'=cmd")}
     lines = [json.loads(line) for line in say(capsys, "history", "export")[1].splitlines()]
     assert [len(job["attempts"]) for job in lines] == [1, 1, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,3 +69,23 @@ def test_a_missing_variable_and_a_server_that_is_away_are_said(monkeypatch: pyte
     monkeypatch.delenv("HOOK", raising=False)
     assert told(FROM_VARIABLE).startswith("not sent: the address is no URL")
     assert "cannot be reached" in told(Notify(webhook="http://127.0.0.1:1/SECRET-PATH"))
+
+
+@pytest.mark.parametrize("address", ["http://[::1/SECRET-PATH", "http://h h/SECRET-PATH", "https://host:abc/SECRET-PATH"])
+def test_an_address_that_is_none_is_said_once(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOOK", address)
+    assert told(FROM_VARIABLE) == "not sent: the address is no URL"
+
+
+def test_a_server_that_speaks_no_http_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def greet(listener: socket.socket) -> None:
+        for _ in range(3):
+            accepted, _peer = listener.accept()
+            with accepted:
+                accepted.recv(65536)
+                accepted.sendall(b"220 mail.example.com ready\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=greet, args=(listener,), daemon=True).start()
+        monkeypatch.setenv("HOOK", f"http://127.0.0.1:{listener.getsockname()[1]}/SECRET-PATH")
+        assert "cannot be reached: BadStatusLine" in told(FROM_VARIABLE)

@@ -33,6 +33,15 @@ def test_a_run_whose_data_never_come_is_missed_with_the_reason() -> None:
     assert (nights.news, nights.condition("DataArrived")) == (["RunMissed"], "False")
 
 
+def test_the_timeout_counts_only_once_somebody_has_looked() -> None:
+    """A hub that was away, or a runner that comes once an hour: the data may be there."""
+    nights = Nights(nightly(waitFor=WAIT))
+    nights.look(at_hour(2))
+    assert nights.look(at_hour(9)).start == ()
+    assert nights.verdicts == []
+    assert len(nights.look(at_hour(9.1), looked(nights, True)).start) == 1
+
+
 def test_several_nights_may_wait_and_forbid_lets_one_run() -> None:
     nights = Nights(nightly(waitFor={**WAIT, "timeout": "3d"}))
     nights.look(at_hour(2))

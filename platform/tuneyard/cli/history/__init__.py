@@ -148,7 +148,7 @@ def export(
     from tuneyard.cluster.history_api import HistoryQuery
 
     query = HistoryQuery(team=team or "", since=since_of(since, datetime.now(UTC)))
-    table = csv.DictWriter(sys.stdout, ATTEMPT_COLUMNS, extrasaction="ignore")
+    table = csv.DictWriter(sys.stdout, ATTEMPT_COLUMNS, extrasaction="ignore", lineterminator="\n")
     if form is Export.CSV:
         table.writeheader()
     with _source(hub, everywhere, namespace, context, kubeconfig) as source:

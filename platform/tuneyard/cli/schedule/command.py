@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -88,7 +90,7 @@ def pause(
     Example: tuneyard schedule pause nightly -n maps
     """
     source_of(local, namespace, context, kubeconfig).change(name, {"suspend": True})
-    typer.echo(f"{name} is paused; go on: tuneyard schedule resume {name}")
+    typer.echo(f"{name} is paused; go on: tuneyard schedule resume {_again(name, local)}")
 
 
 @app.command()
@@ -130,13 +132,19 @@ def run_now(
         if last is not None:
             raise BadInput("--to is given without --from", "give both, as in --from 2026-11-01 --to 2026-11-14")
         source.change(name, {"runNow": written(now)})
-        typer.echo(f"{name} starts a run; see it: tuneyard schedule history {name}")
+        when = "starts a run" if local is None else "starts a run as soon as a runner follows it"
+        typer.echo(f"{name} {when}; see it: tuneyard schedule history {_again(name, local)}")
         return
     last = last or (now - timedelta(days=1)).date().isoformat()
     request = {"from": first, "to": last, "parallel": parallel, "id": f"{now:%Y%m%dT%H%M%S}"}
     _check(request)
     source.change(name, {"backfill": request})
-    typer.echo(f"{name} runs the dates {first} to {last}, {parallel} at a time; see them: tuneyard schedule history {name}")
+    typer.echo(f"{name} runs the dates {first} to {last}, {parallel} at a time; see them: tuneyard schedule history {_again(name, local)}")
+
+
+def _again(name: str, local: Path | None) -> str:
+    """The arguments that name the same Schedule in another command."""
+    return name if local is None else f"{name} --local {shlex.quote(str(local))}"
 
 
 @app.command()

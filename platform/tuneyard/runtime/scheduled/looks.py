@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ from tuneyard.schedules import Look
 from tuneyard.storage import absolute, open_store
 
 EVERY = timedelta(seconds=30)
+_LONGEST_S = 60.0
 
 
 class Looks:
@@ -22,13 +24,20 @@ class Looks:
         self._base_dir = base_dir
         self._found: dict[str, tuple[datetime, Look]] = {}
         self._threads: dict[str, threading.Thread] = {}
+        self._began_s: dict[str, float] = {}
+        self._unread: set[str] = set()
 
     @property
     def busy(self) -> bool:
-        return any(thread.is_alive() for thread in self._threads.values())
+        """Whether a look is under way, or was not read by `found` yet."""
+        return any(thread.is_alive() for thread in self._threads.values()) or bool(self._unread)
 
     def found(self) -> Mapping[str, Look]:
-        return {name: look for name, (_, look) in dict(self._found).items()}
+        """The looks so far, by the names of their runs. A storage that has not answered for a minute counts as a look in vain."""
+        self._unread.clear()
+        found = {name: look for name, (_, look) in dict(self._found).items()}
+        late = (name for name, thread in self._threads.items() if thread.is_alive() and time.monotonic() - self._began_s[name] > _LONGEST_S)
+        return {**dict.fromkeys(late, Look(False, "its storage does not answer")), **found}
 
     def want(self, waiting: Iterable[WaitingRun], now: datetime) -> datetime | None:
         """Look for the data of these runs, where it is time. Returns the time of the next look; None if nothing waits."""
@@ -40,6 +49,7 @@ class Looks:
             is_time = last is None or not timedelta() <= now - last[0] < EVERY
             if is_time and (thread is None or not thread.is_alive()):
                 self._threads[name] = threading.Thread(target=self._look, args=(name, each.path, now), daemon=True)
+                self._began_s[name] = time.monotonic()
                 self._threads[name].start()
         return now + EVERY if wanted else None
 
@@ -51,6 +61,7 @@ class Looks:
         except Exception as error:  # noqa: BLE001 - the reason is told in the status
             look = Look(False, f"{type(error).__name__}: {error}")
         self._found[name] = now, look
+        self._unread.add(name)  # while the thread is alive: `busy` has no gap
 
 
 def is_there(uri: str) -> bool:

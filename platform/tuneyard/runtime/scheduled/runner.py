@@ -181,7 +181,7 @@ class Runner:
 
     def _job(self, goal: ScheduleGoal, start: Start) -> JobSpec:
         spec = run_spec(goal.template.spec.to_yaml_dict(), Moment(start.name, start.due, goal.time_zone))
-        metadata = {"name": start.name, "namespace": self._schedule.metadata.namespace}
+        metadata = {"name": start.name, "namespace": self._schedule.metadata.namespace, "labels": goal.template.labels}
         return JobSpec.model_validate({"apiVersion": API_VERSION, "kind": "JobSpec", "metadata": metadata, "spec": spec})
 
     def _output(self, name: str) -> str:

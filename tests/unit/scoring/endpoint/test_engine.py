@@ -208,6 +208,37 @@ def test_a_key_that_the_server_repeats_is_hidden_in_answers_and_errors() -> None
     assert answers[1].error == "the endpoint: HTTP 400: bad header ***"
 
 
+def test_a_key_is_hidden_before_an_error_is_cut() -> None:
+    said = f"{'x' * (300 - len(KEY) // 2 - 20)} your key {KEY} is invalid"
+    with OpenAIServer(lambda _, __: Fault(401, error_json(said))) as server, pytest.raises(JobFailed) as failed:
+        _ask(server)
+    assert KEY[:8] not in failed.value.cause
+
+
+def test_a_word_that_stands_for_a_missing_key_stays_in_answers() -> None:
+    reply = Fault(200, json.dumps(completion({}, "The set is EMPTY.")))
+    with OpenAIServer(lambda _, __: reply) as server:
+        endpoint = Endpoint.model_validate({"url": server.url, "model": MODEL})
+        engine = EndpointEngine(endpoint, Generation(), key="EMPTY", clock=FastClock())
+        (answer,) = engine.run(_requests(1))
+    assert answer.text == "The set is EMPTY."
+
+
+def test_answers_to_requests_from_before_an_outage_blame_no_row() -> None:
+    """Slow answers still arrive while other rows fail: they were asked for when the endpoint was well."""
+    clock = FastClock(factor=50.0)
+    began = clock.now()
+
+    def fails_while_slow_answers_come(body: dict[str, Any], number: int) -> Fault | None:
+        row = int(prompt_of(body).removeprefix("row "))
+        if number < 8 and row % 2:  # 2 to 14 seconds
+            return Fault(200, json.dumps(completion({}, f"answer to row {row}")), hang_s=2.0 * row / clock.factor)
+        return Fault(500, "boom") if clock.now() - began < 25 else None
+
+    with OpenAIServer(fails_while_slow_answers_come) as server:
+        assert _texts(_ask(server, 24, clock=clock, atOnce=8)) == _all(24)
+
+
 def test_an_answer_of_a_megabyte() -> None:
     with OpenAIServer(answer=lambda _: "ü" * 1_000_000) as server:
         assert len(_ask(server, 2)[1].text or "") == 1_000_000
