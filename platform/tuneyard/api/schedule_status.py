@@ -79,7 +79,10 @@ class ScheduleStatus(StatusFields):
         description="`Regressed`: whether the newest measured run has regressed; `DataArrived`: whether the newest run had its data; "
         "`Stalled` if the hub cannot follow the Schedule, with the reason",
     )
-    followed: str = Field(default="", description="cron line and time zone of lastRun, or `suspended`")
+    followed: str = Field(default="", description="cron line and time zone that are followed, or `suspended`")
+    followed_since: Moment | None = Field(
+        default=None, description="when `followed` changed last (RFC 3339): no run that was due before starts; default: it never changed"
+    )
     waiting: list[WaitingRun] = Field(default_factory=list, description="runs whose data have not arrived")
     runs: list[ScheduledRun] = Field(default_factory=list, description=f"the last {MOST_RUNS} runs, oldest first")
     run_now: Moment | None = Field(default=None, description="the value of spec.runNow that was started last")

@@ -35,13 +35,14 @@ def due_run(name: str, goal: ScheduleGoal, status: ScheduleStatus, created: date
     """
     line = SUSPENDED if goal.suspend else f"{goal.cron} {goal.time_zone}"
     if status.followed and status.followed != line:
-        status = status.model_copy(update={"last_run": written(now)})
+        status = status.model_copy(update={"followed_since": written(now)})
     status = status.model_copy(update={"followed": line, "next_run": None if goal.suspend else _next(goal, now)})
     if goal.suspend:
-        return Due(status.model_copy(update={"message": SUSPENDED, "last_run": status.last_run or written(now)}))
-    since = moment_of(status.last_run) if status.last_run else created
+        return Due(status.model_copy(update={"message": SUSPENDED}))
+    since = max(moment_of(status.last_run) if status.last_run else created, _followed_since(status) or created)
     if since > now:  # the clock was set back: runs on record are not due again
-        since, status = now, status.model_copy(update={"last_run": written(now)})
+        since = now
+        status = status.model_copy(update={"last_run": written(now), "followed_since": status.followed_since and written(now)})
     last = last_until(goal.cron, goal.time_zone, now)
     start = Start(run_name(name, last), last)
     if status.message == SUSPENDED:
@@ -51,6 +52,10 @@ def due_run(name: str, goal: ScheduleGoal, status: ScheduleStatus, created: date
     if any(record.name == start.name for record in status.runs):  # it was started before a kill
         return Due(status.model_copy(update={"last_run": written(last)}))
     return _missed(name, goal, status, since, start, now)
+
+
+def _followed_since(status: ScheduleStatus) -> datetime | None:
+    return moment_of(status.followed_since) if status.followed_since else None
 
 
 def _next(goal: ScheduleGoal, now: datetime) -> str:

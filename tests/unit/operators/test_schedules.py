@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from tests.hub_in_memory import until
 from tests.memory_api import MemoryApi
 from tests.schedules import MONDAY, TEMPLATE, at_hour
 
+from tuneyard_operators.hub import data_looks
 from tuneyard_operators.hub.data_looks import DataLooks
 from tuneyard_operators.hub.events import Events
 from tuneyard_operators.hub.jobspecs import JobSpecs
@@ -278,7 +280,9 @@ def test_one_more_run_now_and_never_twice() -> None:
     asyncio.run(story())
 
 
-def test_a_storage_that_hangs_delays_no_other_schedule() -> None:
+def test_a_storage_that_hangs_delays_no_other_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_looks, "_LONGEST_S", 0.05)
+
     async def story() -> None:
         async with hub_of_schedules() as week:
             week.bucket.hangs = True
@@ -286,9 +290,11 @@ def test_a_storage_that_hangs_delays_no_other_schedule() -> None:
             await week.apply("runs")
             await week.at(at_hour(1.01))
             assert [name.rpartition("-")[0] for name in week.names()] == ["runs"]
+            await asyncio.sleep(0.2)  # the first look is given up meanwhile
             await week.at(at_hour(6))
             (run,) = week.status("waits")["runs"]
             assert run["verdict"] == "missed"
+            assert "does not answer" in run["message"]
 
     asyncio.run(story())
 

@@ -65,6 +65,18 @@ def test_a_suspended_schedule_misses_nothing() -> None:
     assert nights.verdicts == [""]
 
 
+def test_a_pause_leaves_the_time_of_the_last_run() -> None:
+    nights = Nights(nightly())
+    nights.look(at_hour(2))
+    due = nights.status.last_run
+    nights.goal = nightly(suspend=True)
+    nights.look(at_hour(10))
+    nights.goal = nightly()
+    nights.look(at_hour(12))
+    assert due is not None
+    assert nights.status.last_run == due
+
+
 def test_a_suspended_schedule_writes_its_status_once() -> None:
     nights = Nights(nightly(suspend=True))
     nights.look(at_hour(1))

@@ -21,7 +21,7 @@ def row(schedule: ScheduleView) -> dict[str, Any]:
         "cron": schedule.cron,
         "zone": schedule.zone,
         "suspended": schedule.suspended,
-        "last_run": schedule.status.last_run,
+        "last_run": last.due if last is not None else schedule.status.last_run,
         "verdict": last.verdict if last is not None else None,
         "next_run": schedule.status.next_run,
         "active": len(schedule.status.active),
