@@ -55,7 +55,7 @@ TRAIN = "spec.tasks.0.train"
         (f"{TRAIN}.data", {}, "spec", "train needs a model (name or from) or a program, and data (source, from or mix), unless a template"),
         (f"{TRAIN}.data", {"source": "s3://b/x", "from": "corpus"}, "spec.tasks[0].train.data", "give exactly one of source, from"),
         (f"{TRAIN}.model", None, "spec", "train needs a model (name or from) or a program"),
-        ("spec.tasks.1.score.model", None, "spec", "score needs a model (name or from) and data"),
+        ("spec.tasks.1.score.model", None, "spec", "score needs a model (name or from) or an endpoint, and data"),
         ("spec.tasks", [], "spec.tasks", "should have at least 1 items"),
         ("spec", None, "spec", "Required value"),
         ("spec.deadline", "soon", "spec.deadline", "should match"),
