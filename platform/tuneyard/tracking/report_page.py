@@ -51,7 +51,7 @@ def render(report: Report) -> str:
         wall=duration(report.wall_s) if report.wall_s else "",
         spec=yaml.safe_dump(json_safe(report.spec), sort_keys=False, allow_unicode=True) if report.spec else "",
         tasks=[task_view(name, task, report.output) for name, task in tasks.items()],
-        comparisons=comparisons_of(report.spec, tasks),
+        comparisons=comparisons_of(report.spec, tasks, report.comparisons),
         paired=paired_views(json_safe(report.comparisons)),
     )
 
