@@ -90,7 +90,9 @@ def comparisons_of(
 
     `paired`: comparisons of rows, as `scoring.paired.Comparison` writes them.
     """
-    judged = {(each["against"], each["task"]): {figure["figure"]: figure for figure in each["figures"]} for each in paired}
+    judged: dict[tuple[str, ...], dict[str, Any]] = {
+        (each["against"], each["task"]): {figure["figure"]: figure for figure in each["figures"]} for each in paired
+    }
     scored = {name: task for name, task in tasks.items() if task.get("metrics")}
     groups = comparable(spec, list(scored))
     tables = [
