@@ -212,9 +212,8 @@ a KV cache of {KV_CACHE >> 20} MiB, prefix caching on; loaded anew for each run.
 {TOKENS_NOW} tokens. *Ray Data LLM*: `ray.data.llm.build_processor` with `max_num_seqs` and `batch_size` {BATCH_AUTO},
 `max_num_batched_tokens` {TOKENS_NOW}.
 Figures are output tokens/s, from the first row in the engine to the last answer; ours includes the commit
-of each part, and loading is in none. The order of the sides alternates from pair to pair. Other programs
-ran on the machine, and single runs differ by up to a half: only ratios within a pair count, and few pairs show no
-small difference.
+of each part, and loading is in none. The order of the sides alternates from pair to pair. Only
+ratios within a pair count. Pairs that were measured beside other programs had ratios from 0.51 to 1.90, and are of no use.
 
 {chr(10).join(sums)}
 
