@@ -126,7 +126,7 @@ def write_output(folder: Path, rows: int, metrics: tuple[str, ...], seed: int, s
 
 
 def measure(folder: Path) -> None:
-    """Compare the two outputs below `folder`; print seconds and peak memory in GB, of which the libraries have a part."""
+    """Compare the two outputs below `folder`; print seconds, and peak memory in GB with that of the libraries."""
     before = _peak_gb()
     began = time.process_time()
     compare(str(folder / "tuned"), str(folder / "base"), names=("tuned", "base"))

@@ -51,7 +51,7 @@ class Pending:
         return found
 
     def wrote(self, signatures: Mapping[Key, Signature], now_s: float, current: Mapping[Key, Signature]) -> Iterator[Key]:
-        """Take in that jobs are on record as they were when they were read. Yields those that are so still (`current`)."""
+        """Record that jobs were written with these signatures. Yields the jobs whose `current` signature is still the same."""
         for key, signature in signatures.items():
             if key not in current:
                 continue  # gone meanwhile

@@ -183,7 +183,7 @@ def new_schedules(connection: Connection, again: Connect, jobs: JobSpecs, events
 
 @dataclass(frozen=True)
 class _Quiet:
-    """A Schedule of which nothing is expected from `since` to `until`, as long as it and its jobs stay at the versions `seen`."""
+    """A Schedule without an event from `since` to `until`, as long as it and its jobs stay at the versions `seen`."""
 
     seen: tuple[str | None, ...]
     since: datetime

@@ -17,15 +17,11 @@ from urllib.parse import urlsplit
 
 from tuneyard.api.schedule_parts import Notify
 from tuneyard.api.schedule_status import ScheduledRun
-from tuneyard.schedules import notice_body
+from tuneyard.schedules import LIMIT_S, PAUSES_S, SENT, notice_body
 from tuneyard_operators.kube import SECRET, ApiError, Connection, Key
 
 log = logging.getLogger(__name__)
-PAUSES_S = (2.0, 15.0, 60.0)
-"""Pauses between tries."""
-_LIMIT_S = 10.0
 _AT_ONCE_OF_A_NAMESPACE = 4
-SENT = "sent"
 
 
 class _Final(Exception):
@@ -111,7 +107,7 @@ async def _post(url: str, body: Mapping[str, Any]) -> str:
 
     host = urlsplit(url).hostname
     try:
-        timeout = aiohttp.ClientTimeout(total=_LIMIT_S)
+        timeout = aiohttp.ClientTimeout(total=LIMIT_S)
         async with aiohttp.ClientSession(timeout=timeout) as session, session.post(url, json=dict(body), allow_redirects=False) as answer:
             status = answer.status
     except TimeoutError:

@@ -1,4 +1,4 @@
-"""One sentence per pydantic error, for a person who has never seen the code."""
+"""One sentence per pydantic error, in the terms of a JobSpec."""
 
 from __future__ import annotations
 

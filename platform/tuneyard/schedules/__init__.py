@@ -12,7 +12,7 @@ status afterwards. Names of runs depend on their due time alone, so that a step 
 from tuneyard.schedules.advancing import ScheduleStep, advance_schedule
 from tuneyard.schedules.expressions import BadExpression, Moment
 from tuneyard.schedules.names import due_of, requested_name, run_name
-from tuneyard.schedules.news import News, notice_body
+from tuneyard.schedules.news import LIMIT_S, PAUSES_S, SENT, News, notice_body
 from tuneyard.schedules.outcomes import Run, figures_of, with_notices
 from tuneyard.schedules.rendering import expression_problems, rendered, run_spec
 from tuneyard.schedules.starts import Start
@@ -20,6 +20,9 @@ from tuneyard.schedules.times import next_after, times_between
 from tuneyard.schedules.waits import Look
 
 __all__ = [
+    "LIMIT_S",
+    "PAUSES_S",
+    "SENT",
     "BadExpression",
     "Look",
     "Moment",

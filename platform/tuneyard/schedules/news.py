@@ -18,6 +18,12 @@ _MARKS: Mapping[str, str] = {
 }
 _SLACK_ESCAPES = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"))
 _LONGEST_TEXT = 2_000
+SENT = "sent"
+"""State of a message to a webhook that was sent."""
+PAUSES_S = (2.0, 15.0, 60.0)
+"""Pauses between tries of a message, on a hub and on one machine."""
+LIMIT_S = 10.0
+"""Longest wait for a webhook's answer."""
 
 
 @dataclass(frozen=True)

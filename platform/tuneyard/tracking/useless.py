@@ -1,4 +1,4 @@
-"""Useless outputs of a score task: empty ones, those that end in a loop, and those that were cut off.
+"""Useless outputs of a score task: empty outputs, outputs that end in a loop, and outputs that were cut off.
 
 They qualify every figure that is computed from outputs: an empty output has a ROUGE too.
 """

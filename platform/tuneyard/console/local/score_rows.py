@@ -66,8 +66,8 @@ def sides_of(record: RunRecord) -> list[Side]:
 
 def same_data(first: Side, second: Side) -> bool:
     """Whether two sides scored the same rows, prompts and references."""
-    tasks = [{"name": index, "score": {"data": dict(side.data)}} for index, side in enumerate((first, second))]
-    return len(comparable({"spec": {"tasks": tasks}}, [0, 1])) == 1  # type: ignore[list-item]
+    tasks = [{"name": name, "score": {"data": dict(side.data)}} for name, side in (("first", first), ("second", second))]
+    return len(comparable({"spec": {"tasks": tasks}}, ["first", "second"])) == 1
 
 
 def rows_at(sides: Sequence[Side], start: int, count: int = PAGE) -> list[ShownRow]:

@@ -14,11 +14,7 @@ from typing import Any
 
 from tuneyard.api.schedule_parts import Notify
 from tuneyard.api.schedule_status import ScheduledRun
-from tuneyard.schedules import notice_body
-
-PAUSES_S = (2.0, 15.0, 60.0)
-_LIMIT_S = 10.0
-SENT = "sent"
+from tuneyard.schedules import LIMIT_S, PAUSES_S, SENT, notice_body
 
 
 class Webhook:
@@ -60,7 +56,10 @@ class Webhook:
         outcome = ""
         for pause_s in (0.0, *self._pauses_s):
             time.sleep(pause_s)
-            outcome, is_final = _post(url, body)
+            try:
+                outcome, is_final = _post(url, body)
+            except Exception as error:  # noqa: BLE001 - each message gets an outcome; the text of the error may hold the address
+                outcome, is_final = type(error).__name__, False
             if is_final:
                 break
         self._told[run] = outcome if outcome == SENT else f"not sent: {outcome}"
@@ -81,7 +80,7 @@ def _post(url: str, body: Mapping[str, Any]) -> tuple[str, bool]:
         return "the address is no URL", True
     host = request.host.rpartition("@")[2]
     try:
-        with urllib.request.build_opener(_NoRedirects).open(request, timeout=_LIMIT_S):
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=LIMIT_S):
             return SENT, True
     except urllib.error.HTTPError as error:
         if 300 <= error.code < 400:
