@@ -61,6 +61,10 @@ class _Local:
     def __init__(self, path: Path) -> None:
         from tuneyard.runtime.scheduled import folders_below
 
+        if not path.is_dir():
+            raise BadInput(
+                f"there is no folder {path}", "give the data folder of `tuneyard schedule run`, or one above several, such as runs"
+            )
         self._folders = {folder.view().name: folder for folder in folders_below(path)}
         self._path = path
 
