@@ -19,6 +19,7 @@ class MemoryApi:
     """Stands where a `Connection` stands. `refuse` may raise before a request is done: verb, kind, name."""
 
     server = "memory"
+    expires_s: float | None = None
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[Key, Object]] = {}

@@ -26,7 +26,7 @@ SERVERS: dict[str, Callable[[], object]] = {
 
 def main() -> None:
     wanted = dict(SERVERS)
-    for program in [*Member("any", Path("any")).programs(), "helm"]:
+    for program in [*Member("any", Path("any")).programs(), "helm", "promtool", "prometheus"]:
         wanted[program] = lambda program=program: binary(program)
     for name, bring in {**wanted, "kuberay crds": kuberay_crds}.items():
         try:

@@ -49,6 +49,8 @@ class Program:
     major: str = ""
     """How the output of `--version` must read in a program found on PATH: containerd 1 does not know our configuration."""
     change: Change | None = None
+    tags: str = ""
+    """Build tags."""
 
 
 PROGRAMS = {
@@ -66,6 +68,9 @@ PROGRAMS = {
     "kuberay-operator": Program("kuberay", "github.com/ray-project/kuberay/ray-operator"),
     "helm": Program("helm", "helm.sh/helm/v3/cmd/helm"),
     "kwok": Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    # Without the service discoveries of all clouds, whose libraries take most of the build.
+    "promtool": Program("prometheus", "github.com/prometheus/prometheus/cmd/promtool", tags="remove_all_sd"),
+    "prometheus": Program("prometheus", "github.com/prometheus/prometheus/cmd/prometheus", tags="remove_all_sd"),
     # Peers that benchmarks measure beside; no test builds them.
     "kueue": Program("kueue", "sigs.k8s.io/kueue/cmd/kueue"),
     # Its clients to member clusters have no setting for their rate: client-go's 5 a second.
@@ -150,7 +155,7 @@ def _hash(module: str) -> str:
 
 
 def _build(name: str, program: Program, folder: Path) -> None:
-    command = ["go", "build", "-trimpath", "-ldflags", f"-s -w {program.ldflags}", "-o", str(folder / name)]
+    command = ["go", "build", "-trimpath", "-ldflags", f"-s -w {program.ldflags}", "-tags", program.tags, "-o", str(folder / name)]
     if program.change is not None:
         command.append(f"-modfile={_changed(program.change, MODULES / program.module, folder)}")
     command.append(program.package)

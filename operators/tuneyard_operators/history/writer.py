@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -32,6 +32,7 @@ from tuneyard_operators.history.rows import Object, job_key, rows_of, signature_
 from tuneyard_operators.history.settings import HistorySettings
 from tuneyard_operators.history.threads import Threads
 from tuneyard_operators.kube import NAMESPACE, ApiError, Connection, Key
+from tuneyard_operators.metrics import Sample, families
 
 log = logging.getLogger(__name__)
 _BATCH = 200
@@ -100,11 +101,11 @@ class HistoryWriter:
         self._held.add(key)
         return False
 
-    def refresh(self) -> None:
-        """Bring the gauges up to date."""
-        self._metrics.lag_s.set(self._pending.lag_s(_now_s()))
-        self._metrics.waiting.set(len(self._pending))
-        self._metrics.held.set(len(self._held))
+    def series(self) -> Iterator[Sample]:
+        """What is not on record yet."""
+        yield families.HISTORY_LAG, (), self._pending.lag_s(_now_s())
+        yield families.HISTORY_WAITING, (), len(self._pending)
+        yield families.HISTORY_HELD, (), len(self._held)
 
     async def run(self) -> None:
         """Write until cancelled, through every error of the database."""

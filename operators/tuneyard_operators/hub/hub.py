@@ -31,11 +31,11 @@ from tuneyard_operators.hub import attempt_objects, last_resort
 from tuneyard_operators.hub.actions import Actions
 from tuneyard_operators.hub.connections import Connect
 from tuneyard_operators.hub.cycles import Cycles
-from tuneyard_operators.hub.data_waits import data_waits
 from tuneyard_operators.hub.events import Events
 from tuneyard_operators.hub.forecasts import Forecasts
 from tuneyard_operators.hub.goals import FINALIZER, Goal, goal_of
 from tuneyard_operators.hub.guard import Unreadable
+from tuneyard_operators.hub.hub_state import HubState, team_of
 from tuneyard_operators.hub.jobspecs import JobSpecs
 from tuneyard_operators.hub.lifecycle import advance
 from tuneyard_operators.hub.member import Hears
@@ -84,8 +84,19 @@ class Hub:
         self._stalled = StalledJobs(connection, self.jobs, self.members, look_again=self._look_at, may_vanish=self._may_vanish)
         self._sweep = Sweep(self.jobs, self.members, look_again=self._queue.add_after)
         self._events = Events(connection)
-        self._schedules = new_schedules(connection, again, self.jobs, self._events, settings)
+        self._schedules = new_schedules(connection, again, self.jobs, self._events, settings, metrics.count_webhook)
         self._templates = ModelTemplates(connection, on_change=self._template_changed)
+        self.state = HubState(
+            self.jobs,
+            self.placements,
+            self.members,
+            self.teams,
+            self._schedules,
+            self._queue,
+            self._history,
+            self._templates,
+            metrics.teams,
+        )
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -264,7 +275,8 @@ class Hub:
                 self.placements.recorded(key, attempt.task, time.time())
             elif attempt.cleaned and attempt.placement is not None:
                 self.members.forget_attempt(attempt.placement.cluster, attempt.name)
-        self.metrics.count(before, after)
+        team = team_of(key, item)
+        self.state.consumption.ended(team, self.metrics.count(goal, team, before, after), datetime.now(UTC))
         self._events.tell(goal, before, after)
 
     # --- forget
@@ -291,29 +303,12 @@ class Hub:
     def _may_vanish(self, key: Key) -> bool:
         return self._history is None or self._history.may_vanish(key, datetime.now(UTC))
 
-    # --- teams and metrics
+    # --- teams
 
     def _usages(self) -> Iterator[tuple[str, JobStatus]]:
         """Team and status of every job."""
         for key, item in self.jobs.items.items():
-            yield str(last_resort.stored_spec(item).get("team") or key[0]), self.jobs.status(key)
-
-    def refresh(self) -> None:
-        """Bring the gauges up to date."""
-        phases = [str(last_resort.stored_status(item).get("phase", Phase.PENDING)) for item in self.jobs.items.values()]
-        for phase in Phase:
-            self.metrics.jobs.labels(phase).set(phases.count(phase))
-        self.metrics.data_wait.clear()
-        for key, share in data_waits(self.jobs.items):
-            self.metrics.data_wait.labels(*key).set(share)
-        self.metrics.regressed.clear()
-        for key, value in self._schedules.regressed():
-            self.metrics.regressed.labels(*key).set(value)
-        oldest_s = self.placements.oldest_s()
-        self.metrics.queue_age.set(0 if oldest_s is None else time.time() - oldest_s)
-        self.members.refresh()
-        if self._history is not None:
-            self._history.refresh()
+            yield team_of(key, item), self.jobs.status(key)
 
 
 def _is_over(item: Object) -> bool:

@@ -11,8 +11,9 @@ import contextlib
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -31,6 +32,7 @@ from tuneyard_operators.hub.observed import Observed
 from tuneyard_operators.hub.outages import COUNTS_S, held_out_until, why_held_out, with_return
 from tuneyard_operators.hub.settings import Settings
 from tuneyard_operators.kube import CLUSTER, ApiError, Cache, Connection
+from tuneyard_operators.metrics import Sample, families
 
 log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 1.0
@@ -189,7 +191,7 @@ class Members:
                 self._own,
                 self._settings.namespace,
                 qps=self._settings.member_qps,
-                observe=lambda verb, resource, status, _s: self._metrics.requests.labels(name, verb, resource, str(status)).inc(),
+                observe=partial(self._metrics.count_request, name),
             )
         except ApiError as error:
             link.problem = error.message
@@ -244,15 +246,28 @@ class Members:
         except ApiError as error:
             log.warning("the status of Cluster %s could not be written: %s", name, error)
 
-    def refresh(self) -> None:
-        """Bring the gauges of all members up to date."""
-        for member in self.all():
-            self._metrics.member_up.labels(member.name).set(member.reachable)
-            if member.heartbeat.last is not None:
-                self._metrics.heartbeat_age.labels(member.name).set(seconds_since(member.heartbeat.last, datetime.now(UTC)))
-            for sku, (free, total) in by_sku(member.inventory()).items():
-                self._metrics.gpus.labels(member.name, sku).set(total)
-                self._metrics.free_gpus.labels(member.name, sku).set(free)
+    # --- metrics
+
+    def usable(self) -> list[str]:
+        """Names of the members on which gangs may start."""
+        away = self.away()
+        return [member.name for member in self.all() if member.name not in away and not member.cluster.spec.cordoned]
+
+    def pools(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Free and total slots by member and SKU."""
+        return {(member.name, sku): slots for member in self.all() for sku, slots in by_sku(member.inventory()).items()}
+
+    def series(self) -> Iterator[Sample]:
+        """Reachability, heartbeat and credentials of each Cluster, of those that were never reached too."""
+        now = datetime.now(UTC)
+        for _, name in self.clusters.items:
+            member = self.get(name)
+            yield families.MEMBER_UP, (name,), float(member is not None and member.reachable)
+            heartbeat = member.heartbeat.last if member is not None else stored_status(self._item(name)).heartbeat
+            if heartbeat is not None:
+                yield families.HEARTBEAT_AGE, (name,), seconds_since(heartbeat, now)
+            if member is not None and member.connection.expires_s is not None:
+                yield families.CREDENTIALS_END, (name,), member.connection.expires_s
 
 
 def _wants_credentials(member: Member) -> bool:

@@ -57,9 +57,9 @@ class _Replica:
         return "JobSpecs are not listed yet" if self.hub is not None and not self.hub.jobs.synced.is_set() else ""
 
     def refresh(self) -> None:
+        """Bring the metrics up to date before they are read."""
         self._metrics.leader.set(self.election.leading)
-        if self.hub is not None:
-            self.hub.refresh()
+        self._metrics.state.sources = self.hub.state.sources if self.hub is not None and self.hub.jobs.synced.is_set() else ()
 
 
 async def run_hub(settings: Settings, *, kubeconfig: str | None = None, metrics_port: int = 9090, logs_port: int = 0) -> None:
@@ -68,10 +68,7 @@ async def run_hub(settings: Settings, *, kubeconfig: str | None = None, metrics_
     `logs_port`: port of the API of logs; 0: not served.
     """
     metrics = Metrics()
-
-    def observe(verb: str, resource: str, status: int, _seconds: float) -> None:
-        metrics.requests.labels("hub", verb, resource, str(status)).inc()
-
+    observe = partial(metrics.count_request, "hub")
     again = partial(_connect, kubeconfig)
     lease = await again(observe=observe)
     identity = f"{socket.gethostname()}-{os.getpid()}"

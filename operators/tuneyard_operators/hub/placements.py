@@ -15,7 +15,7 @@ The scheduler gets changes only. All its facts come from JobSpecs, Clusters and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +42,7 @@ from tuneyard_operators.hub.placement_status import guessed_s, placement_of
 from tuneyard_operators.hub.records import JobRecords
 from tuneyard_operators.hub.supply import Supply
 from tuneyard_operators.kube import Key
+from tuneyard_operators.metrics import Waiting
 
 log = logging.getLogger(__name__)
 
@@ -108,9 +109,12 @@ class Placements:
         if record is not None:
             record.demand.victims = {}
 
-    def oldest_s(self) -> float | None:
-        """Creation time of the oldest waiting job, in seconds since the epoch; None if none waits."""
-        return min((known.ask.created for record in self._backlog.jobs.values() for known in record.demand.tasks.values()), default=None)
+    def queue(self) -> Iterator[Waiting]:
+        """Each job with tasks that wait for a placement."""
+        for record in self._backlog.jobs.values():
+            asks = [known.ask for known in record.demand.tasks.values() if known.place is None]
+            if asks:
+                yield Waiting(asks[0].team, sum(min(ask.worlds) for ask in asks), min(ask.created for ask in asks))
 
     def set_teams(self, teams: Iterable[Team]) -> None:
         """Take in all existing teams."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -71,35 +71,33 @@ class Schedules:
         self._webhooks = webhooks
         self._clock = clock
         self._every_s = every_s
-        self._schedules = Cache(connection, SCHEDULE)
+        self.cache = Cache(connection, SCHEDULE)
         self._guard: Guard[Key] = Guard("schedule")
         self._quiet: dict[Key, _Quiet] = {}
 
     async def run(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._schedules.run())
+                group.create_task(self.cache.run())
                 group.create_task(self._follow())
         finally:
             self._looks.close()
             self._webhooks.close()
 
-    def regressed(self) -> Iterator[tuple[Key, bool]]:
-        """Each Schedule that watches figures, and whether its newest measured run has regressed."""
-        for key, item in self._schedules.items.items():
-            for condition in read(ScheduleStatus, item.get("status")).value.conditions:
-                if condition.type == "Regressed":
-                    yield key, condition.status == "True"
+    @property
+    def items(self) -> Mapping[Key, Object]:
+        """The Schedules, by key."""
+        return self.cache.items
 
     async def _follow(self) -> None:
-        await self._schedules.synced.wait()
+        await self.cache.synced.wait()
         await self._jobs.synced.wait()
         while True:
             runs = runs_by_schedule(self._jobs)
-            for key, item in list(self._schedules.items.items()):
+            for key, item in list(self.cache.items.items()):
                 await self._follow_one(key, item, runs.get(key, ()))
                 await asyncio.sleep(0)  # thousands of Schedules must not delay the jobs
-            self._quiet = {key: quiet for key, quiet in self._quiet.items() if key in self._schedules.items}
+            self._quiet = {key: quiet for key, quiet in self._quiet.items() if key in self.cache.items}
             await asyncio.sleep(self._every_s)
 
     async def _follow_one(self, key: Key, item: Object, runs: Sequence[Key]) -> None:
@@ -165,19 +163,21 @@ class Schedules:
         if _without_nulls(status) == _without_nulls(item.get("status") or {}):
             return
         try:
-            self._schedules.put(await self._connection.patch(SCHEDULE, *key, over(item, {"status": status}), subresource="status"))
+            self.cache.put(await self._connection.patch(SCHEDULE, *key, over(item, {"status": status}), subresource="status"))
         except Missing:
             return
 
 
-def new_schedules(connection: Connection, again: Connect, jobs: JobSpecs, events: Events, settings: Settings) -> Schedules:
-    """The Schedules of a hub. `again` opens another connection to the hub's API server."""
+def new_schedules(
+    connection: Connection, again: Connect, jobs: JobSpecs, events: Events, settings: Settings, count_webhook: Callable[[bool], None]
+) -> Schedules:
+    """The Schedules of a hub. `again` opens another connection to the hub's API server; `count_webhook`: as in `Webhooks`."""
 
     async def reach(cluster: Cluster) -> Connection:
         return await connect(cluster, connection, again, settings.namespace, at_once=4)
 
     keys = StorageKeys(connection, MemberKeys(reach, Limits()), "", {})
-    webhooks = Webhooks(connection, settings.webhook_hosts)
+    webhooks = Webhooks(connection, settings.webhook_hosts, count=count_webhook)
     return Schedules(connection, jobs, events, DataLooks(keys), webhooks)
 
 

@@ -10,7 +10,7 @@ import asyncio
 import base64
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,9 +29,19 @@ class _Final(Exception):
 
 
 class Webhooks:
-    """`hosts`: patterns of host names that the hub may post to, such as `hooks.slack.com` and `*.corp.example.com`."""
+    """`hosts`: patterns of host names that the hub may post to, such as `hooks.slack.com` and `*.corp.example.com`.
 
-    def __init__(self, connection: Connection, hosts: Collection[str], pauses_s: Iterable[float] = PAUSES_S) -> None:
+    `count` is called with each outcome: whether the message was sent.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        hosts: Collection[str],
+        pauses_s: Iterable[float] = PAUSES_S,
+        count: Callable[[bool], None] = lambda _sent: None,
+    ) -> None:
+        self._count = count
         self._connection = connection
         self._hosts = tuple(hosts)
         self._pauses_s = tuple(pauses_s)
@@ -67,6 +77,7 @@ class Webhooks:
             outcome = f"not sent: {type(error).__name__}"
         finally:
             self._tasks.pop((key, run.name), None)
+        self._count(outcome == SENT)
         self._told[key][run.name] = outcome
 
     async def _address(self, namespace: str, notify: Notify) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable
 
 from tuneyard.kubernetes import ApiError, Expired, Key, Kind, Object, Unreachable, backoff_s, is_newer, key_of
@@ -38,13 +39,31 @@ class Cache:
         self.kind = kind
         self.items: dict[Key, Object] = {}
         self.synced = asyncio.Event()
-        self.error: ApiError | None = None
+        self._error: ApiError | None = None
+        self._failing_since_s: float | None = None
         self._event_seen = False
         self._connection = connection
         self._namespace = namespace
         self._labels = labels
         self._on_change = on_change
         self._keep = keep
+
+    @property
+    def error(self) -> ApiError | None:
+        return self._error
+
+    @error.setter
+    def error(self, error: ApiError | None) -> None:
+        self._error = error
+        if error is None:
+            self._failing_since_s = None
+        elif self._failing_since_s is None:
+            self._failing_since_s = time.monotonic()
+
+    @property
+    def lag_s(self) -> float:
+        """Seconds since the first of the errors by which the copy is not up to date; 0 without an error."""
+        return time.monotonic() - self._failing_since_s if self._failing_since_s is not None else 0.0
 
     async def run(self) -> None:
         """Follow the kind until cancelled, through every error of the server.

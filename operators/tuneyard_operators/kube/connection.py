@@ -34,6 +34,7 @@ from tuneyard.kubernetes import (
     replace_object,
     watch_objects,
 )
+from tuneyard_operators.kube.expiry import expiry_s
 from tuneyard_operators.kube.kubeconfig import Unusable, inline_kubeconfig
 from tuneyard_operators.kube.rate import Rate
 
@@ -58,7 +59,10 @@ class Connection:
         timeout_s: float = 20.0,
         observe: Observe = lambda _verb, _resource, _status, _seconds: None,
         may_write: Callable[[], bool] = lambda: True,
+        expires_s: float | None = None,
     ) -> None:
+        self.expires_s = expires_s
+        """When its credentials expire, in seconds since 1970; None: they do not say."""
         self._configuration = configuration
         # Each watch holds a connection of its own, beside those of the requests.
         self._session = _session(configuration, connections=at_once + 16)
@@ -255,8 +259,9 @@ async def from_kubeconfig_text(text: str, **options: Any) -> Connection:
     """
     configuration = client.Configuration()
     try:
-        await config.load_kube_config_from_dict(inline_kubeconfig(text), client_configuration=configuration)
-        return Connection(configuration, **options)
+        kubeconfig = inline_kubeconfig(text)
+        await config.load_kube_config_from_dict(kubeconfig, client_configuration=configuration)
+        return Connection(configuration, expires_s=expiry_s(kubeconfig["users"][0]["user"]), **options)
     except Unusable as error:
         raise Unreachable(0, f"the kubeconfig cannot be used: {error}") from error
     except (config.ConfigException, ValueError, OSError) as error:  # ssl.SSLError is an OSError

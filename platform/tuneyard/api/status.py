@@ -52,6 +52,11 @@ class Progress(StatusFields):
     data_wait: float | None = Field(
         default=None, description="share of the last minute's steps in which rank 0 waited for data, 0 to 1; absent: no train task"
     )
+    checkpoint_wait: float | None = Field(
+        default=None, description="share of the last half hour's steps in which training stood still for checkpoints, 0 to 1"
+    )
+    checkpoint_s: float | None = Field(default=None, description="seconds from the step of the last checkpoint to its commit")
+    planned_mfu: float | None = Field(default=None, description="model FLOPs utilisation by the plan of the attempt, 0 to 1")
     summary: str = Field(default="", description="for tables: `step 40/120`, or the stage of work outside the steps")
 
 

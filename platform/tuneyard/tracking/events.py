@@ -116,6 +116,16 @@ class Step(Event):
         """Share of the step in which rank 0 waited for data, 0 to 1."""
         return stall_of(asdict(self.split))
 
+    @property
+    def split_s(self) -> float:
+        """Seconds of all phases of the step, checkpoints and evaluations too."""
+        return float(sum(asdict(self.split).values()))
+
+    @property
+    def checkpoint_share(self) -> float:
+        """Share of the step in which training stood still for a checkpoint, 0 to 1."""
+        return self.split.checkpoint_s / self.split_s if self.split_s > 0 else 0.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluated(Event):

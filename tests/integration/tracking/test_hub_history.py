@@ -23,6 +23,7 @@ from tuneyard.tracking import History
 from tuneyard.tracking.hub_rows import JobRows
 from tuneyard_operators.history import writer
 from tuneyard_operators.hub import actions, write_pace
+from tuneyard_operators.metrics import families
 
 
 @pytest.fixture(autouse=True)
@@ -168,8 +169,7 @@ def test_a_database_that_is_away_holds_up_only_the_last_of_a_deleted_job(mortal:
 
 def held(stage: Scene) -> bool:
     assert stage.hub._history is not None
-    stage.hub._history.refresh()
-    return stage.hub.metrics.history.held._value.get() == 1
+    return (families.HISTORY_HELD, (), 1) in list(stage.hub._history.series())
 
 
 def test_a_database_that_is_gone_for_good_holds_a_namespace_for_a_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

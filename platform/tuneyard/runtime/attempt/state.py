@@ -13,6 +13,7 @@ from tuneyard.api.attempt_report import AttemptState, Failure, StopReason
 from tuneyard.api.status import Phase, Progress
 from tuneyard.tracking import Count, TaskProgress
 from tuneyard.tracking.progress import words as progress_words
+from tuneyard.tracking.progress.fold import finite
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -53,6 +54,9 @@ def _progress(task: TaskProgress) -> Progress:
         rows_per_s=task.rows_per_s,
         mfu=task.mfu,
         data_wait=task.data_wait,
+        checkpoint_wait=task.checkpoint_wait,
+        checkpoint_s=task.checkpoint_s,
+        planned_mfu=finite(((task.plan or {}).get("speed") or {}).get("mfu")),
         summary=progress_words.doing(task) if task.stage is not None or task.count is not None else "",
     )
 

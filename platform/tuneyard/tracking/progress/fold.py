@@ -23,6 +23,7 @@ State = Literal["waiting", "queued", "starting", "running", "succeeded", "skippe
 """`queued`, `preempted` and `cancelled` are states at a hub, `skipped` and `stopped` of a run on this machine."""
 Noun = Literal["step", "rows", "trial"]
 _WAIT_OVER_S = 60.0
+_CHECKPOINTS_OVER_S = 1800.0
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,10 @@ class TaskProgress:
     mfu: float | None = None
     data_wait: float | None = None
     """Share of the last minute's steps in which rank 0 waited for data, 0 to 1."""
+    checkpoint_wait: float | None = None
+    """Share of the last half hour's steps in which training stood still for checkpoints, 0 to 1."""
+    checkpoint_s: float | None = None
+    """Seconds from the step of the last checkpoint to its commit."""
     checkpoint_step: int = 0
     resumed_from: int | None = None
     """Step that the attempt started at; None before its first step."""
@@ -167,7 +172,7 @@ def after(task: TaskProgress, event: Event, now_s: float) -> TaskProgress:
         case Evaluated():
             return replace(task, held_out_loss=finite(event.loss), entropy=finite(event.figures.get("normalised_entropy")))
         case Checkpointed():
-            return replace(task, checkpoint_step=max(task.checkpoint_step, event.step))
+            return replace(task, checkpoint_step=max(task.checkpoint_step, event.step), checkpoint_s=finite(event.seconds))
         case Placed():
             return replace(_begun(task), ranks=event.ranks)
         case Preflighted():
@@ -254,16 +259,17 @@ def _stepped(task: TaskProgress, event: Step) -> TaskProgress:
         rows_per_s=finite(event.rows_per_s),
         mfu=finite(event.mfu),
         memory_gb=finite(event.memory_gb),
-        data_wait=_data_wait(task.data_wait, event),
+        data_wait=_share(task.data_wait, event.data_share, event.step_s, _WAIT_OVER_S),
+        checkpoint_wait=_share(task.checkpoint_wait, event.checkpoint_share, event.split_s, _CHECKPOINTS_OVER_S),
         resumed_from=resumed_from,
         checkpoint_step=max(task.checkpoint_step, resumed_from),
     )
 
 
-def _data_wait(before: float | None, event: Step) -> float | None:
-    """The share of a wait as a moving average over time: a step counts by its length, and a step a minute ago counts a third."""
-    weight = 1.0 if before is None else 1.0 - math.exp(-max(0.0, event.step_s) / _WAIT_OVER_S)
-    return finite(weight * event.data_share + (1 - weight) * (before or 0.0))
+def _share(before: float | None, share: float, step_s: float, over_s: float) -> float | None:
+    """The share of a wait as a moving average over time: a step counts by its length, and a step `over_s` ago counts a third."""
+    weight = 1.0 if before is None else 1.0 - math.exp(-max(0.0, step_s) / over_s)
+    return finite(weight * share + (1 - weight) * (before or 0.0))
 
 
 def _scored(task: TaskProgress, event: Scored) -> TaskProgress:

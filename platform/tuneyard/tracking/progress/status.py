@@ -72,6 +72,8 @@ def task_of_status(task: TaskStatus, kind: str, attempts: list[Attempt]) -> Task
         rows_per_s=finite(progress.rows_per_s),
         mfu=finite(progress.mfu),
         data_wait=finite(progress.data_wait),
+        checkpoint_wait=finite(progress.checkpoint_wait),
+        checkpoint_s=finite(progress.checkpoint_s),
         checkpoint_step=max((attempt.checkpoint_step for attempt in attempts), default=0),
         resumed_from=current.resumed_from if current is not None else None,
         warning=task.message if at_work else "",
