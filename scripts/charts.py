@@ -1,4 +1,4 @@
-"""What is generated in the charts: CRDs from the models, the dashboard, and docs/reference/charts.md from the values.
+"""What is generated in the charts: CRDs from the models, the dashboards, and docs/reference/charts.md from the values.
 
 `python scripts/charts.py` (or `make charts`) writes them all; tests fail where a committed file is another.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from scripts.dashboard import dashboard
+from scripts.dashboards import DASHBOARDS, dashboard
 
 from tuneyard.api.loading import KINDS
 from tuneyard.api.schema import MEMBER_KINDS, crd
@@ -27,7 +27,7 @@ def generated() -> dict[Path, str]:
     return {
         **{hub / "files" / "crds" / f"{kind.lower()}s.yaml": _crd_yaml(kind) for kind in KINDS},
         **{member / "files" / "crds" / f"{kind.lower()}s.yaml": _crd_yaml(kind) for kind in MEMBER_KINDS},
-        hub / "files" / "dashboard.json": json.dumps(dashboard(), indent=1) + "\n",
+        **{hub / "files" / "dashboards" / f"{made.name}.json": json.dumps(dashboard(made), indent=1) + "\n" for made in DASHBOARDS},
         REPOSITORY / "docs" / "reference" / "charts.md": _values_page(),
     }
 

@@ -34,6 +34,9 @@ class MemoryApi:
         self._watchers: list[Watcher] = []
         self._events: list[tuple[int, str, str, Object]] = []
 
+    def may_write(self) -> bool:
+        return True
+
     async def close(self) -> None:
         pass
 
