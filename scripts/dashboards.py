@@ -31,6 +31,7 @@ class Dashboard:
 
 _TEAM, _CLUSTER = 'team=~"$team"', 'cluster=~"$cluster"'
 _JOB = 'namespace=~"$namespace",job=~"$job"'
+_ON_ALL_MEMBERS = f"sum by (team, sku) (max by (team, cluster, sku) ({{}}{{{{{_TEAM}}}}}))"
 _BY_JOB = "max by (namespace, job)"
 
 
@@ -57,7 +58,10 @@ DASHBOARDS = (
                 Panel("Failures per hour", {"{{kind}}": "sum by (kind) (increase(tuneyard_attempt_failures_total[1h]))"}, stacked=True),
                 Panel(
                     "Wait of placed tasks",
-                    {"p50": _rate_p(0.5, "tuneyard_queue_wait_seconds", window="1h"), "p90": _rate_p(0.9, "tuneyard_queue_wait_seconds", window="1h")},
+                    {
+                        "p50": _rate_p(0.5, "tuneyard_queue_wait_seconds", window="1h"),
+                        "p90": _rate_p(0.9, "tuneyard_queue_wait_seconds", window="1h"),
+                    },
                     unit="s",
                 ),
             ),
@@ -105,14 +109,18 @@ DASHBOARDS = (
             "Queue": (
                 Panel("Queued jobs", {"{{team}}": f"max by (team) (tuneyard_queued_jobs{{{_TEAM}}})"}),
                 Panel("GPUs that they ask for", {"{{team}}": f"max by (team) (tuneyard_queued_gpus{{{_TEAM}}})"}),
-                Panel("Wait of placed tasks, p90", {"{{team}}": _rate_p(0.9, "tuneyard_queue_wait_seconds", "team", "1h", f"{{{_TEAM}}}")}, unit="s"),
+                Panel(
+                    "Wait of placed tasks, p90",
+                    {"{{team}}": _rate_p(0.9, "tuneyard_queue_wait_seconds", "team", "1h", f"{{{_TEAM}}}")},
+                    unit="s",
+                ),
             ),
             "GPUs": (
                 Panel(
                     "Allocated and used",
                     {
-                        "allocated {{team}} {{sku}}": f"sum by (team, sku) (max by (team, cluster, sku) (tuneyard_allocated_gpus{{{_TEAM}}}))",
-                        "used {{team}} {{sku}}": f"sum by (team, sku) (max by (team, cluster, sku) (tuneyard_used_gpus{{{_TEAM}}}))",
+                        "allocated {{team}} {{sku}}": _ON_ALL_MEMBERS.format("tuneyard_allocated_gpus"),
+                        "used {{team}} {{sku}}": _ON_ALL_MEMBERS.format("tuneyard_used_gpus"),
                     },
                 ),
                 Panel(
@@ -140,7 +148,10 @@ DASHBOARDS = (
     Dashboard(
         name="job",
         title="Tuneyard: job",
-        choices={"namespace": "label_values(tuneyard_job_gpus, namespace)", "job": 'label_values(tuneyard_job_gpus{namespace=~"$namespace"}, job)'},
+        choices={
+            "namespace": "label_values(tuneyard_job_gpus, namespace)",
+            "job": 'label_values(tuneyard_job_gpus{namespace=~"$namespace"}, job)',
+        },
         rows={
             "Pace": (
                 _of_job("Progress", "tuneyard_job_progress_ratio"),
@@ -195,7 +206,9 @@ DASHBOARDS = (
             ),
             "Reachability": (
                 Panel("Reachable", {"{{cluster}}": f"max by (cluster) (tuneyard_member_up{{{_CLUSTER}}})"}),
-                Panel("Age of heartbeat", {"{{cluster}}": f"min by (cluster) (tuneyard_member_heartbeat_age_seconds{{{_CLUSTER}}})"}, unit="s"),
+                Panel(
+                    "Age of heartbeat", {"{{cluster}}": f"min by (cluster) (tuneyard_member_heartbeat_age_seconds{{{_CLUSTER}}})"}, unit="s"
+                ),
                 Panel(
                     "Credentials are valid for",
                     {"{{cluster}}": f"min by (cluster) (tuneyard_member_credentials_expiry_timestamp_seconds{{{_CLUSTER}}}) - time()"},
@@ -252,7 +265,9 @@ DASHBOARDS = (
                     {"{{cluster}} {{code}}": 'sum by (cluster, code) (rate(tuneyard_api_requests_total{code!~"2.."}[5m]))'},
                     unit="reqps",
                 ),
-                Panel("Age of copies", {"{{cluster}} {{resource}}": "max by (cluster, resource) (tuneyard_cache_lag_seconds) > 0"}, unit="s"),
+                Panel(
+                    "Age of copies", {"{{cluster}} {{resource}}": "max by (cluster, resource) (tuneyard_cache_lag_seconds) > 0"}, unit="s"
+                ),
                 Panel("Answers of the API of logs", {"{{code}}": "sum by (code) (rate(tuneyard_log_requests_total[5m]))"}, unit="reqps"),
             ),
             "History": (

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import yaml
 from scripts.charts import CHARTS
@@ -28,6 +27,13 @@ class Prometheus:
     def __init__(self, port: int) -> None:
         self._url = f"http://127.0.0.1:{port}"
 
+    def ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self._url}/-/ready"):
+                return True
+        except OSError:  # an HTTPError is one: 503 while it starts
+            return False
+
     def get(self, path: str) -> Any:
         with urllib.request.urlopen(f"{self._url}/api/v1/{path}") as answer:
             return json.load(answer)["data"]
@@ -35,11 +41,6 @@ class Prometheus:
     def firing(self) -> dict[str, dict[str, Any]]:
         """The firing alerts by name: labels and annotations of one of each."""
         return {alert["labels"]["alertname"]: alert for alert in self.get("alerts")["alerts"] if alert["state"] == "firing"}
-
-    def value(self, query: str) -> float | None:
-        """The value of the first series of a query."""
-        found = self.get(f"query?query={quote(query)}")["result"]
-        return float(found[0]["value"][1]) if found else None
 
 
 @contextmanager
@@ -55,7 +56,10 @@ def prometheus(folder: Path, targets: Mapping[str, list[int]], scaled: Mapping[s
         made.append({**rule, "expr": rule["expr"].replace(before, after) if before else rule["expr"], "for": "0s"})
     (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "scaled", "rules": made}]}))
     scrapes = [
-        {"job_name": job, "static_configs": [{"targets": [f"127.0.0.1:{each}" for each in ports], "labels": {"namespace": "tuneyard-system"}}]}
+        {
+            "job_name": job,
+            "static_configs": [{"targets": [f"127.0.0.1:{each}" for each in ports], "labels": {"namespace": "tuneyard-system"}}],
+        }
         for job, ports in targets.items()
     ]
     own = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "500ms"}
@@ -64,5 +68,6 @@ def prometheus(folder: Path, targets: Mapping[str, list[int]], scaled: Mapping[s
     (folder / "prometheus.yaml").write_text(yaml.safe_dump({"global": own, "rule_files": ["rules.yaml"], "scrape_configs": scrapes}))
     command = [binary("prometheus"), f"--config.file={folder}/prometheus.yaml", f"--storage.tsdb.path={folder}/data"]
     command.append(f"--web.listen-address=127.0.0.1:{port}")
-    with running(command, port=port, log=folder / "prometheus.log"):
-        yield Prometheus(port)
+    server = Prometheus(port)
+    with running(command, port=port, log=folder / "prometheus.log", ready=server.ready):
+        yield server

@@ -26,7 +26,8 @@ SLOW, QUICK = ("0+0x120", "0+1x120", "0+1x120"), ("0+1x120", "0+1x120", "0+1x120
 
 def cycles(counts: tuple[str, ...]) -> dict[str, str]:
     return {
-        f'tuneyard_scheduling_cycle_seconds_bucket{{le="{bound}"}}': count for bound, count in zip(("2.5", "10", "+Inf"), counts, strict=True)
+        f'tuneyard_scheduling_cycle_seconds_bucket{{le="{bound}"}}': count
+        for bound, count in zip(("2.5", "10", "+Inf"), counts, strict=True)
     }
 
 
@@ -110,7 +111,9 @@ CASES: dict[str, Case] = {
         30,
         waits=False,
     ),
-    "TuneyardJobWaitsForData": Case({f"tuneyard_data_wait_ratio{{{JOB}}}": "0.21x120"}, {f"tuneyard_data_wait_ratio{{{JOB}}}": "0.2x120"}, 15),
+    "TuneyardJobWaitsForData": Case(
+        {f"tuneyard_data_wait_ratio{{{JOB}}}": "0.21x120"}, {f"tuneyard_data_wait_ratio{{{JOB}}}": "0.2x120"}, 15
+    ),
     "TuneyardJobMfuLow": Case(
         {f"tuneyard_job_mfu_ratio{{{JOB}}}": "0.19x120", f"tuneyard_job_planned_mfu_ratio{{{JOB}}}": "0.4x120"},
         {f"tuneyard_job_mfu_ratio{{{JOB}}}": "0.2x120", f"tuneyard_job_planned_mfu_ratio{{{JOB}}}": "0.4x120"},
@@ -129,7 +132,10 @@ CASES: dict[str, Case] = {
         {f"tuneyard_schedule_overdue_seconds{{{SCHEDULE}}}": "601x120"}, {f"tuneyard_schedule_overdue_seconds{{{SCHEDULE}}}": "600x120"}, 1
     ),
     "TuneyardWebhooksFail": Case(
-        {'tuneyard_webhooks_total{outcome="failed"}': "0 0 1x118"}, {'tuneyard_webhooks_total{outcome="sent"}': "0 0 1x118"}, 30, waits=False
+        {'tuneyard_webhooks_total{outcome="failed"}': "0 0 1x118"},
+        {'tuneyard_webhooks_total{outcome="sent"}': "0 0 1x118"},
+        30,
+        waits=False,
     ),
     "TuneyardHistoryLags": Case({"tuneyard_history_lag_seconds": "901x120"}, {"tuneyard_history_lag_seconds": "900x120"}, 5),
     "TuneyardHistoryLosesRecords": Case(
@@ -140,7 +146,10 @@ CASES: dict[str, Case] = {
     ),
     "TuneyardConsoleDown": Case(
         {'up{job="tuneyard-console",namespace="tuneyard-system",instance="a"}': "0x120"},
-        {f'up{{job="tuneyard-console",namespace="tuneyard-system",instance="{each}"}}': f"{value}x120" for each, value in (("a", 0), ("b", 1))},
+        {
+            f'up{{job="tuneyard-console",namespace="tuneyard-system",instance="{each}"}}': f"{value}x120"
+            for each, value in (("a", 0), ("b", 1))
+        },
         5,
     ),
 }
