@@ -88,6 +88,7 @@ attempts = Table(
     Column("plan", JSON),
     Column("result", JSON),
     Column("settings", JSON),
+    Column("summary", JSON),  # of its steps: number, mean rates, peak memory
     Column("started_at", UtcDateTime, nullable=False),
     Column("ended_at", UtcDateTime),
     Column("cluster", String(253), nullable=False, server_default=""),

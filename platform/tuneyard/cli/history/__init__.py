@@ -57,7 +57,7 @@ def list_jobs(
     Example: tuneyard history list --hub --team maps --status failed --since 7d
     """
     from tuneyard.cli.history.source import since_of
-    from tuneyard.cli.history.table import COLUMNS, row_of
+    from tuneyard.cli.history.table import COLUMNS, row_of, says
     from tuneyard.cluster.history_api import HistoryQuery
 
     query = HistoryQuery(
@@ -74,7 +74,7 @@ def list_jobs(
         print_json(jobs)
     elif jobs:
         rows = [row_of(job) for job in jobs]
-        print_table([column for column in COLUMNS if any(row.get(column) not in (None, "") for row in rows)], rows)
+        print_table([column for column in COLUMNS if says(column, rows)], rows)
     else:
         chosen = any((team, user, status, name, since, imported))
         typer.echo("no job is like that" if chosen else "no jobs yet: start one with `tuneyard run FILE`")

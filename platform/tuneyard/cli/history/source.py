@@ -45,7 +45,7 @@ class LocalHistory:
     def jobs(self, query: HistoryQuery, limit: int | None) -> Iterator[Row]:
         from tuneyard.tracking.past import JobFilter
 
-        texts = {name: getattr(query, name) or None for name in ("team", "user", "status", "name", "origin")}
+        texts: dict[str, Any] = {name: getattr(query, name) or None for name in ("team", "user", "status", "name", "origin")}
         wanted, after, left = JobFilter(since=query.since, until=query.until, **texts), "", limit
         while True:
             page = self._history.page(wanted, _PAGE if left is None else min(left, _PAGE), after)
