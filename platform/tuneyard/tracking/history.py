@@ -34,6 +34,7 @@ from tuneyard.tracking.past import (
     last_ended,
     page_of,
     series_of,
+    training_runs_of,
     usage_of_period,
 )
 from tuneyard.tracking.retention import close_gone, remove_series, thin_series
@@ -204,14 +205,20 @@ class History:
             return attempts_of(connection, job_id)
 
     def training_runs(self) -> list[dict[str, Any]]:
-        """Ended train attempts whose settings are known, oldest first: `settings`, `status`, `failure`, `result`."""
-        attempt = tables.attempts.c
+        """Ended train attempts whose settings are known, oldest first: `settings`, `status`, `failure`, `result`, `origin` of the job."""
+        job, attempt = tables.jobs.c, tables.attempts.c
         query = (
-            sa.select(attempt.settings, attempt.status, attempt.failure, attempt.result)
+            sa.select(attempt.settings, attempt.status, attempt.failure, attempt.result, job.origin)
+            .join(tables.jobs, job.id == attempt.job_id)
             .where(attempt.kind == "train", attempt.ended_at.is_not(None))
             .order_by(attempt.started_at, attempt.id)
         )
         return [row for row in self._rows(query) if row["settings"]]
+
+    def training_page(self, wanted: JobFilter, limit: int, after: str = "") -> tuple[list[dict[str, Any]], str]:
+        """One page of such runs of the jobs that are wanted, the newest first, with where they ran (`past.training_runs_of`)."""
+        with self._engine.connect() as connection:
+            return training_runs_of(connection, wanted, limit, after)
 
     def add_training_runs(self, runs: Sequence[Mapping[str, Any]], at: datetime) -> int:
         """Keep runs of others (`tuning.published_runs`), a job for each source. Known runs stay. Returns the number of new ones."""

@@ -135,7 +135,7 @@ def page_of(connection: sa.Connection, wanted: JobFilter, limit: int, after: str
         query = query.where(job.started_at <= moment, sa.or_(job.started_at < moment, job.id < key))
     rows = connection.execute(query).mappings().all()
     found = _with_attempts(connection, rows[:limit])
-    return Page(tuple(found), _cursor(found[-1]) if len(rows) > limit else "")
+    return Page(tuple(found), _cursor_at(found[-1].started_at, found[-1].id) if len(rows) > limit else "")
 
 
 def last_ended(connection: sa.Connection, wanted: JobFilter, limit: int) -> list[PastJob]:
@@ -191,8 +191,8 @@ def _past_job(row: Mapping[Any, Any], groups: Sequence[sa.RowMapping]) -> PastJo
     )
 
 
-def _cursor(job: PastJob) -> str:
-    return f"{job.started_at.astimezone(UTC):%Y%m%dT%H%M%S.%f}-{job.id}"
+def _cursor_at(moment: datetime, key: str) -> str:
+    return f"{moment.astimezone(UTC):%Y%m%dT%H%M%S.%f}-{key}"
 
 
 def _place(after: str) -> tuple[datetime, str]:
@@ -231,6 +231,28 @@ def series_of(connection: sa.Connection, attempt_id: str, most: int = MOST_POINT
         sa.select(*shown).where(sa.or_((counted.c.number - 1) % stride == 0, counted.c.number == counted.c.total)).order_by(counted.c.step)
     )
     return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def training_runs_of(connection: sa.Connection, wanted: JobFilter, limit: int, after: str = "") -> tuple[list[dict[str, Any]], str]:
+    """Ended train attempts whose settings are known, the newest first, and where the next page begins. Raises BadInput."""
+    job, attempt = tables.jobs.c, tables.attempts.c
+    query = (
+        sa.select(
+            *(attempt[name] for name in ("id", "settings", "status", "failure", "result", "cluster", "started_at")),
+            job.namespace,
+            job.name.label("job"),
+        )
+        .join(tables.jobs, job.id == attempt.job_id)
+        .where(*wanted.conditions(), attempt.kind == "train", attempt.ended_at.is_not(None), sa.cast(attempt.settings, sa.Text) != "null")
+        .order_by(attempt.started_at.desc(), attempt.id.desc())
+        .limit(limit + 1)
+    )
+    if after:
+        moment, key = _place(after)
+        query = query.where(attempt.started_at <= moment, sa.or_(attempt.started_at < moment, attempt.id < key))
+    rows = [dict(row) for row in connection.execute(query).mappings()]
+    more = len(rows) > limit
+    return rows[:limit], _cursor_at(rows[limit - 1]["started_at"], rows[limit - 1]["id"]) if more else ""
 
 
 class seconds_of(GenericFunction[float]):  # noqa: N801 - named as a function of SQL

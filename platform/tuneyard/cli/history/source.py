@@ -100,6 +100,18 @@ class HubHistory:
         pass
 
 
+def training_runs(hub: Hub, everywhere: bool, since: datetime | None) -> list[Row]:
+    """Training runs of a hub by the reader's rights, oldest first, as `History.add_training_runs` takes them. The source of a run names the
+    hub, the namespace and the member, so that runs of two clusters stay apart.
+    """
+    rows = hub.past.training_runs("" if everywhere else hub.address.namespace, HistoryQuery(since=since))
+    kept = ("settings", "status", "failure", "result")
+    return [
+        {"source": f"{hub.address.hub}: {row['namespace']} on {row['cluster']}", **{name: row[name] for name in kept}}
+        for row in sorted(rows, key=lambda row: (row["started_at"], row["id"]))
+    ]
+
+
 def since_of(text: str | None, now: datetime) -> datetime | None:
     """The moment of `--since`: a duration before `now`, or a date. Raises BadInput."""
     if text is None:
