@@ -101,6 +101,7 @@ attempts = Table(
     Column("checkpoint_step", Integer, nullable=False, server_default="0"),
     Index("attempts_by_job", "job_id"),
     Index("attempts_by_end", "ended_at"),
+    Index("attempts_by_kind", "kind", "started_at"),
 )
 
 steps = Table(

@@ -1,4 +1,4 @@
-"""Summaries of the steps of an attempt."""
+"""Summaries of the steps of an attempt, and an index for pages of training runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("attempts", sa.Column("summary", sa.JSON))
+    op.create_index("attempts_by_kind", "attempts", ["kind", "started_at"])
 
 
 def downgrade() -> None:
+    op.drop_index("attempts_by_kind", "attempts")
     op.drop_column("attempts", "summary")
