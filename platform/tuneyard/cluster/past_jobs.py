@@ -21,6 +21,14 @@ class PastJobs:
     def __init__(self, api: ApiServer) -> None:
         self._api = api
 
+    def training_runs(self, namespace: str, query: HistoryQuery) -> list[Row]:
+        """Ended train attempts of a namespace (empty: of all) with known settings, the newest first.
+
+        Each has `settings`, `status`, `failure`, `result`, and where it ran: `namespace`, `job`, `cluster`, `started_at`.
+        """
+        items = self._asked(lambda: self._api.list(_listing(list_objects(TRAINING_RUN, namespace), query)))
+        return [dict(item["run"]) for item in items]
+
     def list(self, namespace: str, query: HistoryQuery, limit: int | None = None) -> list[Row]:
         """Jobs of a namespace (empty: of all), the newest first."""
         items = self._asked(lambda: self._api.list(_listing(list_objects(PAST_JOB, namespace), query), limit=limit))
@@ -29,14 +37,6 @@ class PastJobs:
     def job(self, namespace: str, name: str) -> Row:
         """One job with its spec and attempts, by name (the newest) or id. Raises Missing."""
         return dict(self._asked(lambda: self._api.ask(get_object(PAST_JOB, namespace, name)))["run"])
-
-    def training_runs(self, namespace: str, query: HistoryQuery) -> list[Row]:
-        """Ended train attempts of a namespace (empty: of all) with known settings, the newest first.
-
-        Each has `settings`, `status`, `failure`, `result`, and where it ran: `namespace`, `job`, `cluster`, `started_at`.
-        """
-        items = self._asked(lambda: self._api.list(_listing(list_objects(TRAINING_RUN, namespace), query)))
-        return [dict(item["run"]) for item in items]
 
     def usage(self, namespace: str, query: HistoryQuery) -> Row:
         """GPU-hours and cost of a namespace (empty: of all): `since`, `until`, `by`, `rows`."""
