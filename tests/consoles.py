@@ -114,7 +114,13 @@ def many_jobs(url: str, count: int, *, team: str = "maps") -> None:
         )
     for number, job in enumerate(list(rows)):
         values = {"id": f"a{number:031x}", "job_id": job.values["id"], "task": "train", "kind": "train", "number": 1, "message": ""}
-        values |= {"status": job.values["status"], "failure": "OutOfMemory" if number % 17 == 0 else "", "sku": "h100-80gb", "workers": 8}
+        values |= {
+            "status": job.values["status"],
+            "failure": "OutOfMemory" if number % 17 == 0 else "",
+            "sku": "h100-80gb",
+            "workers": 8,
+            "gpus": 8,
+        }
         values |= {"plan": PLAN.to_dict(), "result": None, "settings": None}
         rows.append(Insert(attempts, {**values, "started_at": job.values["started_at"], "ended_at": job.values["ended_at"]}))
         spent = {"team": team, "sku": "h100-80gb", "workers": 8, "seconds": 2400.0, "gpu_hours": 5.3}

@@ -50,6 +50,12 @@ class HistoryReader:
         wanted = await self._wanted(namespace, HistoryQuery())
         return await self._ask(partial(_job, name=name, wanted=wanted))
 
+    async def training_runs(self, namespace: str, query: HistoryQuery) -> tuple[list[Row], str]:
+        """Ended train attempts of a page, and where the next one begins. Raises Problem, BadInput."""
+        wanted = await self._wanted(namespace, query)
+        runs, after = await self._ask(lambda history: history.training_page(wanted, query.limit, query.after))
+        return plain(runs), after
+
     async def usage(self, namespace: str, query: HistoryQuery) -> Row:
         """GPU-hours and cost of a period: by default, of the last 31 days by team and SKU. Raises Problem (400)."""
         wanted = await self._wanted(namespace, query)
@@ -65,7 +71,7 @@ class HistoryReader:
     async def _wanted(self, namespace: str, query: HistoryQuery) -> JobFilter:
         if not self._hub:
             self._hub = str((await self._connection.get(NAMESPACE, None, "kube-system"))["metadata"]["uid"])
-        texts = {name: getattr(query, name) or None for name in ("team", "user", "status", "name", "origin")}
+        texts: dict[str, Any] = {name: getattr(query, name) or None for name in ("team", "user", "status", "name", "origin")}
         return JobFilter(hub=self._hub, namespace=namespace or None, since=query.since, until=query.until, **texts)
 
     async def _ask(self, question: Callable[[History], T]) -> T:

@@ -6,7 +6,7 @@ A figure of a task belongs to the attempt that succeeded: later statuses never c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +17,7 @@ from tuneyard.api.tasks import TASK_KINDS
 from tuneyard.cluster.history_api import USER
 from tuneyard.federation import held_hours
 from tuneyard.tracking.hub_rows import JobRows, Row, key_of
+from tuneyard.tracking.progress.summary import SUMMED
 from tuneyard.tracking.tables import ON_HUB
 
 DELETED = "its JobSpec was deleted"
@@ -46,12 +47,13 @@ def rows_of(item: Object, status: JobStatus, hub: str = "") -> JobRows:
     newest = {attempt.task: attempt for attempt in attempts}
     tasks = {task.name: task for task in status.tasks}
     team = _team(item)
+    progress = [_step(uid, each, tasks[task]) for task, each in newest.items() if _has_progress(each, tasks.get(task))]
     return JobRows(
         job=_job(item, status, hub, team),
         attempts=tuple(_attempt(uid, item, each, kinds, tasks if succeeded.get(each.task) is each else {}) for each in attempts),
         usage=tuple(_usage(uid, each, team) for each in attempts if each.ended_at is not None),
         scores=tuple(row for task, each in succeeded.items() if task in tasks for row in _scores(uid, each, tasks[task])),
-        steps=tuple(_step(uid, each, tasks[task]) for task, each in newest.items() if task in tasks and _has_progress(each, tasks[task])),
+        steps=(*_curves(uid, attempts), *progress),
     )
 
 
@@ -116,8 +118,10 @@ def _attempt(uid: str, item: Object, attempt: Attempt, kinds: Mapping[str, str],
         "resumed_from": attempt.resumed_from,
         "last_step": attempt.last_step,
         "checkpoint_step": attempt.checkpoint_step,
-        # A status holds the settings of its last attempts alone: what is on record of the others stays.
+        # A status holds settings, plan and summary of its last attempts alone: what is on record of the others stays.
         **({"settings": redact_fields(attempt.settings)} if attempt.settings else {}),
+        **({"plan": redact_fields(attempt.plan)} if attempt.plan else {}),
+        **({"summary": attempt.summary.model_dump(mode="json", include=set(SUMMED))} if attempt.summary is not None else {}),
     }
 
 
@@ -149,9 +153,16 @@ def _scores(uid: str, attempt: Attempt, task: TaskStatus) -> Iterator[Row]:
             yield {"attempt_id": _attempt_key(uid, attempt), "metric": name, "value": float(value)}
 
 
-def _has_progress(attempt: Attempt, task: TaskStatus) -> bool:
+def _curves(uid: str, attempts: Sequence[Attempt]) -> Iterator[Row]:
+    """Losses of steps that no sample of progress may have met, as of short attempts."""
+    for attempt in attempts:
+        for each in attempt.summary.losses if attempt.summary is not None else ():
+            yield {"attempt_id": _attempt_key(uid, attempt), "step": each.step, "loss": each.loss}
+
+
+def _has_progress(attempt: Attempt, task: TaskStatus | None) -> bool:
     """Whether the progress of a task is that of its newest attempt, and not yet of the one before."""
-    return attempt.last_step > 0 and attempt.last_step == task.progress.step
+    return task is not None and attempt.last_step > 0 and attempt.last_step == task.progress.step
 
 
 def _step(uid: str, attempt: Attempt, task: TaskStatus) -> Row:

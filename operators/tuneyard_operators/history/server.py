@@ -13,7 +13,7 @@ from aiohttp import web
 
 from tuneyard.api import BadInput
 from tuneyard.api.base import is_dns_label
-from tuneyard.cluster.history_api import HISTORY_API_VERSION, HISTORY_GROUP, HISTORY_VERSION, PAST_JOB, USAGE, HistoryQuery
+from tuneyard.cluster.history_api import HISTORY_API_VERSION, HISTORY_GROUP, HISTORY_VERSION, PAST_JOB, TRAINING_RUN, USAGE, HistoryQuery
 from tuneyard.kubernetes.names import is_subdomain
 from tuneyard_operators.history.reader import HistoryReader
 from tuneyard_operators.kube import ApiError
@@ -37,6 +37,7 @@ class HistoryApi:
         for where in ("", "/namespaces/{namespace}"):
             app.router.add_get(f"{_HERE}{where}/{PAST_JOB.plural}", self._list)
             app.router.add_get(f"{_HERE}{where}/{USAGE.plural}", self._usage)
+            app.router.add_get(f"{_HERE}{where}/{TRAINING_RUN.plural}", self._training_runs)
         app.router.add_get(f"{_HERE}/namespaces/{{namespace}}/{PAST_JOB.plural}/{{name}}", self._one)
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
@@ -44,6 +45,12 @@ class HistoryApi:
         jobs, after = await self._asked(self.reader.page(namespace, query))
         items = [_object(job) for job in jobs]
         return _json({"kind": "PastJobList", "apiVersion": HISTORY_API_VERSION, "metadata": {"continue": after}, "items": items})
+
+    async def _training_runs(self, request: web.Request) -> web.StreamResponse:
+        namespace, query = await self._allowed(request, "list", TRAINING_RUN.plural)
+        runs, after = await self._asked(self.reader.training_runs(namespace, query))
+        items = [_training_run(run) for run in runs]
+        return _json({"kind": "TrainingRunList", "apiVersion": HISTORY_API_VERSION, "metadata": {"continue": after}, "items": items})
 
     async def _one(self, request: web.Request) -> web.StreamResponse:
         namespace, _ = await self._allowed(request, "get", PAST_JOB.plural)
@@ -85,6 +92,11 @@ def _object(job: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": HISTORY_API_VERSION, "kind": PAST_JOB.name, "metadata": metadata, "run": job}
 
 
+def _training_run(run: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": run["id"], "namespace": run["namespace"], "creationTimestamp": run["started_at"]}
+    return {"apiVersion": HISTORY_API_VERSION, "kind": TRAINING_RUN.name, "metadata": metadata, "run": run}
+
+
 async def _group(_request: web.Request) -> web.Response:
     version = {"groupVersion": HISTORY_API_VERSION, "version": HISTORY_VERSION}
     return _json({"kind": "APIGroup", "apiVersion": "v1", "name": HISTORY_GROUP, "versions": [version], "preferredVersion": version})
@@ -93,7 +105,8 @@ async def _group(_request: web.Request) -> web.Response:
 async def _resources(_request: web.Request) -> web.Response:
     jobs = {"name": PAST_JOB.plural, "singularName": "pastjob", "namespaced": True, "kind": PAST_JOB.name, "verbs": ["get", "list"]}
     usages = {"name": USAGE.plural, "singularName": "usage", "namespaced": True, "kind": USAGE.name, "verbs": ["list"]}
-    return _json({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": HISTORY_API_VERSION, "resources": [jobs, usages]})
+    runs = {"name": TRAINING_RUN.plural, "singularName": "trainingrun", "namespaced": True, "kind": TRAINING_RUN.name, "verbs": ["list"]}
+    return _json({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": HISTORY_API_VERSION, "resources": [jobs, runs, usages]})
 
 
 def _json(value: Any) -> web.Response:

@@ -226,7 +226,8 @@ def _write(history: History, jobs: Sequence[tuple[Object, JobStatus]], hub: str)
         except Exception as error:  # noqa: BLE001 - one broken object must not stop the others
             refused.append(f"{item['metadata'].get('name')}: {type(error).__name__}: {reason_of(error)}")
             continue
-        if known.get(rows.job["id"]) != rows.mark or rows.steps:
+        # The steps of a job that has ended were written with its mark; retention may have removed them since.
+        if known.get(rows.job["id"]) != rows.mark or (rows.steps and rows.job["ended_at"] is None):
             made.append(rows)
     now = datetime.now(UTC)
     try:

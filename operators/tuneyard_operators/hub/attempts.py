@@ -86,6 +86,8 @@ def _take_in_report(attempt: Attempt, task: TaskStatus, seen: Observed, now: dat
         attempt.checkpoint_step = state.checkpoint_step
         attempt.checkpoint_at = written(now)
     attempt.settings = state.settings or attempt.settings
+    attempt.plan = state.plan or attempt.plan
+    attempt.summary = state.summary or attempt.summary
     task.progress = state.progress
     task.message = state.message
     if state.metrics:

@@ -20,6 +20,8 @@ MOST_ATTEMPTS = 200
 """Older attempts are removed from the status once they are cleaned up. Their numbers are never used again."""
 _TOLD_IN_FULL = 3
 _LONGEST_NAME = 100
+_MOST_LOSSES = 20
+_MOST_PARTS = 4
 _CUT = " … (cut)"
 
 
@@ -63,12 +65,15 @@ def _cut(status: JobStatus, limits: _Limits) -> None:
         task.artifacts = _uris(task.artifacts, limits.items)
     for attempt in status.attempts[:-_TOLD_IN_FULL]:
         _shorten(attempt, limits.older)
-        attempt.settings = {}
+        attempt.settings, attempt.plan, attempt.summary = {}, {}, None
         if limits.older < limits.text and attempt.cleaned and attempt.placement is not None:
             attempt.placement = attempt.placement.model_copy(update={"nodes": {}})  # its nodes are free again: their number is enough
     for attempt in status.attempts[-_TOLD_IN_FULL:]:
         _shorten(attempt, limits.text)
         attempt.settings = _figures(attempt.settings, limits.items)
+        attempt.plan = _plan(attempt.plan, limits.items)
+        if attempt.summary is not None and len(attempt.summary.losses) > _MOST_LOSSES:
+            attempt.summary = attempt.summary.model_copy(update={"losses": attempt.summary.losses[-_MOST_LOSSES:]})
 
 
 def _bound(status: JobStatus) -> int:
@@ -89,6 +94,8 @@ def _bound(status: JobStatus) -> int:
             len(attempt.message) + len(attempt.next_step) + len(attempt.stopped_for) + len(attempt.failed_node) + len(attempt.log_tail)
         )
         others += 2 * _LONGEST_NAME * 6 * len(attempt.settings)
+        characters += _characters(attempt.plan)
+        others += (300 + 60 * len(attempt.summary.losses)) if attempt.summary is not None else 0
         others += 300 * len(attempt.placement.nodes if attempt.placement is not None else ())
     return others + 6 * characters
 
@@ -121,6 +128,28 @@ def _figures(metrics: Mapping[str, Any], most: int) -> dict[str, Any]:
     """The metrics that are numbers or texts, cut to `most`; nested values are left out."""
     plain = {name: value for name, value in metrics.items() if len(name) <= _LONGEST_NAME and isinstance(value, int | float | str | bool)}
     return {name: value[:_LONGEST_NAME] if isinstance(value, str) else value for name, value in list(plain.items())[:most]}
+
+
+def _plan(plan: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """A plan whose parts (memory, speed, and its terms) are cut as figures are, three levels deep."""
+    return _parts(plan, most, 3)
+
+
+def _parts(values: Mapping[str, Any], most: int, levels: int) -> dict[str, Any]:
+    nested = {
+        name: _parts(value, most, levels - 1)
+        for name, value in values.items()
+        if levels > 1 and isinstance(value, Mapping) and len(name) <= _LONGEST_NAME
+    }
+    return {**_figures(values, most), **dict(list(nested.items())[:_MOST_PARTS])}
+
+
+def _characters(values: Mapping[str, Any]) -> int:
+    """An upper bound of the characters of nested figures; a number takes at most 25."""
+    return sum(
+        len(name) + 6 + (_characters(value) if isinstance(value, Mapping) else len(value) if isinstance(value, str) else 25)
+        for name, value in values.items()
+    )
 
 
 def _uris(artifacts: list[str], most: int) -> list[str]:

@@ -13,7 +13,7 @@ from pydantic import Field
 from tuneyard.api.base import Fields, Resource, StatusFields
 from tuneyard.api.errors import FailureKind
 from tuneyard.api.moments import MomentOrEmpty
-from tuneyard.api.status import Phase, Progress
+from tuneyard.api.status import AttemptSummary, Phase, Progress
 
 StopReason = Literal["Cancelled", "Preempted", "Deadline"]
 STOP_GRACE_S = 120.0
@@ -70,6 +70,8 @@ class AttemptState(StatusFields):
     metrics: dict[str, Any] = Field(default_factory=dict, description="the task's figures in report.json that are single numbers")
     artifacts: list[str] = Field(default_factory=list, description="URIs of its artifacts")
     settings: dict[str, Any] = Field(default_factory=dict, description="its settings by the columns that predictors read, for run history")
+    plan: dict[str, Any] = Field(default_factory=dict, description="its plan: layout, memory by part, predicted speed, for run history")
+    summary: AttemptSummary | None = Field(default=None, description="its steps together, for run history; absent before the first one")
 
 
 class AttemptReport(Resource):

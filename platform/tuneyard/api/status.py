@@ -83,6 +83,24 @@ class PlacementStatus(StatusFields):
     )
 
 
+class StepLoss(StatusFields):
+    """The loss of one step."""
+
+    step: int = Field(ge=0, description="optimizer step")
+    loss: float = Field(description="its loss")
+
+
+class AttemptSummary(StatusFields):
+    """The steps of one attempt together. Rates leave its first step out, which compiles and fills caches."""
+
+    steps: int = Field(default=0, ge=0, description="optimizer steps of this attempt")
+    step_s: float | None = Field(default=None, ge=0, description="mean seconds of a step")
+    tokens_per_s: float | None = Field(default=None, ge=0, description="tokens per second over all workers")
+    mfu: float | None = Field(default=None, ge=0, description="model FLOPs utilisation, 0 to 1, as a mean over time")
+    memory_gb: float | None = Field(default=None, ge=0, description="peak memory of a rank, in 1e9 bytes")
+    losses: list[StepLoss] = Field(default_factory=list, description="losses of evenly spaced steps, at most 16, and of the last one")
+
+
 class Attempt(StatusFields):
     """One start of a task; `token` is the fencing token that its commits carry."""
 
@@ -112,6 +130,10 @@ class Attempt(StatusFields):
     settings: dict[str, Any] = Field(
         default_factory=dict, description="its settings as it reported them, for run history; of the last attempts alone"
     )
+    plan: dict[str, Any] = Field(
+        default_factory=dict, description="its plan as it reported it: layout, memory, predicted speed; of the last attempts alone"
+    )
+    summary: AttemptSummary | None = Field(default=None, description="its steps as it reported them; of the last attempts alone")
 
 
 class TaskStatus(StatusFields):

@@ -78,6 +78,19 @@ def rounded_text(value: float, digits: int = 3) -> str:
     return f"{value:,.{max(0, places)}f}"
 
 
+def figure_text(value: float, digits: int = 4) -> str:
+    """A figure or a count for people: whole numbers in full, others as `rounded_text`."""
+    return f"{value:,.0f}" if math.isfinite(value) and float(value).is_integer() else rounded_text(value, digits)
+
+
+def figures_text(values: Sequence[float], digits: int = 4) -> list[str]:
+    """Figures that stand side by side: whole numbers in full, others with as many decimals as the one that needs most."""
+    broken = [value for value in values if math.isfinite(value) and not float(value).is_integer()]
+    places = [max(0, digits - 1 - math.floor(math.log10(abs(value)))) for value in broken]
+    most = min(max(places, default=0), 12)
+    return [f"{value:,.{most}f}" if math.isfinite(value) else f"{value:g}" for value in values]
+
+
 def money_text(value: float) -> str:
     """An amount of any currency."""
     return rounded_text(value, 2) if 0 < value < 0.1 else f"{value:,.2f}" if value < 1000 else f"{value:,.0f}"

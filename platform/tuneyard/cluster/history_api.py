@@ -1,7 +1,8 @@
 """The API of run history: its group, its queries and its answers, for the client and for the hub.
 
 `GET /apis/history.tuneyard.dev/v1alpha1/[namespaces/NAMESPACE/]pastjobs` lists jobs page by page; `…/pastjobs/NAME` has one with its
-attempts; `…/usages` sums GPU-hours and cost. Without a namespace, the reader needs the right for all of them.
+attempts; `…/usages` sums GPU-hours and cost; `…/trainingruns` lists what predictors learn from. Without a namespace, the reader needs the
+right for all of them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tuneyard.kubernetes import Kind
 HISTORY_GROUP, HISTORY_VERSION = "history.tuneyard.dev", "v1alpha1"
 HISTORY_API_VERSION = f"{HISTORY_GROUP}/{HISTORY_VERSION}"
 PAST_JOB = Kind("PastJob", HISTORY_API_VERSION, "pastjobs")
+TRAINING_RUN = Kind("TrainingRun", HISTORY_API_VERSION, "trainingruns")
 USAGE = Kind("Usage", HISTORY_API_VERSION, "usages")
 USER = "tuneyard.dev/user"
 """Annotation of a JobSpec: who submitted it, as `tuneyard submit` has asked the API server. It is a name for sums, and no proof."""

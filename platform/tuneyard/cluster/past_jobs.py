@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from tuneyard.cluster.api_server import ApiServer
 from tuneyard.cluster.errors import NotAllowed, NotInstalled
-from tuneyard.cluster.history_api import HISTORY_GROUP, PAST_JOB, USAGE, HistoryQuery
+from tuneyard.cluster.history_api import HISTORY_GROUP, PAST_JOB, TRAINING_RUN, USAGE, HistoryQuery
 from tuneyard.kubernetes import Request, get_object, list_objects
 
 T = TypeVar("T")
@@ -20,6 +20,14 @@ class PastJobs:
 
     def __init__(self, api: ApiServer) -> None:
         self._api = api
+
+    def training_runs(self, namespace: str, query: HistoryQuery) -> list[Row]:
+        """Ended train attempts of a namespace (empty: of all) with known settings, the newest first.
+
+        Each has `settings`, `status`, `failure`, `result`, and where it ran: `namespace`, `job`, `cluster`, `started_at`.
+        """
+        items = self._asked(lambda: self._api.list(_listing(list_objects(TRAINING_RUN, namespace), query)))
+        return [dict(item["run"]) for item in items]
 
     def list(self, namespace: str, query: HistoryQuery, limit: int | None = None) -> list[Row]:
         """Jobs of a namespace (empty: of all), the newest first."""

@@ -23,7 +23,20 @@ from tuneyard.api import BadInput, StorageError
 from tuneyard.api.secrets import redact
 from tuneyard.tracking import tables
 from tuneyard.tracking.hub_rows import JobRows, record, upsert
-from tuneyard.tracking.past import MOST_POINTS, By, JobFilter, Page, PastJob, attempts_of, page_of, series_of, usage_of_period
+from tuneyard.tracking.past import (
+    MOST_POINTS,
+    By,
+    JobFilter,
+    Page,
+    PastJob,
+    attempts_of,
+    count_of,
+    last_ended,
+    page_of,
+    series_of,
+    training_runs_of,
+    usage_of_period,
+)
 from tuneyard.tracking.retention import close_gone, remove_series, thin_series
 from tuneyard.tracking.tables import IMPORTED
 
@@ -151,21 +164,33 @@ class History:
         with self._engine.connect() as connection:
             return page_of(connection, wanted, limit, after)
 
+    def last_ended(self, wanted: JobFilter, limit: int) -> list[PastJob]:
+        """The jobs that ended last, the latest end first."""
+        with self._engine.connect() as connection:
+            return last_ended(connection, wanted, limit)
+
+    def count(self, wanted: JobFilter) -> int:
+        """The number of jobs, `past.MOST_COUNTED` + 1 at most."""
+        with self._engine.connect() as connection:
+            return count_of(connection, wanted)
+
     def find(self, name: str, wanted: JobFilter | None = None) -> PastJob | None:
-        """The newest job of a name, or the job of an id; None if there is none."""
+        """The job of an id, or the newest job of a name; None if there is none."""
         wanted = wanted or JobFilter()
         with self._engine.connect() as connection:
-            found = page_of(connection, replace(wanted, name=name), 1).jobs or page_of(connection, replace(wanted, id=name), 1).jobs
+            found = page_of(connection, replace(wanted, id=name), 1).jobs or page_of(connection, replace(wanted, name=name), 1).jobs
         return found[0] if found else None
+
+    def spec(self, job: PastJob) -> dict[str, Any]:
+        """The JobSpec of a job, without secrets; empty for imported runs."""
+        rows = self._rows(sa.select(tables.jobs.c.spec).where(tables.jobs.c.id == job.id))
+        return rows[0]["spec"] if rows and isinstance(rows[0]["spec"], dict) else {}
 
     def detail(self, job: PastJob) -> dict[str, Any]:
         """A job with its `spec` (without secrets) and its `attempts`, each with `scores`, `series` (thinned) and `evaluations`."""
-        spec: dict[str, Any] = next(
-            (row["spec"] for row in self._rows(sa.select(tables.jobs.c.spec).where(tables.jobs.c.id == job.id))), {}
-        )
         measured = {"series": self.series, "evaluations": self.evaluations}
         attempts = [{**attempt, **{name: read(attempt["id"]) for name, read in measured.items()}} for attempt in self.attempts(job.id)]
-        return {**asdict(job), "spec": spec, "attempts": attempts}
+        return {**asdict(job), "spec": self.spec(job), "attempts": attempts}
 
     def usage(
         self, since: datetime, until: datetime, by: Sequence[By] = ("team", "sku"), wanted: JobFilter | None = None
@@ -180,14 +205,20 @@ class History:
             return attempts_of(connection, job_id)
 
     def training_runs(self) -> list[dict[str, Any]]:
-        """Ended train attempts whose settings are known, oldest first: `settings`, `status`, `failure`, `result`."""
-        attempt = tables.attempts.c
+        """Ended train attempts whose settings are known, oldest first: `settings`, `status`, `failure`, `result`, `origin` of the job."""
+        job, attempt = tables.jobs.c, tables.attempts.c
         query = (
-            sa.select(attempt.settings, attempt.status, attempt.failure, attempt.result)
+            sa.select(attempt.settings, attempt.status, attempt.failure, attempt.result, job.origin)
+            .join(tables.jobs, job.id == attempt.job_id)
             .where(attempt.kind == "train", attempt.ended_at.is_not(None))
             .order_by(attempt.started_at, attempt.id)
         )
         return [row for row in self._rows(query) if row["settings"]]
+
+    def training_page(self, wanted: JobFilter, limit: int, after: str = "") -> tuple[list[dict[str, Any]], str]:
+        """One page of such runs of the jobs that are wanted, the newest first, with where they ran (`past.training_runs_of`)."""
+        with self._engine.connect() as connection:
+            return training_runs_of(connection, wanted, limit, after)
 
     def add_training_runs(self, runs: Sequence[Mapping[str, Any]], at: datetime) -> int:
         """Keep runs of others (`tuning.published_runs`), a job for each source. Known runs stay. Returns the number of new ones."""

@@ -17,6 +17,7 @@ from tuneyard.api.secrets import redact, redact_fields
 from tuneyard.tracking import tables
 from tuneyard.tracking.events import Evaluated, Event, Step, TaskEvent
 from tuneyard.tracking.history import History, Insert, Update
+from tuneyard.tracking.progress.summary import StepSummary, summed
 from tuneyard.tracking.sink import Warnings
 
 FLUSH_S = 1.0
@@ -38,6 +39,7 @@ class HistorySink:
         self._job = job
         self._job_id = uuid.uuid4().hex
         self._attempts: dict[str, tuple[str, TaskEvent, datetime]] = {}
+        self._summaries: dict[str, StepSummary] = {}
         self._warnings = warnings
         self._waiting: deque[Insert | Update] = deque()
         self._changed = Condition()
@@ -68,6 +70,7 @@ class HistorySink:
             self._record_task(event)
         elif isinstance(event, Step):
             values = {"attempt_id": self._attempt_id(event.task), **_numbers(asdict(event))}
+            self._summaries[event.task] = self._summaries.get(event.task, StepSummary()).after(event)
             self._add(Insert(tables.steps, {column.name: values.get(column.name) for column in tables.steps.columns}))
         elif isinstance(event, Evaluated):
             values = {"attempt_id": self._attempt_id(event.task), "step": event.step, "loss": _finite(event.loss)}
@@ -98,6 +101,7 @@ class HistorySink:
         plan = event.plan or {}
         now = datetime.now(UTC)
         self._attempts[event.task] = (attempt_id, event, now)
+        self._summaries.pop(event.task, None)
         values = {
             "id": attempt_id,
             "job_id": self._job_id,
@@ -134,6 +138,7 @@ class HistorySink:
             "message": redact(event.message),
             "result": redact_fields(_numbers(result)) if event.result is not None else None,
             "ended_at": now,
+            "summary": summed(self._summaries.pop(event.task, StepSummary())),
         }
         self._add(Update(tables.attempts, attempt_id, changes))
         usage = _usage(begun, (now - started_at).total_seconds() if event.wall_s is None else event.wall_s)

@@ -7,7 +7,7 @@ both months, and a row that is written twice counts once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -20,6 +20,8 @@ from tuneyard.tracking import tables
 
 ENDED = ("succeeded", "failed", "cancelled")
 MOST_IN_A_PAGE = 500
+MOST_COUNTED = 10_000
+"""A larger number of jobs is not counted to its end."""
 MOST_POINTS = 500
 """Most points of a series that one answer has."""
 By = Literal["team", "user", "sku", "namespace", "job", "cluster", "month"]
@@ -28,7 +30,10 @@ _A_MONTH = timedelta(days=31)
 
 @dataclass(frozen=True)
 class PastJob:
-    """A row of `tuneyard history list`. `started_at`: on a hub, when it was submitted; `placed_at`: when its first attempt was placed."""
+    """A row of `tuneyard history list`. `started_at`: on a hub, when it was submitted; `placed_at`: when its first attempt was placed.
+
+    `tasks`: kinds by name, in the order in which they started, without trials of a search. `failure`: kind of the last failed attempt.
+    """
 
     id: str
     name: str
@@ -46,11 +51,25 @@ class PastJob:
     user: str = ""
     placed_at: datetime | None = None
     cost: float = 0.0
+    tasks: Mapping[str, str] = field(default_factory=dict)
+    failure: str = ""
+
+    @property
+    def imported(self) -> bool:
+        return self.namespace == tables.IMPORTED
+
+    def took_s(self, now: datetime) -> float:
+        """Seconds from its start to its end, or to `now`."""
+        return max(0.0, ((self.ended_at or now) - self.started_at).total_seconds())
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobFilter:
-    """Which jobs; None: any. `hub`: the hub that recorded them, "" for local runs. `user`: who submitted them."""
+    """Which jobs; None: any. `hub`: the hub that recorded them, "" for local runs. `user`: who submitted them.
+
+    `text`: a part of the name in either case, or the start of an id. Imported runs are left out unless `imported`, or unless `origin`,
+    `team`, `name` or `id` are given.
+    """
 
     hub: str | None = None
     namespace: str | None = None
@@ -62,6 +81,9 @@ class JobFilter:
     since: datetime | None = None
     until: datetime | None = None
     origin: str | None = None
+    text: str | None = None
+    ended_since: datetime | None = None
+    imported: bool = False
 
     def conditions(self) -> Iterator[sa.ColumnElement[bool]]:
         job = tables.jobs.c
@@ -75,14 +97,21 @@ class JobFilter:
             job.id: self.id,
             job.origin: self.origin,
         }
+        if any("\0" in (text or "") for text in (*equal.values(), self.text)):
+            yield sa.false()  # no row has such a text, and PostgreSQL refuses it
+            return
         for column, wanted in equal.items():
             if wanted is not None:
                 yield column == wanted
+        if self.text:
+            yield sa.or_(job.name.icontains(self.text, autoescape=True), job.id.startswith(self.text.lower(), autoescape=True))
         if self.since is not None:
             yield job.started_at >= self.since
         if self.until is not None:
             yield job.started_at < self.until
-        if (self.origin, self.team, self.name, self.id) == (None, None, None, None):
+        if self.ended_since is not None:
+            yield job.ended_at >= self.ended_since
+        if not self.imported and (self.origin, self.team, self.name, self.id) == (None, None, None, None):
             yield sa.or_(job.origin == tables.ON_HUB, job.namespace != tables.IMPORTED)
 
 
@@ -100,39 +129,76 @@ _SHOWN = ("id", "name", "team", "status", "message", "output", "started_at", "en
 def page_of(connection: sa.Connection, wanted: JobFilter, limit: int, after: str = "") -> Page:
     """The newest jobs first. Raises BadInput for an `after` that no page has given."""
     job = tables.jobs.c
-    chosen = sa.select(tables.jobs).where(*wanted.conditions())
+    query = _chosen(wanted).order_by(job.started_at.desc(), job.id.desc()).limit(limit + 1)
     if after:
         moment, key = _place(after)
-        chosen = chosen.where(job.started_at <= moment, sa.or_(job.started_at < moment, job.id < key))
-    page = chosen.order_by(job.started_at.desc(), job.id.desc()).limit(limit + 1).subquery()
+        query = query.where(job.started_at <= moment, sa.or_(job.started_at < moment, job.id < key))
+    rows = connection.execute(query).mappings().all()
+    found = _with_attempts(connection, rows[:limit])
+    return Page(tuple(found), _cursor_at(found[-1].started_at, found[-1].id) if len(rows) > limit else "")
+
+
+def last_ended(connection: sa.Connection, wanted: JobFilter, limit: int) -> list[PastJob]:
+    """The jobs that ended last, the latest end first."""
+    query = _chosen(wanted).where(tables.jobs.c.ended_at.is_not(None)).order_by(tables.jobs.c.ended_at.desc()).limit(limit)
+    return _with_attempts(connection, connection.execute(query).mappings().all())
+
+
+def count_of(connection: sa.Connection, wanted: JobFilter) -> int:
+    """The number of jobs, MOST_COUNTED + 1 at most."""
+    some = sa.select(sa.literal(1)).select_from(tables.jobs).where(*wanted.conditions()).limit(MOST_COUNTED + 1).subquery()
+    return connection.execute(sa.select(sa.func.count()).select_from(some)).scalar_one()
+
+
+def _chosen(wanted: JobFilter) -> sa.Select[Any]:
+    job = tables.jobs.c
+    return sa.select(*[job[name] for name in _SHOWN], job.submitted_by.label("user")).where(*wanted.conditions())
+
+
+def _with_attempts(connection: sa.Connection, rows: Sequence[Mapping[Any, Any]]) -> list[PastJob]:
+    """Jobs with sums over their attempts, which one query brings for all of them."""
     attempt, usage = tables.attempts.c, tables.usage.c
+    groups = (attempt.job_id, attempt.task, attempt.kind, attempt.failure)
     query = (
         sa.select(
-            *[page.c[name] for name in _SHOWN],
-            page.c.submitted_by.label("user"),
-            sa.func.count(attempt.id).label("attempts"),
+            *groups,
+            sa.func.count().label("attempts"),
+            sa.func.min(attempt.started_at).label("first"),
+            sa.func.max(attempt.started_at).label("last"),
             sa.func.coalesce(sa.func.sum(usage.gpu_hours), 0.0).label("gpu_hours"),
             sa.func.coalesce(sa.func.sum(usage.cost), 0.0).label("cost"),
         )
-        .select_from(page)
-        .outerjoin(tables.attempts, attempt.job_id == page.c.id)
         .outerjoin(tables.usage, usage.attempt_id == attempt.id)
-        .group_by(*[page.c[name] for name in _SHOWN], page.c.submitted_by)
-        .order_by(page.c.started_at.desc(), page.c.id.desc())
+        .where(attempt.job_id.in_([row["id"] for row in rows]))
+        .group_by(*groups)
     )
-    found = [PastJob(**row) for row in connection.execute(query).mappings()]
-    more = len(found) > limit
-    return Page(tuple(found[:limit]), _cursor(found[limit - 1]) if more else "")
+    of_jobs: dict[str, list[sa.RowMapping]] = {}
+    for group in connection.execute(query).mappings() if rows else ():
+        of_jobs.setdefault(group["job_id"], []).append(group)
+    return [_past_job(row, of_jobs.get(row["id"], ())) for row in rows]
 
 
-def _cursor(job: PastJob) -> str:
-    return f"{job.started_at.astimezone(UTC):%Y%m%dT%H%M%S.%f}-{job.id}"
+def _past_job(row: Mapping[Any, Any], groups: Sequence[sa.RowMapping]) -> PastJob:
+    """`groups`: attempts of the job, summed by task, kind and failure."""
+    begun = sorted(groups, key=lambda group: (group["first"], group["task"]))
+    failed = [group for group in groups if group["failure"]]
+    sums: dict[str, Any] = {name: sum(group[name] for group in groups) for name in ("attempts", "gpu_hours", "cost")}
+    return PastJob(
+        **row,
+        **sums,
+        tasks={group["task"]: group["kind"] for group in begun if "/" not in group["task"]},
+        failure=max(failed, key=lambda group: group["last"])["failure"] if failed else "",
+    )
+
+
+def _cursor_at(moment: datetime, key: str) -> str:
+    return f"{moment.astimezone(UTC):%Y%m%dT%H%M%S.%f}-{key}"
 
 
 def _place(after: str) -> tuple[datetime, str]:
     moment, _, key = after.partition("-")
     try:
-        return datetime.strptime(moment, "%Y%m%dT%H%M%S.%f").replace(tzinfo=UTC), key
+        return datetime.strptime(moment, "%Y%m%dT%H%M%S.%f").replace(tzinfo=UTC), key.replace("\0", "")
     except ValueError:
         raise BadInput(f"{after[:60]!r} is not the end of a page", "begin without it") from None
 
@@ -165,6 +231,28 @@ def series_of(connection: sa.Connection, attempt_id: str, most: int = MOST_POINT
         sa.select(*shown).where(sa.or_((counted.c.number - 1) % stride == 0, counted.c.number == counted.c.total)).order_by(counted.c.step)
     )
     return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def training_runs_of(connection: sa.Connection, wanted: JobFilter, limit: int, after: str = "") -> tuple[list[dict[str, Any]], str]:
+    """Ended train attempts whose settings are known, the newest first, and where the next page begins. Raises BadInput."""
+    job, attempt = tables.jobs.c, tables.attempts.c
+    query = (
+        sa.select(
+            *(attempt[name] for name in ("id", "settings", "status", "failure", "result", "cluster", "started_at")),
+            job.namespace,
+            job.name.label("job"),
+        )
+        .join(tables.jobs, job.id == attempt.job_id)
+        .where(*wanted.conditions(), attempt.kind == "train", attempt.ended_at.is_not(None), sa.cast(attempt.settings, sa.Text) != "null")
+        .order_by(attempt.started_at.desc(), attempt.id.desc())
+        .limit(limit + 1)
+    )
+    if after:
+        moment, key = _place(after)
+        query = query.where(attempt.started_at <= moment, sa.or_(attempt.started_at < moment, attempt.id < key))
+    rows = [dict(row) for row in connection.execute(query).mappings()]
+    more = len(rows) > limit
+    return rows[:limit], _cursor_at(rows[limit - 1]["started_at"], rows[limit - 1]["id"]) if more else ""
 
 
 class seconds_of(GenericFunction[float]):  # noqa: N801 - named as a function of SQL

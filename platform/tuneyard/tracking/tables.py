@@ -88,6 +88,7 @@ attempts = Table(
     Column("plan", JSON),
     Column("result", JSON),
     Column("settings", JSON),
+    Column("summary", JSON),  # of its steps: number, mean rates, peak memory
     Column("started_at", UtcDateTime, nullable=False),
     Column("ended_at", UtcDateTime),
     Column("cluster", String(253), nullable=False, server_default=""),
@@ -100,6 +101,7 @@ attempts = Table(
     Column("checkpoint_step", Integer, nullable=False, server_default="0"),
     Index("attempts_by_job", "job_id"),
     Index("attempts_by_end", "ended_at"),
+    Index("attempts_by_kind", "kind", "started_at"),
 )
 
 steps = Table(

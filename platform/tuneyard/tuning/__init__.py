@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tuneyard.tuning.baselines import DeepSpeedOrder, Default, Random, Tpe
     from tuneyard.tuning.features import FEATURES, Feature, describe
-    from tuneyard.tuning.history import calibration_of, history_frame, published_runs, settings_row
+    from tuneyard.tuning.history import calibration_of, history_frame, imported_runs, published_runs, settings_row
     from tuneyard.tuning.planned import PlannedExpectation
     from tuneyard.tuning.policy import PolicySettings
     from tuneyard.tuning.predictor import Predictor
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _ROOMS = {
     "baselines": ("Default", "DeepSpeedOrder", "Random", "Tpe"),
     "features": ("FEATURES", "Feature", "describe"),
-    "history": ("calibration_of", "history_frame", "published_runs", "settings_row"),
+    "history": ("calibration_of", "history_frame", "imported_runs", "published_runs", "settings_row"),
     "policy": ("PolicySettings",),
     "predictor": ("Predictor",),
     "predictor_bytes": ("predictor_from_bytes", "predictor_to_bytes"),
@@ -90,6 +90,7 @@ __all__ = [
     "describe",
     "effects",
     "history_frame",
+    "imported_runs",
     "listed_settings",
     "predictor_from_bytes",
     "predictor_to_bytes",

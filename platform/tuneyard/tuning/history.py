@@ -61,7 +61,7 @@ def history_frame(attempts: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Rows of past attempts from `History.training_runs`: inputs and outcomes. May be empty."""
     import pandas as pd
 
-    return pd.DataFrame([_row(attempt) for attempt in attempts], columns=[*INPUTS, *OPTIONAL, *OUTCOMES])
+    return pd.DataFrame([_row(attempt) for attempt in attempts], columns=[*INPUTS, *OPTIONAL, *OUTCOMES, "origin"])
 
 
 def _row(attempt: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,6 +76,7 @@ def _row(attempt: Mapping[str, Any]) -> dict[str, Any]:
         "tokens_per_sec_per_gpu": per_gpu,
         "peak_mem_gb": (max(peaks) if isinstance(peaks, list) else peaks) if peaks else None,
         "status": status,
+        "origin": attempt.get("origin", ""),
     }
 
 
@@ -93,12 +94,22 @@ def calibration_of(rows: pd.DataFrame, *, latest: int = 200) -> tuple[Calibratio
     Runs of other software lack data that the planner needs. `latest`: number of recent runs to use. A plan does not include the cost of
     padding: if a SKU has runs with full sequences, only these are used.
     """
-    own = rows[(rows.framework == "tuneyard") & (rows.status == "ok") & (rows.tokens_per_sec_per_gpu > 0)]
-    full = own.packed.fillna(1.0) > 0
-    used = own[full | ~own.gpu_type.isin(own.gpu_type[full])].tail(latest)
+    used = _calibrating(rows, latest)
     speeds = zip(setups_of(clean(used)), used.tokens_per_sec_per_gpu, strict=True)
     found = [(setup, float(speed)) for setup, speed in speeds if setup is not None]
     return calibrated(found), Counter(setup.gpu.sku for setup, _ in found)
+
+
+def imported_runs(rows: pd.DataFrame, *, latest: int = 200) -> Counter[str]:
+    """How many runs that `calibration_of` uses were imported, by SKU."""
+    used = _calibrating(rows, latest)
+    return Counter(used.gpu_type[used.origin == "imported"])
+
+
+def _calibrating(rows: pd.DataFrame, latest: int) -> pd.DataFrame:
+    own = rows[(rows.framework == "tuneyard") & (rows.status == "ok") & (rows.tokens_per_sec_per_gpu > 0)]
+    full = own.packed.fillna(1.0) > 0
+    return own[full | ~own.gpu_type.isin(own.gpu_type[full])].tail(latest)
 
 
 def published_runs(rows: pd.DataFrame) -> list[dict[str, Any]]:

@@ -20,6 +20,26 @@ from tuneyard_operators.history.rows import job_key, rows_of
 
 ROOT = "/apis/history.tuneyard.dev/v1alpha1"
 API = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.history.tuneyard.dev"
+JOB = """
+apiVersion: tuneyard.dev/v1alpha1
+kind: JobSpec
+metadata: {name: bot}
+spec:
+  tasks:
+  - name: train
+    train:
+      model: {name: meta-llama/Llama-2-7b-hf}
+      data: {source: hf://x/y, maxLength: 2048}
+      method: {lora: {rank: 16}}
+      batch: {global: 64}
+      steps: 10
+    resources: {sku: [h100-80gb], workers: 8}
+"""
+SHAPE = {"params_b": 6.738, "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 32, "ffn": 11008, "vocab": 32000}
+LAYOUT = {"gpus": 8, "gpus_per_node": 8, "gpu_type": "h100-80gb", "dp": 8, "tp": 1, "pp": 1, "cp": 1, "sharding": "zero0", "zero_stage": 0}
+BATCH = {"seq_len": 2048, "micro_batch": 4, "grad_accum": 2, "global_batch": 64, "precision": "bf16", "activation_checkpointing": False}
+METHOD = {"offload": "none", "attention_impl": "sdpa", "method": "lora", "lora_rank": 16, "framework": "tuneyard", "packed": 1.0}
+SETTINGS = {**SHAPE, **LAYOUT, **BATCH, **METHOD}
 NOTHING = r'User "eve" cannot (list|get) resource "pastjobs"'
 
 
@@ -124,3 +144,45 @@ def test_a_wrong_question_is_answered_with_what_is_wrong(served: Served, path: s
 
 def test_ids_of_jobs_are_keys_of_their_uid() -> None:
     assert recorded("h", "a").job["id"] == job_key("h-default-a-0")
+
+
+def test_the_planner_learns_from_runs_of_two_clusters_within_the_readers_rights(
+    served: Served, say: Say, history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = served.hub.api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB)
+    monkeypatch.setenv("TUNEYARD_HISTORY_URL", f"sqlite:///{tmp_path}/own.db")
+    before = planned_tokens_per_s(say, file)
+    history.record([trained(hub, "fast", "default", "east", 9000.0), trained(hub, "other", "default", "west", 9000.0)], datetime.now(UTC))
+    history.record([trained(hub, "secret", "maps", "east", 1.0)], datetime.now(UTC))
+
+    code, out, err = say("history", "import", "--hub")
+    assert (code, err) == (0, "")
+    assert "2 runs are new, 0 were known already" in out
+    assert "default on east" in out
+    assert "default on west" in out
+    assert planned_tokens_per_s(say, file) != pytest.approx(before, rel=0.02)
+    assert "calibrated by 2 runs of your history, 2 of them imported" in say("plan", str(file), "-o", "json")[2]
+    assert {job["origin"] for job in json.loads(say("history", "list", "--imported", "-o", "json")[1])} == {"imported"}
+    assert "0 runs are new, 2 were known already" in say("history", "import", "--hub")[1]
+
+    code, out, err = say("history", "import", "--hub", "-n", "maps")
+    assert (code, out) == (1, "")
+    assert "may not list trainingruns in namespace maps" in err
+    assert say("history", "import", "--hub", "-A")[0] == 1
+
+
+def planned_tokens_per_s(say: Say, file: Path) -> float:
+    return float(json.loads(say("plan", str(file), "-o", "json")[1])[0]["tokens_per_s"])
+
+
+def trained(hub: str, name: str, namespace: str, cluster: str, tokens_per_s: float) -> Any:
+    """A train attempt on a member, with settings as attempts report them."""
+    place = attempt(1).placement
+    assert place is not None
+    item = jobspec(name=name, namespace=namespace, uid=f"{hub}-{name}")
+    ended = attempt(1, 0, 60, placement=place.model_copy(update={"cluster": cluster}), settings=SETTINGS)
+    now = status(ended, phase=Phase.SUCCEEDED, finished_at=moment(60))
+    now.tasks[0].metrics = {"tokens_per_s": tokens_per_s}
+    return rows_of(item, now, hub)

@@ -11,8 +11,8 @@ from tests.consoles import failed_job, finished_job, many_jobs, url_of
 
 from tuneyard.console import create_app
 from tuneyard.console.local import LocalHistory, queries
-from tuneyard.console.local.queries import Filter
 from tuneyard.tracking.history import History
+from tuneyard.tracking.past import JobFilter
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -42,17 +42,20 @@ def test_paging_shows_each_run_once_also_with_equal_starts(url: str) -> None:
     many_jobs(url, 130)
     history = History.open(url)
     seen: list[str] = []
-    cursor = None
+    after = ""
     while True:
-        page = queries.page_of(history, Filter(), cursor, size=20)
-        seen += [run.id for run in page.runs]
-        cursor = queries.Cursor.read(str(page.older)) if page.older else None
-        if cursor is None:
+        page = history.page(JobFilter(), 20, after)
+        seen += [job.id for job in page.jobs]
+        after = page.after
+        if not after:
             break
     assert len(seen) == len(set(seen)) == 130
-    assert queries.count_of(history, Filter(status="failed")) == 8
+    assert history.count(JobFilter(status="failed")) == 8
     now = datetime.now(UTC)
     assert sum(sum(counts.values()) for _, counts in queries.ended_by_day(history, now, 14)) == 130
-    ((team, sku, hours),) = queries.gpu_hours_by_team(history, now - timedelta(days=30))
-    assert (team, sku, round(hours, 1)) == ("maps", "h100-80gb", 689.0)
+    (row,) = history.usage(now - timedelta(days=30), now)
+    assert (row["team"], row["sku"], round(row["gpu_hours"], 1)) == ("maps", "h100-80gb", 693.3)
+    failed = history.last_ended(JobFilter(status="failed", ended_since=now - timedelta(days=2)), 10)
+    assert [(job.failure, dict(job.tasks), job.attempts) for job in failed] == [("OutOfMemory", {"train": "train"}, 1)] * 3
+    assert history.count(JobFilter(text="OB-7")) == 11  # 7, 70 to 79
     history.close()

@@ -14,6 +14,7 @@ import pytest
 from tests.unit.operators.test_history_rows import attempt, jobspec, status
 
 from tuneyard.api import BadInput, Phase
+from tuneyard.api.status import AttemptSummary
 from tuneyard.cli import main
 from tuneyard.cli.history.comparison import compared
 from tuneyard.cli.history.source import since_of
@@ -26,13 +27,17 @@ from tuneyard_operators.history.rows import rows_of
 
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
 
+MEMORY = {"weights_gb": 13.5, "activations_gb": 7.75, "other_gb": 0.05, "total_gb": 21.3}
+PLAN = {"zero": 2, "micro_batch": 4, "grad_accum": 8, "memory": MEMORY, "speed": {"terms": {"matmul_s": 1.25}}}
+
 
 def rows(name: str, number: int = 0, *, score: float = 0.25, data: str = "holdout.jsonl", **metadata: Any) -> JobRows:
     item = jobspec(name=name, uid=f"{name}-{number}", **metadata)
     judge = {"name": "train", "score": {"data": {"source": data}, "metrics": ["rouge_l"]}}
     item["spec"] = {"team": "maps", "tasks": [judge]}
-    now = status(attempt(1, 0, 60), phase=Phase.SUCCEEDED, finished_at="2025-12-01T00:01:00Z")
-    now.tasks[0].metrics = {"rouge_l": score}
+    told = {"plan": PLAN, "summary": AttemptSummary(steps=300, step_s=1.5, tokens_per_s=40_597.0, mfu=0.412, memory_gb=20.93)}
+    now = status(attempt(1, 0, 60, **told), phase=Phase.SUCCEEDED, finished_at="2025-12-01T00:01:00Z")
+    now.tasks[0].metrics = {"rouge_l": score, "tokens": 40_597.0}
     return rows_of(item, now, "hub-1")
 
 
@@ -70,6 +75,11 @@ def test_a_page_shows_attempts_and_scores_and_no_control_characters(capsys: pyte
     assert code == 0
     assert "8 x h100-80gb on east" in out
     assert "rouge_l 0.25" in out
+    assert "tokens 40,597" in out
+    assert (
+        "train 1: ZeRO 2, micro batch 4 x 8; memory 21.3 GB planned (weights 13.5, activations 7.75), 20.9 GB measured; "
+        "step 1.25 s planned, 1.50 s measured; 40,597 tokens/s; MFU 41.2%; 300 steps"
+    ) in out
     assert "\x1b" not in out
     assert "\u202e" not in out
 
@@ -89,6 +99,11 @@ def test_a_comparison_says_what_differs_and_what_does_not_compare(history: Histo
     found = compared(one, two)
     (score,) = [each for each in found.figures if each.name == "train: rouge_l"]
     assert (score.one, score.other, score.difference) == (0.25, 0.5, 0.25)
+    shown = {row["figure"]: (row["A"], row["B"]) for row in found.rows()}
+    assert shown["train: rouge_l"] == ("0.2500", "0.5000")
+    assert shown["train: tokens"] == ("40,597", "40,597")
+    assert shown["train: planned_memory_gb"] == ("21.30", "21.30")
+    assert shown["cost"] == ("20", "20")
     assert found.notes == ("train: scored on different rows or prompts, so that its metrics do not compare",)
     assert found.differences == ('spec.tasks[0].score.data.source: "holdout.jsonl" -> "other.jsonl"',)
     assert compared(one, one).differences == compared(one, one).notes == ()
@@ -101,6 +116,7 @@ def test_an_export_is_a_table_or_lines_of_json(capsys: pytest.CaptureFixture[str
     assert "u000d" not in written
     table = list(csv.DictReader(io.StringIO(written)))
     assert {(row["job"], row["user"]) for row in table} == {("one", ""), ("two", ""), ("broken", "'=cmd")}
+    assert {(row["zero"], row["planned_memory_gb"], row["memory_gb"], row["steps"]) for row in table} == {("2", "21.3", "20.93", "300")}
     lines = [json.loads(line) for line in say(capsys, "history", "export")[1].splitlines()]
     assert [len(job["attempts"]) for job in lines] == [1, 1, 1]
 

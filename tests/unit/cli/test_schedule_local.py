@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tuneyard.cli import main
+from tuneyard.cli.schedule.follow import _moment
 
 
 def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -17,3 +18,7 @@ def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path, capsys: pytest.
 def test_a_folder_without_schedules_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schedule", "list", "--local", str(tmp_path)]) == 0
     assert "there are no Schedules here" in capsys.readouterr().out
+
+
+def test_an_end_without_an_offset_is_utc() -> None:
+    assert _moment("2126-12-24T18:00") == _moment("2126-12-24T18:00Z") == _moment("2126-12-24T19:00+01:00")

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from markupsafe import Markup
 
 from tuneyard.console.local.comparison import charts_of, columns_of, figures_of, settings_of
-from tuneyard.console.local.queries import Cursor, PastRun
 from tuneyard.console.local.run_record import RunRecord
 from tuneyard.console.local.score_rows import word_diff
 from tuneyard.data.visible import visible
+from tuneyard.tracking.past import PastJob
 
 NOW = datetime(2026, 11, 26, 8, 0, tzinfo=UTC)
 
 
 def make_record(tasks: dict[str, Any], spec: dict[str, Any] | None = None, name: str = "bot") -> RunRecord:
-    run = PastRun(name * 2, name, "default", "default", "succeeded", "", "", NOW, NOW)
+    run = PastJob(name * 2, name, "default", "succeeded", "", "", NOW, NOW, 1, 0.0)
     return RunRecord(run, {"spec": spec or {}}, [], tasks, None, False)
 
 
@@ -72,14 +72,3 @@ def test_a_diff_shows_each_text_whole(old: str, new: str) -> None:
 def test_a_diff_marks_words() -> None:
     old, new = word_diff("the red fox", "the blue fox")
     assert (str(old), str(new)) == ("the <del>red</del> fox", "the <ins>blue</ins> fox")
-
-
-@given(st.datetimes(timezones=st.just(UTC)), st.text("0123456789abcdef", min_size=1, max_size=32))
-def test_a_cursor_survives_the_address(moment: datetime, key: str) -> None:
-    if 1 < moment.year < 9999:
-        assert Cursor.read(str(Cursor(moment, key))) == Cursor(moment, key)
-
-
-@given(st.text(max_size=40))
-def test_a_wrong_cursor_is_none_or_one(text: str) -> None:
-    Cursor.read(text)

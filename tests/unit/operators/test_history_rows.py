@@ -15,6 +15,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tuneyard.api import Attempt, JobStatus, Phase, PlacementStatus, TaskStatus
+from tuneyard.api.status import AttemptSummary, StepLoss
 from tuneyard.cluster.history_api import USER
 from tuneyard.federation import held_hours
 from tuneyard.tracking import tables
@@ -96,6 +97,23 @@ def test_the_tuner_learns_from_attempts_on_a_hub(database: Database) -> None:
     assert list(frame.status) == ["oom", "ok"]
     assert frame.tokens_per_sec_per_gpu[1] == 100.0
     assert frame.peak_mem_gb[1] == 61.5
+
+
+def test_plan_and_summary_of_every_attempt_stay_on_record(database: Database) -> None:
+    plan = {"zero": 2, "memory": {"total_gb": 21.5}}
+    summary = AttemptSummary(steps=4, step_s=1.5, tokens_per_s=800.0, mfu=0.4, memory_gb=20.5, losses=[StepLoss(step=3, loss=0.5)])
+    failed = attempt(1, 0, 5, phase=Phase.FAILED, failure="OutOfMemory", plan=plan, summary=summary)
+    now = status(failed, attempt(2, 6, 9, plan=plan), phase=Phase.SUCCEEDED)
+    database.clear()
+    database.write([rows_of(jobspec(1), now)])
+    forgotten = now.model_copy(update={"attempts": [failed.model_copy(update={"plan": {}, "summary": None}), now.attempts[1]]})
+    database.write([rows_of(jobspec(2), forgotten)])
+
+    (job,) = database.history.jobs()
+    first, second = database.history.detail(job)["attempts"]
+    assert (first["plan"], second["plan"], second["summary"]) == (plan, plan, None)
+    assert first["summary"] == {"steps": 4, "step_s": 1.5, "tokens_per_s": 800.0, "mfu": 0.4, "memory_gb": 20.5}
+    assert [(row["step"], row["loss"]) for row in first["series"]] == [(3, 0.5)]
 
 
 def test_progress_of_the_attempt_before_is_not_that_of_the_next() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.attempts import attempt, status
 
 from tuneyard.api import Condition, TaskStatus
+from tuneyard.api.status import AttemptSummary, StepLoss
 from tuneyard_operators.hub.lifecycle import copied
 from tuneyard_operators.hub.status_size import BUDGET_BYTES, MOST_ATTEMPTS, fitted, shortened, size_of
 
@@ -34,6 +35,19 @@ def test_whatever_a_job_says_fits() -> None:
     assert found.attempts[-1].placement.nodes == {"n1": 2}  # type: ignore[union-attr]
     assert found.attempts[-2].log_tail, "the last attempts are told of at length"
     assert huge.nodes, "what is shared is left alone"
+
+
+def test_a_plan_keeps_its_parts_and_no_plan_or_curve_outgrows_a_status() -> None:
+    plan = {"zero": 2, "memory": {"weights_gb": 1.5}, "speed": {"mfu": 0.4, "terms": {"matmul_s": 1.0}}}
+    wild = {str(n): {"x" * n: LONG, "deep": {str(n): {"deeper": {"deepest": [LONG]}} for n in range(500)}} for n in range(500)}
+    curve = AttemptSummary.model_construct(steps=1, losses=[StepLoss(step=n, loss=0.5) for n in range(90_000)])
+    found = fitted(status(attempt(1, plan=plan, **OVER), attempt(2, plan=wild, summary=curve), attempt(3, plan=wild, summary=curve)))
+
+    assert size_of(found) <= BUDGET_BYTES
+    assert found.attempts[0].plan["memory"] == {"weights_gb": 1.5}
+    assert [each.step for each in found.attempts[2].summary.losses][-1] == 89_999  # type: ignore[union-attr]
+    ordinary = fitted(status(attempt(1, plan=plan), attempt(2, plan=plan), attempt(3, plan=plan), attempt(4, plan=plan)))
+    assert [each.plan for each in ordinary.attempts] == [{}, plan, plan, plan]
 
 
 def test_cutting_twice_is_cutting_once() -> None:

@@ -134,6 +134,16 @@ def test_settings_are_told_from_the_start_and_are_those_of_the_attempt() -> None
     assert state_after(first, TaskEvent(task="train", state="started", kind="train", attempt=2)).settings == {}
 
 
+def test_plan_and_summary_are_those_of_the_attempt() -> None:
+    first = TaskEvent(task="train", state="started", kind="train", plan={"zero": 2, "memory": {"total_gb": 21.5}})
+    steps = [event for event in train_events(3) if isinstance(event, Step)]
+    told = state_after(first, *steps)
+    assert (told.plan, told.summary and told.summary.steps) == ({"zero": 2, "memory": {"total_gb": 21.5}}, len(steps))
+    assert [each.step for each in told.summary.losses] == [step.step for step in steps]  # type: ignore[union-attr]
+    again = state_after(first, *steps, TaskEvent(task="train", state="started", kind="train", attempt=2))
+    assert (again.plan, again.summary) == ({}, None)
+
+
 def test_metrics_of_a_score_task_are_figures() -> None:
     result = {"rows": 300, "metrics": {"perplexity": 3.12, "odd": math.nan}, "output": "s3://m/judge/parts"}
     state = state_after(TaskEvent(task="judge", state="succeeded", kind="score", result=result))

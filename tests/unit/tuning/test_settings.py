@@ -187,7 +187,7 @@ def test_published_runs_are_taken_in_once(tmp_path: Path) -> None:
     rows = history_frame(history.training_runs())
     history.close()
     assert sorted(rows.status) == ["failed", "ok"]
-    assert list(rows.columns) == [*INPUTS, *OPTIONAL, *OUTCOMES]
+    assert list(rows.columns) == [*INPUTS, *OPTIONAL, *OUTCOMES, "origin"]
 
 
 def test_a_csv_without_a_column_is_refused_by_its_name() -> None:

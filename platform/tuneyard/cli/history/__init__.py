@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -57,7 +58,7 @@ def list_jobs(
     Example: tuneyard history list --hub --team maps --status failed --since 7d
     """
     from tuneyard.cli.history.source import since_of
-    from tuneyard.cli.history.table import COLUMNS, row_of
+    from tuneyard.cli.history.table import COLUMNS, row_of, says
     from tuneyard.cluster.history_api import HistoryQuery
 
     query = HistoryQuery(
@@ -74,7 +75,7 @@ def list_jobs(
         print_json(jobs)
     elif jobs:
         rows = [row_of(job) for job in jobs]
-        print_table([column for column in COLUMNS if any(row.get(column) not in (None, "") for row in rows)], rows)
+        print_table([column for column in COLUMNS if says(column, rows)], rows)
     else:
         chosen = any((team, user, status, name, since, imported))
         typer.echo("no job is like that" if chosen else "no jobs yet: start one with `tuneyard run FILE`")
@@ -163,29 +164,57 @@ def export(
 @app.command("import")
 def import_runs(
     file: Annotated[
-        Path, typer.Argument(metavar="CSV", help="published runs, with the columns that docs/tuning.md lists; may be packed by gzip")
-    ],
+        Path | None,
+        typer.Argument(metavar="[CSV]", help="published runs, with the columns that docs/tuning.md lists; may be packed by gzip"),
+    ] = None,
+    since: SinceOption = None,
+    hub: Annotated[bool, typer.Option("--hub", help="training runs of a hub's history, instead of a file")] = False,
+    everywhere: EverywhereOption = False,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Add published runs to the history, from which the tuner learns. Importing a file twice adds nothing.
+    """Add published runs, or training runs of a hub, to the history of this machine, from which `plan` and `tune` learn. Importing twice
+    adds nothing.
 
-    Example: tuneyard history import runs.csv
+    Example: tuneyard history import --hub -n maps --since 90d
     """
+    from tuneyard.tracking.history import History
+
+    if (file is None) != hub:
+        raise BadInput("runs come from a CSV file or from a hub", "give one of both: FILE, or --hub")
+    if not hub and (everywhere or namespace or context or kubeconfig or since):
+        raise BadInput("-A, -n, --since, --context and --kubeconfig choose among the runs of a hub", "add --hub, without a file")
+    if file is not None:
+        runs = _published(file)
+    else:
+        from tuneyard.cli.history.source import since_of, training_runs
+        from tuneyard.cluster import open_hub
+
+        found = open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig)
+        runs = training_runs(found, everywhere, since_of(since, datetime.now(UTC)))
+    history = History.open()
+    try:
+        new = history.add_training_runs(runs, datetime.now(UTC))
+    finally:
+        history.close()
+    twice = "were known already" if hub else "were known already or are twice in the file"
+    typer.echo(f"{new:,} runs are new, {len(runs) - new:,} {twice}")
+    for source, count in Counter(run["source"] for run in runs).items() if hub else ():
+        typer.echo(f"  {count:,} of {source}")
+
+
+def _published(file: Path) -> list[Row]:
+    """Runs of a CSV file. Raises BadInput."""
     import pandas as pd
 
-    from tuneyard.tracking.history import History
     from tuneyard.tuning import published_runs
 
     try:
         rows = pd.read_csv(file, low_memory=False)
     except (OSError, ValueError) as error:
         raise BadInput(f"{file} cannot be read as CSV: {error}", "give a CSV file with a header") from error
-    runs = published_runs(rows)
-    history = History.open()
-    try:
-        new = history.add_training_runs(runs, datetime.now(UTC))
-    finally:
-        history.close()
-    typer.echo(f"{new:,} runs are new, {len(runs) - new:,} were known already or are twice in the file")
+    return published_runs(rows)
 
 
 @contextmanager

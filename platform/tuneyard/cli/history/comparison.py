@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tuneyard.cli.output import rounded_text
+from tuneyard.cli.history.plans import plan_figures
+from tuneyard.cli.output import figures_text, rounded_text
 from tuneyard.cluster.submission import differences
 from tuneyard.tracking import comparable
 
@@ -41,7 +42,8 @@ class Comparison:
     differences: tuple[str, ...]
 
     def rows(self) -> list[Row]:
-        return [{"figure": each.name, "A": _text(each.one), "B": _text(each.other), "difference": _change(each)} for each in self.figures]
+        texts = [(each, _texts(each)) for each in self.figures]
+        return [{"figure": each.name, "A": one, "B": other, "difference": _change(each)} for each, (one, other) in texts]
 
     def facts(self) -> Row:
         """The same for programs."""
@@ -52,7 +54,8 @@ class Comparison:
 def compared(one: Mapping[str, Any], other: Mapping[str, Any]) -> Comparison:
     """Two jobs as `history show -o json` gives them."""
     left, right = dict(_figures(one)), dict(_figures(other))
-    figures = tuple(Figure(name, left.get(name), right.get(name)) for name in dict.fromkeys([*left, *right]))
+    told = (Figure(name, left.get(name), right.get(name)) for name in dict.fromkeys([*left, *right]))
+    figures = tuple(each for each in told if {each.one, each.other} != {None} and (each.name != "cost" or each.one or each.other))
     changed = list(differences(_spec(one), _spec(other)))
     more = [f"and {len(changed) - _MOST_DIFFERENCES} more"] if len(changed) > _MOST_DIFFERENCES else []
     return Comparison(figures, tuple(_notes(one, other)), (*changed[:_MOST_DIFFERENCES], *more))
@@ -66,11 +69,13 @@ def _figures(job: Mapping[str, Any]) -> Iterator[tuple[str, float | str | None]]
     yield "failures", sum(1 for attempt in attempts if attempt["failure"])
     yield "seconds", _seconds(job["placed_at"] or job["started_at"], job["ended_at"])
     yield "gpu_hours", job["gpu_hours"]
-    yield "cost", job["cost"] or None
+    yield "cost", job["cost"]
     last = {attempt["task"]: attempt for attempt in attempts}
     for task, attempt in last.items():
         place = f"{attempt['gpus'] or attempt['workers']} x {attempt['sku']}" if attempt["sku"] else None
         yield f"{task}: placement", place
+        for name, value in plan_figures(attempt).items():
+            yield f"{task}: {name}", value
         for metric, value in sorted(attempt["scores"].items()):
             yield f"{task}: {metric}", value
         if attempt["series"]:
@@ -99,8 +104,11 @@ def _seconds(began: str | None, ended: str | None) -> float | None:
     return (datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds()
 
 
-def _text(value: float | str | None) -> str | None:
-    return rounded_text(float(value), 4) if isinstance(value, int | float) else value
+def _texts(figure: Figure) -> list[str | None]:
+    """Both values, with equal decimals where both are figures."""
+    pair = (figure.one, figure.other)
+    told = iter(figures_text([float(value) for value in pair if isinstance(value, int | float)]))
+    return [next(told) if isinstance(value, int | float) else value for value in pair]
 
 
 def _change(figure: Figure) -> str | None:

@@ -45,7 +45,7 @@ class LocalHistory:
     def jobs(self, query: HistoryQuery, limit: int | None) -> Iterator[Row]:
         from tuneyard.tracking.past import JobFilter
 
-        texts = {name: getattr(query, name) or None for name in ("team", "user", "status", "name", "origin")}
+        texts: dict[str, Any] = {name: getattr(query, name) or None for name in ("team", "user", "status", "name", "origin")}
         wanted, after, left = JobFilter(since=query.since, until=query.until, **texts), "", limit
         while True:
             page = self._history.page(wanted, _PAGE if left is None else min(left, _PAGE), after)
@@ -98,6 +98,18 @@ class HubHistory:
 
     def close(self) -> None:
         pass
+
+
+def training_runs(hub: Hub, everywhere: bool, since: datetime | None) -> list[Row]:
+    """Training runs of a hub by the reader's rights, oldest first, as `History.add_training_runs` takes them. The source of a run names the
+    hub, the namespace and the member, so that runs of two clusters stay apart.
+    """
+    rows = hub.past.training_runs("" if everywhere else hub.address.namespace, HistoryQuery(since=since))
+    kept = ("settings", "status", "failure", "result")
+    return [
+        {"source": f"{hub.address.hub}: {row['namespace']} on {row['cluster']}", **{name: row[name] for name in kept}}
+        for row in sorted(rows, key=lambda row: (row["started_at"], row["id"]))
+    ]
 
 
 def since_of(text: str | None, now: datetime) -> datetime | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from tuneyard.cli.output import duration_text, rounded_text, table_lines
+from tuneyard.cli.history.plans import PLAN_COLUMNS, plan_figures, plan_lines
+from tuneyard.cli.output import duration_text, figure_text, table_lines
 from tuneyard.data.visible import visible
 
 Row = dict[str, Any]
@@ -16,6 +17,7 @@ ATTEMPT_COLUMNS = (
     *("job_id", "namespace", "job", "team", "user", "origin", "job_status"),
     *("task", "kind", "number", "status", "failure", "message", "cluster", "sku", "gpus", "workers", "price_per_gpu_hour"),
     *("placed_at", "started_at", "ended_at", "resumed_from", "last_step", "gpu_hours", "cost"),
+    *PLAN_COLUMNS,
 )
 
 
@@ -27,9 +29,15 @@ def row_of(job: Mapping[str, Any]) -> Row:
         "started": _minute(began),
         "took": _took(began, job["ended_at"]),
         "gpu_hours": round(job["gpu_hours"], 2),
-        "cost": round(job["cost"], 2) or None,
+        "cost": round(job["cost"], 2),
         "origin": "" if job["origin"] in ("local", "hub") else job["origin"],
     }
+
+
+def says(column: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a column says anything of any row: costs of 0 alone are those of machines without a price."""
+    nothing = (None, "", 0) if column == "cost" else (None, "")
+    return any(row.get(column) not in nothing for row in rows)
 
 
 def page_of(job: Mapping[str, Any]) -> str:
@@ -41,11 +49,12 @@ def page_of(job: Mapping[str, Any]) -> str:
     head += [f"team {job['team']}{who}; {kind}; id {job['id']}", f"submitted {_minute(job['started_at'])}{_ended(job)}"]
     head += [f"output {job['output']}"] if job["output"] else []
     attempts = [_attempt(each) for each in job["attempts"]]
-    shown = [column for column in _ATTEMPTS if any(row.get(column) not in (None, "") for row in attempts)]
+    shown = [column for column in _ATTEMPTS if says(column, attempts)]
     lines = [*head, "", *(table_lines(shown, attempts) if attempts else ["no attempt"])]
     for each in job["attempts"]:
+        lines.extend(plan_lines(each))
         if each["scores"]:
-            figures = ", ".join(f"{metric} {rounded_text(value, 4)}" for metric, value in sorted(each["scores"].items()))
+            figures = ", ".join(f"{metric} {figure_text(value, 4)}" for metric, value in sorted(each["scores"].items()))
             lines.append(f"{each['task']}: {figures}")
     return "\n".join(map(visible, lines))
 
@@ -54,7 +63,7 @@ def attempt_rows(job: Mapping[str, Any]) -> Iterator[Row]:
     """A row per attempt, with the columns of ATTEMPT_COLUMNS."""
     own = {"job": job["name"], "job_status": job["status"], **{name: job[name] for name in ("namespace", "team", "user", "origin")}}
     for attempt in job["attempts"]:
-        yield {name: _plain(value) for name, value in {**attempt, **own}.items()}
+        yield {name: _plain(value) for name, value in {**attempt, **plan_figures(attempt), **own}.items()}
 
 
 def _plain(value: Any) -> Any:
@@ -74,7 +83,7 @@ def _attempt(attempt: Mapping[str, Any]) -> Row:
         "took": _took(began, attempt["ended_at"]),
         "steps": steps,
         "gpu_hours": round(attempt["gpu_hours"], 3) if attempt["gpu_hours"] else None,
-        "cost": round(attempt["cost"], 2) if attempt["cost"] else None,
+        "cost": attempt["cost"] if attempt["cost"] is None else round(attempt["cost"], 2),
         "failure": reason,
     }
 

@@ -68,7 +68,7 @@ def plan(
         core_price=_core_price(core_price),
     )
     rows = list(rows_of(_job(file, templates), file.parent, placements))
-    for line in _calibration_lines(rows, past.runs):
+    for line in _calibration_lines(rows, past):
         typer.echo(line, err=True)
     if output is Format.JSON:
         print_json(rows)
@@ -124,12 +124,14 @@ class _Past:
     calibration: Calibration = DEFAULT
     runs: Mapping[str, int] = field(default_factory=dict)
     data_rates: Mapping[str, DataRate] = field(default_factory=dict)
+    imported: Mapping[str, int] = field(default_factory=dict)
+    """Runs by SKU that were imported, among `runs`."""
 
 
 def _past() -> _Past:
     """The measurements of the run history, if there are any. A client without pandas plans without them."""
     from tuneyard.runtime.tune.past import past_attempts
-    from tuneyard.tuning import calibration_of, history_frame
+    from tuneyard.tuning import calibration_of, history_frame, imported_runs
 
     def say(why: str) -> None:
         typer.echo(f"planned without history: {why}", err=True)
@@ -143,14 +145,19 @@ def _past() -> _Past:
     except BadInput as error:
         say(f"{error.cause}: {error.next_step}")
         return _Past(data_rates=rates)
-    return _Past(*calibration_of(history_frame(attempts)), rates)
+    frame = history_frame(attempts)
+    return _Past(*calibration_of(frame), rates, imported_runs(frame))
 
 
-def _calibration_lines(rows: Sequence[Mapping[str, Any]], runs: Mapping[str, int]) -> list[str]:
+def _calibration_lines(rows: Sequence[Mapping[str, Any]], past: _Past) -> list[str]:
     """A line for each SKU with a speed that own runs have corrected."""
     planned = dict.fromkeys(row["sku"] for row in rows if row.get("tokens_per_s") is not None)
-    counts = {sku: runs[sku] for sku in planned if runs.get(sku)}
-    return [f"speeds on {sku} are calibrated by {count} run{'' if count == 1 else 's'} of your history" for sku, count in counts.items()]
+    counts = {sku: past.runs[sku] for sku in planned if past.runs.get(sku)}
+    of_others = {sku: f", {count} of them imported" for sku, count in past.imported.items()}
+    return [
+        f"speeds on {sku} are calibrated by {count} run{'' if count == 1 else 's'} of your history{of_others.get(sku, '')}"
+        for sku, count in counts.items()
+    ]
 
 
 def _job(file: Path, templates: list[Path] | None) -> JobSpec:

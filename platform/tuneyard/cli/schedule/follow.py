@@ -18,7 +18,10 @@ def follow(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Schedule in YAML")],
     until: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="end then, after the runs under way: 2026-12-24T18:00, or `now` to do only what is due now"),
+        typer.Option(
+            metavar="TIME",
+            help="end then, after the runs under way: 2026-12-24T18:00 (UTC, or with an offset), or `now`: only what is due",
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="data folder; default: runs/NAME")] = None,
     templates: TemplatesOption = None,
@@ -90,9 +93,12 @@ def _moment(text: str | None) -> datetime | None:
     if text == "now":
         return datetime.now(UTC)
     try:
-        found = datetime.fromisoformat(text).astimezone(UTC)
+        written = datetime.fromisoformat(text)
+        found = (written if written.tzinfo else written.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise BadInput(f"--until {text}: not a time", "write it like 2026-12-24T18:00, with Z for UTC, or now") from None
+        raise BadInput(
+            f"--until {text}: not a time", "write it like 2026-12-24T18:00, which is UTC, or 2026-12-24T18:00+01:00, or now"
+        ) from None
     if found < datetime.now(UTC):
         raise BadInput(f"--until {text}: is over", "give a time to come, or now")
     return found

@@ -9,13 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from tuneyard.api import BadInput
-from tuneyard.console.local.queries import PastRun
 from tuneyard.storage.uris import is_local, local_path
+from tuneyard.tracking.past import PastJob
 
 _LOCKS = Path("/proc/locks")
 
 
-def is_orphaned(run: PastRun) -> bool:
+def is_orphaned(run: PastJob) -> bool:
     """Whether history says running, the output folder is on this machine, and no process holds it. False where that cannot be told."""
     if run.status != "running" or not run.output or not is_local(run.output):
         return False

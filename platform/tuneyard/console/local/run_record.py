@@ -16,10 +16,10 @@ from typing import Any
 from tuneyard.api import BadInput
 from tuneyard.console.local import queries
 from tuneyard.console.local.liveness import is_orphaned
-from tuneyard.console.local.queries import PastRun
 from tuneyard.storage.uris import is_local, local_path
 from tuneyard.tracking import REPORT_JSON, Report
 from tuneyard.tracking.history import History
+from tuneyard.tracking.past import PastJob
 from tuneyard.tracking.report import json_safe
 
 MOST_POINTS = 800
@@ -36,7 +36,7 @@ class RunRecord:
     `orphaned`: history says running, and no process of this machine holds the output folder: the run was killed.
     """
 
-    run: PastRun
+    run: PastJob
     spec: Mapping[str, Any]
     attempts: Sequence[Mapping[str, Any]]
     tasks: Mapping[str, Mapping[str, Any]]
@@ -46,10 +46,10 @@ class RunRecord:
 
 def read_run(history: History, reference: str) -> RunRecord | None:
     """A run by its id, or the newest of a job by its name. None: there is none."""
-    found = queries.run_of(history, reference)
-    if found is None:
+    run = history.find(reference)
+    if run is None:
         return None
-    run, spec = found
+    spec = history.spec(run)
     folder = folder_of(run.output)
     rows = [] if run.imported else [row for row in history.attempts(run.id) if "/" not in row["task"]]
     report = _report_of(folder, run)
@@ -67,7 +67,7 @@ def folder_of(output: str) -> Path | None:
         return None
 
 
-def _report_of(folder: Path | None, run: PastRun) -> Report | None:
+def _report_of(folder: Path | None, run: PastJob) -> Report | None:
     if folder is None:
         return None
     try:
@@ -117,7 +117,7 @@ def _progress(told: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[str,
 
 def _measured(history: History, attempt_id: str) -> dict[str, Any]:
     """Curves of an attempt from history, as report.json holds them."""
-    rows = queries.thinned_steps(history, attempt_id, MOST_POINTS)
+    rows = history.series(attempt_id, MOST_POINTS)
     if not rows:
         return {}
     series = {name: [row[name] for row in rows] for name in _SERIES}

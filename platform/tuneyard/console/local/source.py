@@ -15,14 +15,19 @@ from tuneyard.console.app import Hidden
 from tuneyard.console.drawings.days import day_columns
 from tuneyard.console.local import comparison, log_pages, queries, score_rows
 from tuneyard.console.local.liveness import is_orphaned
-from tuneyard.console.local.queries import Cursor, Filter, PastRun
 from tuneyard.console.local.run_record import RunRecord, read_run, spec_text
 from tuneyard.console.local.run_view import run_view
 from tuneyard.console.pages import page, render
 from tuneyard.console.streams import Look, Streams
 from tuneyard.tracking.history import History
+from tuneyard.tracking.past import MOST_COUNTED, JobFilter, PastJob
 
 DAYS = 14
+PAGE = 50
+_AT_WORK = 20
+_FAILED = 10
+_RECENT = 10
+_NAMESAKES = 20
 _STATUSES = ("running", "succeeded", "failed", "stopped")
 _LONGEST_FILTER = 253
 
@@ -63,7 +68,7 @@ class LocalHistory:
     def overview(self, request: Request) -> Response:
         now = datetime.now(UTC)
         days = queries.ended_by_day(self._history, now, DAYS)
-        at_work = queries.running(self._history)
+        at_work = self._history.page(JobFilter(status="running"), _AT_WORK).jobs
         orphaned = {run.id for run in at_work if is_orphaned(run)}
         return page(
             request,
@@ -73,25 +78,27 @@ class LocalHistory:
             drawing=day_columns(days),
             running=[run for run in at_work if run.id not in orphaned],
             orphaned=[run for run in at_work if run.id in orphaned],
-            failed=queries.failed_since(self._history, days[-1][0]),
-            recent=queries.page_of(self._history, Filter(), size=10).runs,
-            hours=queries.gpu_hours_by_team(self._history, now - timedelta(days=7)),
+            failed=self._history.last_ended(JobFilter(status="failed", ended_since=days[-1][0]), _FAILED),
+            recent=self._history.page(JobFilter(), _RECENT).jobs,
+            hours=self._history.usage(now - timedelta(days=7), now),
         )
 
     def jobs(self, request: Request, q: str = "", status: str = "", team: str = "", imported: bool = False, after: str = "") -> Response:
-        wanted = Filter(q.strip()[:_LONGEST_FILTER], status[:32], team[:63], imported)
-        found = queries.page_of(self._history, wanted, Cursor.read(after))
+        text = q.strip()[:_LONGEST_FILTER]
+        wanted = JobFilter(text=text or None, status=status[:32] or None, team=team[:63] or None, imported=imported)
+        found = self._history.page(wanted, PAGE, after)
         return page(
             request,
             "jobs.html",
             wanted=wanted,
+            filtered=wanted != JobFilter(),
             found=found,
-            count=queries.count_of(self._history, wanted),
-            most=queries.MOST_COUNTED,
+            count=self._history.count(wanted),
+            most=MOST_COUNTED,
             first=not after,
             statuses=_STATUSES,
             teams=queries.teams_of(self._history),
-            orphaned={run.id for run in found.runs if is_orphaned(run)},
+            orphaned={run.id for run in found.jobs if is_orphaned(run)},
         )
 
     # --- one run
@@ -99,7 +106,8 @@ class LocalHistory:
     def job(self, request: Request, name: str, run: str = "") -> Response:
         record = self._record(name, run)
         now = datetime.now(UTC)
-        others = [each for each in queries.runs_named(self._history, record.run.name) if each.id != record.run.id]
+        namesakes = self._history.page(JobFilter(name=record.run.name), _NAMESAKES).jobs
+        others = [each for each in namesakes if each.id != record.run.id]
         sides = score_rows.sides_of(record)
         view = run_view(record, now)
         logs = log_pages.labels_of(record)
@@ -109,7 +117,7 @@ class LocalHistory:
         record = await run_in_threadpool(self._record, name, run)
         return self._streams.follow(request, lambda seen: self._look(record.run, seen))
 
-    def _look(self, run: PastRun, seen: Any) -> Look:
+    def _look(self, run: PastJob, seen: Any) -> Look:
         change = (queries.last_change(self._history, run.id), is_orphaned(run))
         if change == seen:
             return Look(change, "", False)

@@ -10,10 +10,11 @@ from pydantic import BaseModel
 
 from tuneyard.api import FailureKind, TuneyardError
 from tuneyard.api.attempt_report import AttemptState, Failure, StopReason
-from tuneyard.api.status import Phase, Progress
+from tuneyard.api.status import AttemptSummary, Phase, Progress, StepLoss
 from tuneyard.tracking import Count, TaskProgress
 from tuneyard.tracking.progress import words as progress_words
 from tuneyard.tracking.progress.fold import finite
+from tuneyard.tracking.progress.summary import StepSummary
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -39,7 +40,15 @@ def state_of(task: TaskProgress) -> AttemptState:
         metrics={**measured, **figures(result or {})},
         artifacts=artifacts(result or {}),
         settings=dict(task.settings or {}),
+        plan=dict(task.plan or {}),
+        summary=_summary(task.summary) if task.summary is not None else None,
     )
+
+
+def _summary(told: StepSummary) -> AttemptSummary:
+    losses = [_with(StepLoss(step=0, loss=0.0), step=step, loss=kept) for step, loss in told.curve if (kept := finite(loss)) is not None]
+    rates = {name: finite(getattr(told, name)) for name in ("step_s", "tokens_per_s", "mfu", "memory_gb")}
+    return _with(AttemptSummary(), steps=told.steps, losses=losses, **rates)
 
 
 def _progress(task: TaskProgress) -> Progress:

@@ -18,6 +18,7 @@ from tuneyard.api import JobSpec, PlacementStatus
 from tuneyard.api.attempt_report import RankPlace
 from tuneyard.api.limits import LARGEST_NUMBER
 from tuneyard.tracking.events import Checkpointed, Evaluated, Event, Placed, Preflighted, Scored, Stage, Step, TaskEvent, Tried, Warned
+from tuneyard.tracking.progress.summary import StepSummary
 
 State = Literal["waiting", "queued", "starting", "running", "succeeded", "skipped", "failed", "stopped", "preempted", "cancelled"]
 """`queued`, `preempted` and `cancelled` are states at a hub, `skipped` and `stopped` of a run on this machine."""
@@ -106,6 +107,8 @@ class TaskProgress:
     all_reduce_gb_per_s: float | None = None
     ranks: tuple[RankPlace, ...] = ()
     plan: Mapping[str, Any] | None = None
+    summary: StepSummary | None = None
+    """Of the steps of this attempt; None before the first."""
     settings: Mapping[str, Any] | None = None
     """Settings of the attempt, in the columns that a predictor reads."""
     result: Mapping[str, Any] | None = None
@@ -252,6 +255,7 @@ def _stepped(task: TaskProgress, event: Step) -> TaskProgress:
     return replace(
         _begun(task),
         stage=None,
+        summary=(task.summary or StepSummary()).after(event),
         count=Count("step", event.step, event.of),
         eta_s=finite(event.eta_s),
         loss=finite(event.loss),
