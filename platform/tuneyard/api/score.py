@@ -150,7 +150,8 @@ class ScoreTask(Fields):
     own_metrics: list[OwnMetric] = Field(
         default_factory=list,
         max_length=16,
-        description="module:function of your own Python code, a number of each answer; higher is better, unless :lower follows",
+        description="module:function of your own Python code, a number of each answer; letters, digits and _ of "
+        "ASCII; higher is better, unless :lower follows",
     )
     metrics_dir: str | None = Field(
         default=None,

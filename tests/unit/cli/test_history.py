@@ -89,6 +89,7 @@ def test_a_comparison_says_what_differs_and_what_does_not_compare(history: Histo
     found = compared(one, two)
     (score,) = [each for each in found.figures if each.name == "train: rouge_l"]
     assert (score.one, score.other, score.difference) == (0.25, 0.5, 0.25)
+    assert score.better == "B"
     assert found.notes == ("train: scored on different rows or prompts, so that its metrics do not compare",)
     assert found.differences == ('spec.tasks[0].score.data.source: "holdout.jsonl" -> "other.jsonl"',)
     assert compared(one, one).differences == compared(one, one).notes == ()
