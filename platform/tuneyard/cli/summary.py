@@ -9,6 +9,7 @@ from tuneyard.cli.output import print_table
 from tuneyard.metrics import FIGURES
 from tuneyard.tracking import Report, comparable, prompt_forms, remarks_of
 from tuneyard.tracking.paired_rows import sentence, verdict
+from tuneyard.tracking.pairwise import pairwise_words
 from tuneyard.tracking.progress.words import clock, share
 from tuneyard.tracking.useless import KINDS, useless_of, words_of
 
@@ -32,6 +33,9 @@ def print_summary(report: Report) -> None:
         same_rows = {name: scored[name] for name in group}
         for line in [*comparisons(same_rows, report.comparisons), *filter(None, [prompt_forms(same_rows)])]:
             print(line)
+    for name, task in scored.items():
+        if words := pairwise_words(task):
+            print(f"{name}: {'; '.join(f'{title} {value} ({note})' if note else f'{title} {value}' for title, value, note in words)}")
     for comparison in report.comparisons:
         print(sentence(comparison))
     for name, task in report.tasks.items():

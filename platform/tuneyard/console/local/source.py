@@ -165,8 +165,8 @@ class LocalHistory:
             size=score_rows.PAGE,
             count=count,
             trends=comparison.trends_of(self._trend(sides[0]), sides[0].figures) if len(sides) == 1 else [],
-            same=len(sides) < 2 or score_rows.same_data(*sides, rows),
-            figures=comparison.figures_of(columns, paired=comparison.paired_figures(*sides)) if len(sides) == 2 else [],
+            same=len(sides) < 2 or score_rows.same_data(sides[0], sides[1], rows),
+            figures=comparison.figures_of(columns, paired=comparison.paired_figures(sides[0], sides[1])) if len(sides) == 2 else [],
         )
 
     def _trend(self, side: score_rows.Side) -> list[dict[str, Any]]:
