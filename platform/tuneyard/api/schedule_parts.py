@@ -43,7 +43,9 @@ class Limit(Fields):
     below: float | None = Field(default=None, description="lower than this value; default: no limit")
     above: float | None = Field(default=None, description="higher than this value; default: no limit")
     better: Literal["higher", "lower"] | None = Field(
-        default=None, description="which values are better; default: as docs/reference/metrics.md or ownMetrics of the template say, required for other figures"
+        default=None,
+        description="which values are better; "
+        "default: as docs/reference/metrics.md or ownMetrics of the template say, required for other figures",
     )
 
     @model_validator(mode="after")

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     MetricName = str
 else:
     MetricName = Literal[
-        tuple(name for name in METRICS if name not in [name for need in ("verdict", "preference") for name in needing(need, METRICS.values())])
+        tuple(
+            name for name in METRICS if name not in [name for need in ("verdict", "preference") for name in needing(need, METRICS.values())]
+        )
     ]
 JUDGED = needing("verdict", METRICS.values())
 """Metrics of judges of one answer, which need no name in a JobSpec."""
@@ -127,8 +129,8 @@ class Judge(Fields):
     scale: list[float] = Field(default=[1.0, 5.0], min_length=2, max_length=2, description="the lowest and the highest score")
     against: Source | None = Field(
         default=None,
-        description="answers of another score task to the same rows: the judge sees both answers, in both orders, and names the better one; "
-        "default: it scores each answer alone, on the scale",
+        description="answers of another score task to the same rows: the judge sees both answers, in both orders, and names the better "
+        "one; default: it scores each answer alone, on the scale",
     )
 
     @model_validator(mode="after")

@@ -22,7 +22,8 @@ _SHOWN = 100
 def compare(
     first: Annotated[str, typer.Argument(metavar="FIRST", help="folder or URI of a score task, such as runs/first/base")],
     others: Annotated[
-        list[str] | None, typer.Argument(metavar="[OTHER]...", help="the score tasks to compare with it; none: FIRST is a judge of two answers")
+        list[str] | None,
+        typer.Argument(metavar="[OTHER]...", help="the score tasks to compare with it; none: FIRST is a judge of two answers"),
     ] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
@@ -59,7 +60,7 @@ def _print_pairs(uri: str, output: Format) -> None:
     bounds = f" (95 %: {interval[0]:.4g} to {interval[1]:.4g})" if interval else ""
     typer.echo(f"win rate {result['metrics']['win_rate']:.4g}{bounds}")
     for title, value, note in pairwise_words(result):
-        typer.echo(f"{title}: {value}{f' ({note})' if note else ''}")
+        typer.echo(f"{title}: {value} ({note})")
 
 
 def _names(uris: list[str]) -> list[str]:

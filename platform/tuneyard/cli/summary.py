@@ -35,7 +35,7 @@ def print_summary(report: Report) -> None:
             print(line)
     for name, task in scored.items():
         if words := pairwise_words(task):
-            print(f"{name}: {'; '.join(f'{title} {value} ({note})' if note else f'{title} {value}' for title, value, note in words)}")
+            print(f"{name}: {'; '.join(f'{title} {value} ({note})' for title, value, note in words)}")
     for comparison in report.comparisons:
         print(sentence(comparison))
     for name, task in report.tasks.items():
@@ -56,7 +56,8 @@ def comparisons(scored: Mapping[str, Mapping[str, Any]], paired: Sequence[Mappin
     for name in names[1:]:
         first, other = scored[names[0]]["metrics"], scored[name]["metrics"]
         parts = [
-            f"{metric} {_text(metric, first[metric])} -> {_text(metric, other[metric])}{_change(first[metric], other[metric], said.get((name, names[0], metric), ''))}"
+            f"{metric} {_text(metric, first[metric])} -> {_text(metric, other[metric])}"
+            f"{_change(first[metric], other[metric], said.get((name, names[0], metric), ''))}"
             for metric in first
             if metric in other
         ]

@@ -30,7 +30,10 @@ class Judgement:
 
 
 def judge(limits: Mapping[str, Limit], figures: Sequence[RunFigure], baseline: ScheduledRun | None) -> Judgement:
-    """The judgement of a run that has succeeded. `limits`: with directions, as `ScheduleGoal.limits` has them. `baseline`: the last good run before it; None: it is the first."""
+    """The judgement of a run that has succeeded. `limits`: with directions, as `ScheduleGoal.limits` has them.
+
+    `baseline`: the last good run before it; None: it is the first.
+    """
     wrong: list[str] = []
     missing: list[str] = []
     for name, limit in limits.items():

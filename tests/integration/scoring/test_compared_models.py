@@ -134,7 +134,9 @@ def test_a_judge_is_asked_twice_about_rows_that_it_says_nonsense_of_and_no_more(
     assert task["errors"] == len(never) > 0
     assert task["metrics"]["judge"] == 5.0
     assert task["metrics"]["judged"] == pytest.approx(1 - len(never) / SAMPLE)
-    assert max(count for prompt, count in Counter(json.loads((out / "asked.json").read_text())).items() if "<answer-a>" not in prompt) <= 2  # a row of base that is right has the prompt of tuned's
+    assert (
+        max(count for prompt, count in Counter(json.loads((out / "asked.json").read_text())).items() if "<answer-a>" not in prompt) <= 2
+    )  # a row of base that is right has the prompt of tuned's
 
 
 def test_models_and_judges_are_compared_in_report_terminal_and_page(out: Path) -> None:
@@ -180,7 +182,8 @@ def test_a_judge_of_two_answers_sees_both_orders_and_its_bias_for_the_first_is_c
     assert pairwise["by_length"]["shorter"] == {"rows": wins, "win_rate": 1.0}
     assert task["details"]["judge_retries"] == sum(number % 10 == 0 for number in numbers)
     assert {row["win_rate"] for row in found} == {0.5, 1.0}
-    assert task["samples"][0]["answer"].startswith("answer") and task["samples"][0]["against"]
+    assert task["samples"][0]["answer"].startswith("answer")
+    assert task["samples"][0]["against"]
     for said in ((out / "stdout").read_text(), subprocess.check_output([TUNEYARD, "compare", str(out / "pair")], text=True)):
         assert f"won, tied, lost {wins} / {len(ties)} / 0" in said.replace("lost:", "lost")
     assert "the other answer" in (out / "report.html").read_text()

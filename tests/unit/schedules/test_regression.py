@@ -10,8 +10,8 @@ from tests.schedules import Nights, at_hour, figure, nightly
 
 from tuneyard.api import Phase
 from tuneyard.api.schedule_parts import Limit
-from tuneyard.metrics import FIGURES
 from tuneyard.api.schedule_status import RunFigure, ScheduledRun
+from tuneyard.metrics import FIGURES
 from tuneyard.metrics.aggregates import share_interval
 from tuneyard.schedules import figures_of
 from tuneyard.schedules.regression import judge

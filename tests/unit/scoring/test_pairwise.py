@@ -69,7 +69,9 @@ def judged(folder: Path, says: Any, other_rows: int = 4, prompt: str = "q") -> S
     """Judge four pairs of answers. `says`: the judge's words, by row and number of the question about it."""
     for name, rows, start in (("tuned", 4, "q"), ("base", other_rows, prompt)):
         data = write_rows(folder / f"{name}.jsonl", [{"prompt": f"{start}{row}", "answer": "x"} for row in range(rows)])
-        answer_all(request(folder, name, data), lambda row, name=name: f"{name} {row}" if (name, row) != ("base", 3) else Answer(0, 0.1, error="lost"))
+        answers: list[Answer | str] = [f"{name} {row}" for row in range(rows)]
+        answers[3] = Answer(0, 0.1, error="lost") if name == "base" else answers[3]
+        answer_all(request(folder, name, data), answers.__getitem__)
     asked: list[int] = []
 
     def say(row: int) -> str:
@@ -96,7 +98,10 @@ def test_a_flipped_row_is_a_tie_and_a_row_without_a_verdict_or_an_answer_is_an_e
 
 
 def test_answers_to_other_rows_are_refused_before_the_judge_is_asked(tmp_path: Path) -> None:
-    for folder, changes, says in (("more", {"other_rows": 5}, "has 5 rows, and"), ("asked", {"prompt": "another "}, "row 0 of .* has another prompt")):
+    for folder, changes, says in (
+        ("more", {"other_rows": 5}, "has 5 rows, and"),
+        ("asked", {"prompt": "another "}, "row 0 of .* has another prompt"),
+    ):
         (tmp_path / folder).mkdir()
         with pytest.raises(BadInput, match=says):
             judged(tmp_path / folder, lambda *_: "A", **changes)

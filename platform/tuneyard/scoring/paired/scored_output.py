@@ -69,7 +69,9 @@ class ScoredOutput:
         except NotFound as error:
             raise BadInput(f"{where} is no longer there: the output is written anew", "compare again once that task has ended") from error
         except (pa.ArrowException, OSError) as error:
-            raise BadInput(f"{where} is damaged: {error}", "remove it, and resume the task with --resume: only its rows are scored") from error
+            raise BadInput(
+                f"{where} is damaged: {error}", "remove it, and resume the task with --resume: only its rows are scored"
+            ) from error
 
 
 def joined(first: Iterator[Any], other: Iterator[Any]) -> Iterator[tuple[Any, Any]]:

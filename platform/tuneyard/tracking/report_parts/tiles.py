@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuneyard.tracking.formats import duration, number, percent
+from tuneyard.tracking.pairwise import pairwise_words
 from tuneyard.tracking.report_parts.curves import evaluations_of, last
 from tuneyard.tracking.report_parts.memory import memory_of
-from tuneyard.tracking.pairwise import pairwise_words
 from tuneyard.tracking.useless import useless_of
 
 _PEAKS = {"measured": "of the measured peak", "given": "of a peak that was given by hand"}
