@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,6 +92,7 @@ def test_a_flipped_row_is_a_tie_and_a_row_without_a_verdict_or_an_answer_is_an_e
     pairwise = result.details["pairwise"]
     assert (pairwise["wins"], pairwise["ties"], pairwise["losses"]) == (1, 1, 0)
     assert (pairwise["first_preferred"], pairwise["second_preferred"]) == (0.75, 0.25)
+    assert pq.read_table(tmp_path / "pair" / "parts")["win_rate"].to_pylist() == [1.0, 0.5, None, None]
     errors = {row["row"]: row["error"] for row in result.samples}
     assert errors[2] == "the judge named neither A nor B nor a tie, when asked twice"
     assert errors[3] == "the other answer: there is no answer to judge: output is missing"
