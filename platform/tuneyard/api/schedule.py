@@ -15,7 +15,7 @@ from tuneyard.api.moments import Moment
 from tuneyard.api.quantities import Duration
 from tuneyard.api.schedule_parts import FIGURE_PATTERN, MOST_LIMITS, Backfill, Limit, Notify, WaitFor
 from tuneyard.api.schedule_status import ScheduleStatus
-from tuneyard.metrics import FIGURES
+from tuneyard.metrics import FIGURES, own_figures
 
 FixedPath = Annotated[str, StringConstraints(pattern=r"^(job|train|score|rank|resources)(\.[A-Za-z][A-Za-z0-9]*)+$", max_length=500)]
 _FIELD = r"[0-9A-Za-z*/,#?-]+"
@@ -91,10 +91,18 @@ class ScheduleGoal(Fields):
             if not re.fullmatch(FIGURE_PATTERN, name):
                 raise located(f"{name[:100]!r} is not the name of a figure, such as exact_match", "regression", name)
             relative = limit.worse_by is not None or limit.worse_by_absolute is not None
-            if relative and limit.higher_is_better(name) is None:
+            if relative and self.limits[name].better is None:
                 reason = f"{name!r} is none of: {', '.join(FIGURES)}; for another figure, say which values are better: {{better: higher}}"
                 raise located(reason, "regression", name)
         return self
+
+    @property
+    def limits(self) -> dict[str, Limit]:
+        """`regression`, each limit with the direction of its figure; `better` is None where no direction is known. Figures of own metrics
+        have that of `ownMetrics` in the template."""
+        scored = [task.score for task in self.template.spec.tasks if task.score is not None]
+        known = {**own_figures(name for score in scored for name in score.own_metrics), **FIGURES}
+        return {name: limit.directed(known.get(name)) for name, limit in self.regression.items()}
 
 
 class Schedule(Resource):

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from tuneyard.api.base import Fields, ValueFrom
 from tuneyard.api.quantities import Duration
-from tuneyard.metrics import FIGURES
+from tuneyard.metrics import Figure
 
 _DAY_PATTERN = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 _PERCENT_PATTERN = r"^[0-9]{1,6}(\.[0-9]{1,6})?%$"
@@ -43,7 +43,9 @@ class Limit(Fields):
     below: float | None = Field(default=None, description="lower than this value; default: no limit")
     above: float | None = Field(default=None, description="higher than this value; default: no limit")
     better: Literal["higher", "lower"] | None = Field(
-        default=None, description="which values are better; default: as docs/reference/metrics.md says, required for other figures"
+        default=None,
+        description="which values are better; "
+        "default: as docs/reference/metrics.md or ownMetrics of the template say, required for other figures",
     )
 
     @model_validator(mode="after")
@@ -57,11 +59,11 @@ class Limit(Fields):
         """`worse_by` as a share: `2%` is 0.02."""
         return float(self.worse_by.removesuffix("%")) / 100 if self.worse_by is not None else None
 
-    def higher_is_better(self, figure: str) -> bool | None:
-        """Direction of a figure; None: unknown."""
-        if self.better is not None:
-            return self.better == "higher"
-        return FIGURES[figure].higher_is_better if figure in FIGURES else None
+    def directed(self, figure: Figure | None) -> Limit:
+        """The same limit with the direction of its figure, unless it says which values are better itself."""
+        if self.better is not None or figure is None:
+            return self
+        return self.model_copy(update={"better": "higher" if figure.higher_is_better else "lower"})
 
 
 class Notify(Fields):

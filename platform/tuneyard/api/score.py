@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from tuneyard.api.base import Fields, located
-from tuneyard.api.data import ScoreData
+from tuneyard.api.data import ScoreData, Source
 from tuneyard.api.endpoint import Endpoint
 from tuneyard.api.limits import MOST_GPUS_PER_NODE
 from tuneyard.api.train import Auto, Count, ModelRef, Precision, no_model
@@ -17,9 +17,15 @@ from tuneyard.metrics.own import column_of
 if TYPE_CHECKING:
     MetricName = str
 else:
-    MetricName = Literal[tuple(name for name in METRICS if name not in needing("verdict", METRICS.values()))]
+    MetricName = Literal[
+        tuple(
+            name for name in METRICS if name not in [name for need in ("verdict", "preference") for name in needing(need, METRICS.values())]
+        )
+    ]
 JUDGED = needing("verdict", METRICS.values())
-"""Metrics of judges, which need no name in a JobSpec."""
+"""Metrics of judges of one answer, which need no name in a JobSpec."""
+PREFERRED = needing("preference", METRICS.values())
+"""The same of judges of two answers."""
 _ANSWER = "output"
 """The column of a score task's output that holds the answers."""
 OwnMetric = Annotated[
@@ -31,7 +37,7 @@ MOST_METRICS = 64
 """API servers refuse CEL rules over longer lists, by their estimated cost."""
 MOST_IN_FLIGHT = 256
 """vLLM's own default on GPUs of 40 to 80 GB."""
-_WITHOUT_REFERENCE = [name for name in METRICS if name not in [*needing("reference", METRICS.values()), *JUDGED]]
+_WITHOUT_REFERENCE = [name for name in METRICS if name not in [*needing("reference", METRICS.values()), *JUDGED, *PREFERRED]]
 
 
 def _needs_reference() -> str:
@@ -121,6 +127,21 @@ class Judge(Fields):
 
     rubric: str = Field(min_length=1, max_length=20_000, description="what a good answer is, and what the numbers of the scale mean")
     scale: list[float] = Field(default=[1.0, 5.0], min_length=2, max_length=2, description="the lowest and the highest score")
+    against: Source | None = Field(
+        default=None,
+        description="answers of another score task to the same rows: the judge sees both answers, in both orders, and names the better "
+        "one; default: it scores each answer alone, on the scale",
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if self.against is None:
+            return self
+        if "scale" in self.model_fields_set:
+            raise ValueError("a judge of two answers gives no score: leave scale or against out")
+        if others := sorted({"limit", "columns", "split"} & self.against.model_fields_set):
+            raise located(f"leave {others[0]} out: both answers are read as data says", "against", others[0])
+        return self
 
     @field_validator("scale")
     @classmethod
@@ -150,7 +171,8 @@ class ScoreTask(Fields):
     own_metrics: list[OwnMetric] = Field(
         default_factory=list,
         max_length=16,
-        description="module:function of your own Python code, a number of each answer; higher is better, unless :lower follows",
+        description="module:function of your own Python code, a number of each answer; letters, digits and _ of "
+        "ASCII; higher is better, unless :lower follows",
     )
     metrics_dir: str | None = Field(
         default=None,
@@ -198,9 +220,19 @@ class ScoreTask(Fields):
     @property
     def measured(self) -> list[str]:
         """Names of the metrics of its rows."""
-        return [*JUDGED] if self.judge is not None else [*self.metrics, *self.own_metrics]
+        if self.judge is None:
+            return [*self.metrics, *self.own_metrics]
+        return [*JUDGED] if self.judge.against is None else [*PREFERRED]
 
     @property
     def rows_to_score(self) -> ScoreData:
         """Its data, with the column of the answers that a judge scores."""
         return self.data if self.judge is None or self.data.answer else self.data.model_copy(update={"answer": _ANSWER})
+
+    @property
+    def rows_against(self) -> ScoreData | None:
+        """The same rows with the other answers, of a judge of two answers."""
+        if self.judge is None or self.judge.against is None:
+            return None
+        place = {name: getattr(self.judge.against, name) for name in ("source", "from_task", "path", "file_type")}
+        return self.rows_to_score.model_copy(update=place)

@@ -154,13 +154,16 @@ class Task(Fields):
 
     def sources(self) -> dict[str, Source]:
         """Sources of the task's data, by the path of the field: `train.data`, `train.data.mix.0`, `train.data.validation`, `score.data`,
-        `rank.table`.
+        `score.judge.against`, `rank.table`.
         """
         if self.train is not None:
             return {f"train.data.{field}".rstrip("."): source for field, source in self.train.data.sources().items()}
         if self.rank is not None:
             return {f"rank.{field}": source for field, source in self.rank.sources().items()}
-        return {"score.data": self.score.data} if self.score is not None else {}
+        if self.score is None:
+            return {}
+        against = self.score.judge.against if self.score.judge is not None else None
+        return {"score.data": self.score.data} | ({"score.judge.against": against} if against is not None else {})
 
     def upstream(self) -> list[str]:
         """Names of all tasks that must have succeeded before this one, in a fixed order."""

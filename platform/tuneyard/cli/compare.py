@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
@@ -10,7 +11,9 @@ import typer
 from tuneyard.api import BadInput
 from tuneyard.cli.output import Format, OutputOption, print_json, print_table
 from tuneyard.data.visible import visible
+from tuneyard.storage import NotFound, open_store
 from tuneyard.tracking.paired_rows import difference_text, interval_text, paired_views, rows_note, value_text, verdict
+from tuneyard.tracking.pairwise import pairwise_words
 
 _SHOWN = 100
 """Characters of a text on a terminal."""
@@ -18,7 +21,10 @@ _SHOWN = 100
 
 def compare(
     first: Annotated[str, typer.Argument(metavar="FIRST", help="folder or URI of a score task, such as runs/first/base")],
-    others: Annotated[list[str], typer.Argument(metavar="OTHER...", help="the score tasks to compare with it")],
+    others: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[OTHER]...", help="the score tasks to compare with it; none: FIRST is a judge of two answers"),
+    ] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Compare models row by row: wins, ties, losses, differences with intervals, and the rows that differ most.
@@ -27,6 +33,9 @@ def compare(
     """
     from tuneyard.scoring.paired import compare as compare_outputs
 
+    if not others:
+        _print_pairs(first, output)
+        return
     names = _names([first, *others])
     found = [compare_outputs(uri, first, names=(name, names[0])).to_dict() for uri, name in zip(others, names[1:], strict=True)]
     if output is Format.JSON:
@@ -36,6 +45,22 @@ def compare(
         if number:
             typer.echo()
         _print(each)
+
+
+def _print_pairs(uri: str, output: Format) -> None:
+    """The verdicts of a judge of two answers, whose output is a comparison itself."""
+    try:
+        result = json.loads(open_store(uri).get("metrics.json"))
+        found, interval = result["details"]["pairwise"], result["intervals"].get("win_rate")
+    except (NotFound, NotADirectoryError, ValueError, KeyError, TypeError):
+        raise BadInput(f"{uri} is alone, and holds no verdicts of a judge of two answers", "name two score tasks to compare") from None
+    if output is Format.JSON:
+        print_json({"win_rate": result["metrics"]["win_rate"], "interval": interval, **found})
+        return
+    bounds = f" (95 %: {interval[0]:.4g} to {interval[1]:.4g})" if interval else ""
+    typer.echo(f"win rate {result['metrics']['win_rate']:.4g}{bounds}")
+    for title, value, note in pairwise_words(result):
+        typer.echo(f"{title}: {value} ({note})")
 
 
 def _names(uris: list[str]) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuneyard.cli.output import print_table
 from tuneyard.metrics import FIGURES
 from tuneyard.tracking import Report, comparable, prompt_forms, remarks_of
-from tuneyard.tracking.paired_rows import sentence
+from tuneyard.tracking.paired_rows import sentence, verdict
+from tuneyard.tracking.pairwise import pairwise_words
 from tuneyard.tracking.progress.words import clock, share
 from tuneyard.tracking.useless import KINDS, useless_of, words_of
 
@@ -30,8 +31,11 @@ def print_summary(report: Report) -> None:
         print_table(["scored", "rows", "errors", *useless, *metrics, *rates, "MFU", *cost, "time"], rows)
     for group in comparable(report.spec, list(scored)):
         same_rows = {name: scored[name] for name in group}
-        for line in [*comparisons(same_rows), *filter(None, [prompt_forms(same_rows)])]:
+        for line in [*comparisons(same_rows, report.comparisons), *filter(None, [prompt_forms(same_rows)])]:
             print(line)
+    for name, task in scored.items():
+        if words := pairwise_words(task):
+            print(f"{name}: {'; '.join(f'{title} {value} ({note})' for title, value, note in words)}")
     for comparison in report.comparisons:
         print(sentence(comparison))
     for name, task in report.tasks.items():
@@ -41,14 +45,19 @@ def print_summary(report: Report) -> None:
         print("MFU is of the measured peak")
 
 
-def comparisons(scored: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The change of each metric from the first score task to each other one: `tuned against base: perplexity 41.2 -> 18.7 (-55%)`."""
+def comparisons(scored: Mapping[str, Mapping[str, Any]], paired: Sequence[Mapping[str, Any]] = ()) -> list[str]:
+    """The change of each metric from the first score task to each other one: `tuned against base: perplexity 41.2 -> 18.7 (-55%, better)`.
+
+    `paired`: comparisons of their rows, whose verdict stands behind the change.
+    """
     names = list(scored)
+    said = {(each["task"], each["against"], figure["figure"]): verdict(figure) for each in paired for figure in each["figures"]}
     lines = []
     for name in names[1:]:
         first, other = scored[names[0]]["metrics"], scored[name]["metrics"]
         parts = [
-            f"{metric} {_text(metric, first[metric])} -> {_text(metric, other[metric])}{_change(first[metric], other[metric])}"
+            f"{metric} {_text(metric, first[metric])} -> {_text(metric, other[metric])}"
+            f"{_change(first[metric], other[metric], said.get((name, names[0], metric), ''))}"
             for metric in first
             if metric in other
         ]
@@ -68,8 +77,9 @@ def _text(metric: str, value: float) -> str:
     return FIGURES[metric].text(value) if metric in FIGURES else f"{value:.4g}"
 
 
-def _change(before: float, after: float) -> str:
-    return f" ({(after - before) / before:+.0%})" if before else ""
+def _change(before: float, after: float, verdict: str) -> str:
+    notes = [*([f"{(after - before) / before:+.0%}"] if before else []), *([verdict] if verdict else [])]
+    return f" ({', '.join(notes)})" if notes else ""
 
 
 def _trained(name: str, task: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from tuneyard.api import BadInput, ScoreData
 from tuneyard.data.access import reading
@@ -23,6 +23,7 @@ from tuneyard.data.messages import BadSample, message_list
 from tuneyard.data.numbered_files import ERROR, JsonlRows, ParquetRows, readable_by_number
 from tuneyard.data.records import BadRow, Record
 from tuneyard.data.roles import NAMES
+from tuneyard.data.row_hash import row_hash
 from tuneyard.data.row_sample import sampled_rows
 from tuneyard.data.sources import locate
 from tuneyard.data.tool_calls import canonical_tools
@@ -31,12 +32,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+OTHER_ROW = "the two answers are to different prompts or references"
+_FIRST_ROWS = 1000
+
 
 class ScoreRow(TypedDict):
     """One row to score. `prompt` is empty where `error` is set. `system` and `tools`: from their own columns; used where prompts are chats.
 
     `references`: expected answers; empty without `data.reference`, or where the row has none. Such a row still gets an answer, but metrics
-    that need a reference leave it out. `answer`: in `data.answer`, for a judge. `kept`: columns that are copied to the output.
+    that need a reference leave it out. `answer`: in `data.answer`, for a judge. `against`: the other answer, for a judge of
+    two. `kept`: columns that are copied to the output.
     """
 
     index: int
@@ -45,6 +50,7 @@ class ScoreRow(TypedDict):
     tools: list[Any] | None
     references: tuple[str, ...]
     answer: str
+    against: NotRequired[str]
     kept: dict[str, Any]
     error: str | None
 
@@ -59,6 +65,8 @@ class ScoreRows:
     notes: tuple[str, ...] = ()
     chosen: NDArray[np.int64] | None = None
     """Numbers of the rows of `data.sample`, in order; None: all rows."""
+    against: ScoreRows | None = None
+    """The same rows with the other answers, for a judge of two answers."""
     _starts: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,6 +92,23 @@ class ScoreRows:
         rows._check_columns()
         return rows if data.sample is None else rows._sampled(data.sample, data.sample_seed)
 
+    def beside(self, data: ScoreData, *, cache_dir: str | Path | None = None) -> ScoreRows:
+        """These rows, with the answers of the same rows in `data`. Raises BadInput as `open`, and where these are other rows."""
+        other = ScoreRows.open(data, cache_dir=cache_dir)
+        if other.count() != self.count():
+            raise BadInput(
+                f"judge.against: {other.uri} has {other.count():,} rows, and {self.uri} has {self.count():,}",
+                "judge two score tasks with the same rows: the same data.limit and data.sample",
+            )
+        both = replace(self, against=other)
+        strange = next((row for row in both.read(0, _FIRST_ROWS) if row["error"] == OTHER_ROW), None)
+        if strange is not None:
+            raise BadInput(
+                f"judge.against: row {strange['index']} of {other.uri} has another prompt or another reference than that of {self.uri}",
+                "judge two score tasks with the same rows, data.prompt and data.reference",
+            )
+        return both
+
     def _sampled(self, sample: float, seed: int) -> ScoreRows:
         chosen = sampled_rows(self.count(), sample, seed)
         if not len(chosen):
@@ -106,12 +131,14 @@ class ScoreRows:
             raise IndexError(f"row {start}")
         places = range(start, min(stop, self.count()))
         numbers = places if self.chosen is None else self.chosen[places.start : places.stop].tolist()
-        return [self._row(number, values) for number, values in zip(numbers, self._values(numbers), strict=True)]
+        rows = [self._row(number, values) for number, values in zip(numbers, self._values(numbers), strict=True)]
+        return rows if self.against is None else [*map(_with_other, rows, self.against.read(start, stop))]
 
     def row(self, number: int) -> ScoreRow:
         """The row with this number in the input."""
         [values] = self._values([number])
-        return self._row(number, values)
+        row = self._row(number, values)
+        return row if self.against is None else _with_other(row, self.against.row(number))
 
     def _values(self, numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
         with reading(self.uri):
@@ -186,6 +213,17 @@ def _check_columns(data: ScoreData, uri: str, rows: Sequence[Mapping[str, Any]])
 
 def _empty_row(index: int, kept: dict[str, Any], error: str | None) -> ScoreRow:
     return ScoreRow(index=index, prompt="", system="", tools=None, references=(), answer="", kept=kept, error=error)
+
+
+def _with_other(row: ScoreRow, other: ScoreRow) -> ScoreRow:
+    """The row with the other answer. A row that only one side can read, or that asks another thing there, is an error."""
+    if row["error"] is not None:
+        return row
+    if other["error"] is not None:
+        return {**row, "error": f"the other answer: {other['error']}"}
+    if row_hash(row) != row_hash(other):
+        return {**row, "error": OTHER_ROW}
+    return {**row, "against": other["answer"]}
 
 
 def _as_it_is(value: Any) -> Any:

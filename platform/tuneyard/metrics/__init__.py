@@ -5,7 +5,7 @@ library is imported, until a metric that needs a package is computed, because `a
 """
 
 from tuneyard.metrics.metric import Figure, Interval, Metric, Need, Row, Totals, needing
-from tuneyard.metrics.own import metric_named
+from tuneyard.metrics.own import metric_named, own_figures
 from tuneyard.metrics.table import FIGURES, METRICS
 
-__all__ = ["FIGURES", "METRICS", "Figure", "Interval", "Metric", "Need", "Row", "Totals", "metric_named", "needing"]
+__all__ = ["FIGURES", "METRICS", "Figure", "Interval", "Metric", "Need", "Row", "Totals", "metric_named", "needing", "own_figures"]

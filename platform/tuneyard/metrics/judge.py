@@ -7,6 +7,15 @@ from dataclasses import replace
 from tuneyard.metrics.aggregates import mean
 from tuneyard.metrics.metric import Figure, Metric, Row
 
+JUDGED = Figure(
+    name="judged",
+    title="share of rows judged",
+    description="rows that the judge gave a score or a verdict, of all rows",
+    higher_is_better=True,
+    value=lambda sums: sums["rows"] / sums["all_rows"],
+    of_all_rows=True,
+)
+
 
 def judge_mean() -> Metric:
     """Every score task with `judge` has it."""
@@ -17,15 +26,7 @@ def judge_mean() -> Metric:
         needs=("verdict",),
         per_row=_verdict,
     )
-    judged = Figure(
-        name="judged",
-        title="share of rows judged",
-        description="rows that the judge gave a score, of all rows",
-        higher_is_better=True,
-        value=lambda sums: sums["rows"] / sums["all_rows"],
-        of_all_rows=True,
-    )
-    return replace(metric, figures=(*metric.figures, judged))
+    return replace(metric, figures=(*metric.figures, JUDGED))
 
 
 def _verdict(row: Row) -> float:

@@ -10,11 +10,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-Need = Literal["output", "reference", "likelihood", "verdict"]
-"""A part of a row: the output of the model, the expected answers, the model's likelihood of the one expected answer, or the score that the
-model gives as a judge."""
+if TYPE_CHECKING:
+    from tuneyard.metrics.win_rate import Preference
+
+Need = Literal["output", "reference", "likelihood", "verdict", "preference"]
+"""A part of a row: the output of the model, the expected answers, the model's likelihood of the one expected answer, or the score or
+preference that the model gives as a judge."""
 Totals = dict[str, float]
 """Sums over rows, by name, as in JSON. Sums of two parts are added name by name."""
 Interval = tuple[float, float]
@@ -31,6 +34,8 @@ class Row(Protocol):
     reference_tokens: int
     verdict: float | None
     """The score of a judge."""
+    preference: Preference | None
+    """The verdicts of a judge on two answers."""
     values: dict[str, float]
     """Values of this row by metric, for metrics with a value per row."""
     sums: dict[str, Totals]
@@ -91,6 +96,7 @@ class Metric:
             "reference": bool(row.references),
             "likelihood": row.nll is not None,
             "verdict": row.verdict is not None,
+            "preference": row.preference is not None,
         }
         return all(has[need] for need in self.needs)
 

@@ -5,10 +5,11 @@ A name holds all that adding up and comparing need, so that only engines' proces
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 from tuneyard.metrics.aggregates import mean
-from tuneyard.metrics.metric import Metric, Row
+from tuneyard.metrics.metric import Figure, Metric, Row
 from tuneyard.metrics.table import METRICS
 
 _LOWER = "lower"
@@ -28,6 +29,11 @@ def program_of(name: str) -> str:
 def column_of(name: str) -> str:
     """The name of an own metric's column and figure: that of its function."""
     return name.split(":")[1]
+
+
+def own_figures(names: Iterable[str]) -> Mapping[str, Figure]:
+    """The figures of own metrics by name. Names that are none are left out."""
+    return {column_of(name): _own(name).figures[0] for name in names if name.count(":") in (1, 2)}
 
 
 @cache

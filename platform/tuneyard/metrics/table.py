@@ -10,6 +10,7 @@ from tuneyard.metrics.chrf import chrf_metric
 from tuneyard.metrics.judge import judge_mean
 from tuneyard.metrics.metric import Figure, Interval, Metric, Row, Totals
 from tuneyard.metrics.text import BLEU_SUMS, bleu, bleu_totals, exact_match, json_valid, rouge_l
+from tuneyard.metrics.win_rate import win_rate_metric
 
 _MOST_NATS = 700.0
 """The exponential of a larger number overflows a float."""
@@ -63,6 +64,7 @@ _ENTRIES = (
         values="zero or one",
     ),
     judge_mean(),
+    win_rate_metric(),
     Metric(
         name="perplexity",
         description="exp(`loss`); `loss` is the mean negative log-likelihood of the tokens of the references in nats, given the prompt: "

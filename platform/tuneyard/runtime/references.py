@@ -100,6 +100,9 @@ def resolved(task: Task, base_dir: Path, results: Mapping[str, Mapping[str, Any]
             update["program_dir"] = absolute(body.program_dir or "", base_dir)
         return task.model_copy(update={"train": body.model_copy(update=update)}), start
     update = {"model": model, "data": source_of(body.data, base_dir, results), "generation": generation_of(body.generation, base_dir)}
+    if body.judge is not None and body.judge.against is not None:
+        against = source_of(body.judge.against, base_dir, results)
+        update["judge"] = body.judge.model_copy(update={"against": against})
     score = body.model_copy(update=update | _metrics_dir(body, base_dir))
     return task.model_copy(update={"score": score}), start
 

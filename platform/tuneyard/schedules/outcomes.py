@@ -122,7 +122,7 @@ def _judged(goal: ScheduleGoal, record: ScheduledRun, records: Sequence[Schedule
     if record.phase != Phase.SUCCEEDED:
         return record.model_copy(update={"verdict": record.phase.lower()})
     baseline = max((each for each in records if each.verdict == "good" and each.due < record.due), key=lambda each: each.due, default=None)
-    found = judge(goal.regression, record.figures, baseline)
+    found = judge(goal.limits, record.figures, baseline)
     return record.model_copy(
         update={
             "verdict": found.verdict,

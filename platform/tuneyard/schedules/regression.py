@@ -30,7 +30,10 @@ class Judgement:
 
 
 def judge(limits: Mapping[str, Limit], figures: Sequence[RunFigure], baseline: ScheduledRun | None) -> Judgement:
-    """The judgement of a run that has succeeded. `baseline`: the last good run before it; None: it is the first."""
+    """The judgement of a run that has succeeded. `limits`: with directions, as `ScheduleGoal.limits` has them.
+
+    `baseline`: the last good run before it; None: it is the first.
+    """
     wrong: list[str] = []
     missing: list[str] = []
     for name, limit in limits.items():
@@ -61,9 +64,8 @@ def _beyond(limit: Limit, now: RunFigure, before: RunFigure | None) -> list[str]
         found.append(f"{what}, above {limit.above:g}")
     if before is None:
         return found
-    higher = limit.higher_is_better(now.name)
-    loss = (before.value - now.value) if higher else (now.value - before.value)
-    if higher is None or loss <= 0 or not _is_certain(loss, before, now):
+    loss = (before.value - now.value) if limit.better == "higher" else (now.value - before.value)
+    if limit.better is None or loss <= 0 or not _is_certain(loss, before, now):
         return found
     share = loss / abs(before.value) if before.value else math.inf
     if limit.share is not None and share > limit.share:

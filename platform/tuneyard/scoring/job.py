@@ -71,6 +71,8 @@ def prepare(request: ScoreRequest) -> ScoreJob:
     if isinstance(task.generation.json_schema, dict):
         check_schema(task.generation.json_schema)
     rows = ScoreRows.open(task.rows_to_score)
+    if task.rows_against is not None:
+        rows = rows.beside(task.rows_against)
     if rows.count() == 0:
         raise BadInput(f"{task.data.source}: the data set is empty", "check data.source and data.limit")
     store = open_store(request.output)
@@ -137,11 +139,40 @@ def _details(job: ScoreJob, total: Sums, ours: Sums, measured: Measured) -> dict
         "rows_per_part": job.order.layout.rows_per_part,
         "instances": job.order.request.instances,
         **({} if measured.chats is None else {"prompts": "chats" if measured.chats else "plain"}),
-        **({"judge_retries": total.retried} if job.order.request.task.judge is not None else {}),
+        **_judge_details(job.order.request, total),
         "errors": dict(total.reasons.most_common(5)),
         "engine": asdict(measured.settings) if measured.settings else {},
         **_endpoint_details(job.order.request, total),
         "notes": list(job.order.rows.notes),
+    }
+
+
+def _judge_details(request: ScoreRequest, total: Sums) -> dict[str, Any]:
+    """Second questions of a judge; of a judge of two answers also its counts, its bias for a position, and for the longer answer."""
+    judge = request.task.judge
+    if judge is None:
+        return {}
+    sums = total.metrics.get("win_rate", {})
+    if judge.against is None or not sums.get("rows"):
+        return {"judge_retries": total.retried}
+    rows, verdicts = sums["rows"], 2 * sums["rows"]
+    lengths = {
+        name: {"rows": int(sums[f"{name}_rows"]), "win_rate": sums[f"{name}_total"] / sums[f"{name}_rows"]}
+        for name in ("longer", "shorter")
+        if sums[f"{name}_rows"]
+    }
+    return {
+        "judge_retries": total.retried,
+        "pairwise": {
+            "rows": int(rows),
+            "wins": int(sums["wins"]),
+            "ties": int(rows - sums["wins"] - sums["losses"]),
+            "losses": int(sums["losses"]),
+            "order_dependent": int(sums["order_dependent"]),
+            "first_preferred": sums["first_preferred"] / verdicts,
+            "second_preferred": sums["second_preferred"] / verdicts,
+            "by_length": lengths,
+        },
     }
 
 
@@ -191,10 +222,15 @@ def _settings(request: ScoreRequest, rows: ScoreRows) -> dict[str, Any]:
             **task.data.model_dump(
                 mode="json", by_alias=True, include={"prompt", "reference", "keep", "chat", "limit", "sample", "sample_seed", "answer"}
             ),
-            "files": hashlib.sha256("\n".join(part.file.identity() for part in rows.parts).encode()).hexdigest()[:16],
+            "files": _identity(rows),
+            **({"against": _identity(rows.against)} if rows.against is not None else {}),
         },
         "generation": task.generation.model_dump(mode="json", by_alias=True),
     }
+
+
+def _identity(rows: ScoreRows) -> str:
+    return hashlib.sha256("\n".join(part.file.identity() for part in rows.parts).encode()).hexdigest()[:16]
 
 
 def _model_settings(request: ScoreRequest) -> dict[str, Any]:

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from tuneyard.api import Adapter, Judge, ScoreTask
-from tuneyard.api.score import JUDGED
+from tuneyard.api import Adapter, ScoreTask
 from tuneyard.catalog import ModelShape, forward_flops
 from tuneyard.data import ScoreRow
 from tuneyard.metrics import METRICS
 from tuneyard.scoring.exchange import Answer, Asked, Evaluate, Generate, Prompts
-from tuneyard.scoring.judge import judge_prompt, no_score, score_in
+from tuneyard.scoring.judging import Judging, Request
 from tuneyard.scoring.own_metrics import OwnMetrics
 from tuneyard.scoring.prompts import BadRow
 from tuneyard.scoring.rows import ScoredRow, asks_of
@@ -31,8 +30,7 @@ class OpenPart:
         self._rows_left = 0
         schema = task.generation.json_schema
         self._fits = Fits(schema) if isinstance(schema, dict) else None
-        self._second_try: dict[int, tuple[Generate, int]] = {}
-        """Requests for judges that give no score at first, with their tokens."""
+        self._judging = Judging(task.judge) if task.judge is not None else None
         self._complete: Future[None] = Future()
 
     def requests(self, prompts: Prompts) -> list[Asked]:
@@ -54,8 +52,8 @@ class OpenPart:
         return asked
 
     def _requests_of(self, index: int, row: ScoreRow, prompts: Prompts) -> list[Asked]:
-        if self._task.judge is not None:
-            return [self._judgement(index, row, prompts)]
+        if self._judging is not None:
+            return [self._judging.ask(index, self.scored[index], row, lambda text: self._request(index, row, text, prompts))]
         asked: list[Asked] = []
         scored = self.scored[index]
         asks = asks_of(self._task)
@@ -70,13 +68,9 @@ class OpenPart:
             scored.input_tokens = prompts.tokens_of(prompt)
         return asked
 
-    def _judgement(self, index: int, row: ScoreRow, prompts: Prompts) -> Generate:
-        """The request for a judge's score of the answer in a row. A stricter one is kept for a judge that gives none."""
-        assert self._task.judge is not None
-        first, second = (prompts.prompt(judge_prompt(self._task.judge, row, stricter=stricter)) for stricter in (False, True))
-        self.scored[index].input_tokens = prompts.tokens_of(first)
-        self._second_try[index] = Generate((self, index), second, self._seed(row)), prompts.tokens_of(second)
-        return Generate((self, index), first, self._seed(row))
+    def _request(self, index: int, row: ScoreRow, text: str, prompts: Prompts) -> Request:
+        prompt = prompts.prompt(text)
+        return Generate((self, index), prompt, self._seed(row)), prompts.tokens_of(prompt)
 
     def _seed(self, row: ScoreRow) -> int | None:
         seed = self._task.generation.seed
@@ -86,30 +80,16 @@ class OpenPart:
         """Record an answer for the row at `index` of this part. Returns further requests for the row."""
         row = self.scored[index]
         _record(row, answer)
-        if self._task.judge is not None and answer.error is None:
-            again = self._judged(index, row, self._task.judge)
-            if again is not None:
-                return [again]
+        if self._judging is not None and answer.error is None:
+            further = self._judging.take(index, row)
+            if further is not None:
+                return [further]
         self._waiting_for[index] -= 1
         if self._waiting_for[index] == 0:
             self._rows_left -= 1
             if self._rows_left == 0:
                 self._complete.set_result(None)
         return []
-
-    def _judged(self, index: int, row: ScoredRow, judge: Judge) -> Generate | None:
-        """Take the score from the answer of a judge. Returns the second question after the first answer without one."""
-        row.verdict = score_in(row.output or "", judge)
-        if row.verdict is not None:
-            return None
-        second = self._second_try.pop(index, None)
-        if second is None:
-            row.error = no_score(judge)
-            return None
-        again, tokens = second
-        row.retried = True
-        row.input_tokens += tokens
-        return again
 
     def abandon(self, error: BaseException) -> None:
         """Make `finish` raise `error`, because the engine has failed."""
@@ -129,7 +109,7 @@ class OpenPart:
     def _clear(self, row: ScoredRow) -> None:
         """Remove the scores of a row with an error. The answer of a judge without a score stays, for people."""
         row.values, row.sums, row.follows_schema = {}, {}, None
-        row.nll = row.latency_s = row.finish_reason = row.verdict = None
+        row.nll = row.latency_s = row.finish_reason = row.verdict = row.preference = None
         row.output_tokens = row.reference_tokens = 0
         if self._task.judge is None:
             row.output = None
@@ -138,7 +118,7 @@ class OpenPart:
         if self._fits is not None and row.output is not None:
             row.follows_schema = self._fits(row.output)
         try:
-            for name in JUDGED if self._task.judge is not None else self._task.metrics:
+            for name in self._task.measured if self._task.judge is not None else self._task.metrics:
                 METRICS[name].measure(row)
             self._own.measure(row, columns)
         except ValueError as error:
@@ -169,7 +149,7 @@ class OpenPart:
 
 
 def _record(row: ScoredRow, answer: Answer) -> None:
-    """Put an answer into its row. Tokens of a judge's two answers add up."""
+    """Put an answer into its row. Tokens of a judge's answers add up."""
     if answer.error is not None:
         row.error = answer.error
     elif answer.nll is not None:
@@ -178,7 +158,7 @@ def _record(row: ScoredRow, answer: Answer) -> None:
         row.output, row.finish_reason = answer.text, answer.finish_reason
         row.output_tokens += answer.output_tokens
     if answer.input_tokens is not None:
-        row.input_tokens = answer.input_tokens + (row.input_tokens if row.retried else 0)
+        row.input_tokens += answer.input_tokens
     if answer.paid is not None:
         row.paid = row.paid.plus(answer.paid)
     row.latency_s = max(row.latency_s or 0.0, answer.latency_s)

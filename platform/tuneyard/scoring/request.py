@@ -50,6 +50,7 @@ class ScoreResult:
     latency_s: dict[str, float]
     """p50, p90, p99 of the latency of a row, from its submission to the engine to its last token."""
     wall_s: float
+    """Seconds of this attempt's scoring, from the start of the engines to the last commit. The report has the seconds of the whole task."""
     status: str = "succeeded"
     """succeeded | stopped (on request; committed parts stay, and the figures cover them)"""
     empty: int = 0

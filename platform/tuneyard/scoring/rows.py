@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from tuneyard.api import ScoreTask
 from tuneyard.metrics import Totals, metric_named, needing
+from tuneyard.metrics.win_rate import Preference
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class ScoredRow:
     """Tokens for which an endpoint charges, also for a row with an error."""
     verdict: float | None = None
     """The score of a judge."""
+    preference: Preference | None = None
+    """The verdicts of a judge on two answers."""
     retried: bool = False
     """Whether a judge was asked twice."""
     values: dict[str, float] = field(default_factory=dict)

@@ -22,7 +22,10 @@ _PER_ROW = [metric for metric in METRICS.values() if metric.per_row is not None]
 
 
 def samples(rows: ScoreRows, store: Store) -> list[dict[str, Any]]:
-    """`row`, `typical`, `prompt`, `reference`, `output` and `error` of each sample; empty where the first part was not committed."""
+    """`row`, `typical`, `prompt`, `reference`, `output` and `error` of each sample, of a judge also `answer` and `against`.
+
+    Empty where the first part was not committed.
+    """
     answered = read_rows(store, 0, [*_COLUMNS, *(metric.name for metric in _PER_ROW)])
     typical = _typical(answered)
     shown = [*([typical] if typical is not None else []), *(row for row in answered[:_FIRST_ROWS] if row is not typical)]
@@ -31,7 +34,11 @@ def samples(rows: ScoreRows, store: Store) -> list[dict[str, Any]]:
 
 def _sample(rows: ScoreRows, answer: Mapping[str, Any], typical: bool) -> dict[str, Any]:
     asked = rows.row(answer["row"])
+    judged = {"answer": asked["answer"]} if rows.data.answer is not None else {}
+    other = {"against": asked["against"]} if rows.against is not None and "against" in asked else {}
     return {
+        **judged,
+        **other,
         "row": answer["row"],
         "typical": typical,
         "prompt": asked["prompt"],

@@ -37,7 +37,22 @@ def _answer(model: str, prompt: str) -> str:
     return f"answer {number}" if model == "tuned" or number % 2 else "I do not know"
 
 
+def _pair(prompt: str) -> str:
+    """Prefers what is right. Of two right answers it prefers the first, but for rows whose number 5 divides, which are ties; it says
+    nonsense of every tenth row at first."""
+    found = re.search(r"<question>\nrow (\d+)\n", prompt)
+    assert found is not None
+    number, strict = int(found[1]), prompt.endswith("No other words, no explanation.")
+    if number % 10 == 0 and not strict:
+        return "Hm: A or B?"
+    first, second = ("I do not know" not in text for text in re.findall(r"<answer-.>\n(.*)\n</answer-.>", prompt))
+    verdict = "tie" if first == second and number % 5 == 0 else "A" if first else "B"
+    return verdict if strict else f"Reasons.\nVerdict: {verdict}"
+
+
 def _judge(prompt: str) -> str:
+    if "<answer-a>" in prompt:
+        return _pair(prompt)
     found = re.search(r"<question>\nrow (\d+)\n", prompt)
     assert found is not None
     number, strict = int(found[1]), prompt.endswith("No words, no explanation.")
@@ -68,7 +83,9 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
             own = {"judge": {"rubric": "Is it right?"}, "maxErrorFraction": 0.2, "rowsPerPart": 50}
             return {"name": f"judge-{model}", "score": {"data": {"from": model, "reference": "answer"}, "engine": engine("judge"), **own}}
 
-        tasks = [answering("base"), answering("tuned"), judging("base"), judging("tuned")]
+        pair: dict[str, Any] = {"judge": {"rubric": "Is it right?", "against": {"from": "base"}}, "rowsPerPart": 50}
+        pair |= {"data": {"from": "tuned", "reference": "answer"}, "engine": engine("judge")}
+        tasks = [answering("base"), answering("tuned"), judging("base"), judging("tuned"), {"name": "pair", "score": pair}]
         job = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "compared"}, "spec": {"tasks": tasks}}
         (folder / "job.yaml").write_text(yaml.safe_dump(job))
         ran = subprocess.run(
@@ -95,7 +112,7 @@ def rows(out: Path, task: str) -> list[dict[str, Any]]:
 
 
 def test_both_models_and_both_judges_answer_the_same_sample(out: Path) -> None:
-    numbers = {task: [row["row" if "judge" not in task else "input_row"] for row in rows(out, task)] for task in report(out)["tasks"]}
+    numbers = {task: [row["row" if task in ("base", "tuned") else "input_row"] for row in rows(out, task)] for task in report(out)["tasks"]}
 
     assert len(numbers["base"]) == SAMPLE
     assert all(each == numbers["base"] for each in numbers.values())
@@ -117,7 +134,9 @@ def test_a_judge_is_asked_twice_about_rows_that_it_says_nonsense_of_and_no_more(
     assert task["errors"] == len(never) > 0
     assert task["metrics"]["judge"] == 5.0
     assert task["metrics"]["judged"] == pytest.approx(1 - len(never) / SAMPLE)
-    assert max(Counter(json.loads((out / "asked.json").read_text())).values()) <= 2  # a row of base that is right has the prompt of tuned's
+    assert (
+        max(count for prompt, count in Counter(json.loads((out / "asked.json").read_text())).items() if "<answer-a>" not in prompt) <= 2
+    )  # a row of base that is right has the prompt of tuned's
 
 
 def test_models_and_judges_are_compared_in_report_terminal_and_page(out: Path) -> None:
@@ -143,3 +162,28 @@ def test_the_command_finds_what_the_job_found(out: Path) -> None:
     )
 
     assert json.loads(ran.stdout) == [report(out)["comparisons"][0]]
+
+
+def test_a_judge_of_two_answers_sees_both_orders_and_its_bias_for_the_first_is_counted(out: Path) -> None:
+    task, found = report(out)["tasks"]["pair"], rows(out, "pair")
+    numbers = [int(row["prompt"].split()[1]) for row in found]
+    wins = sum(number % 2 == 0 for number in numbers)
+    ties = [number for number in numbers if number % 2]
+    flipped = [number for number in ties if number % 5]
+    pairwise = task["details"]["pairwise"]
+
+    assert (pairwise["wins"], pairwise["ties"], pairwise["losses"]) == (wins, len(ties), 0)
+    assert pairwise["order_dependent"] == len(flipped) > 0
+    assert task["metrics"]["win_rate"] == pytest.approx((wins + len(ties) / 2) / SAMPLE)
+    assert task["metrics"]["order_dependent"] == pytest.approx(len(flipped) / SAMPLE)
+    low, high = task["intervals"]["win_rate"]
+    assert low < task["metrics"]["win_rate"] < high
+    assert pairwise["first_preferred"] - pairwise["second_preferred"] == pytest.approx(len(flipped) / SAMPLE)
+    assert pairwise["by_length"]["shorter"] == {"rows": wins, "win_rate": 1.0}
+    assert task["details"]["judge_retries"] == sum(number % 10 == 0 for number in numbers)
+    assert {row["win_rate"] for row in found} == {0.5, 1.0}
+    assert task["samples"][0]["answer"].startswith("answer")
+    assert task["samples"][0]["against"]
+    for said in ((out / "stdout").read_text(), subprocess.check_output([TUNEYARD, "compare", str(out / "pair")], text=True)):
+        assert f"won, tied, lost {wins} / {len(ties)} / 0" in said.replace("lost:", "lost")
+    assert "the other answer" in (out / "report.html").read_text()

@@ -104,6 +104,7 @@ def test_a_comparison_says_what_differs_and_what_does_not_compare(history: Histo
     assert shown["train: tokens"] == ("40,597", "40,597")
     assert shown["train: planned_memory_gb"] == ("21.30", "21.30")
     assert shown["cost"] == ("20", "20")
+    assert score.better == "B"
     assert found.notes == ("train: scored on different rows or prompts, so that its metrics do not compare",)
     assert found.differences == ('spec.tasks[0].score.data.source: "holdout.jsonl" -> "other.jsonl"',)
     assert compared(one, one).differences == compared(one, one).notes == ()

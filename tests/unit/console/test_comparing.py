@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from tuneyard.console.local.comparison import charts_of, columns_of, figures_of, settings_of
+from tuneyard.console.local.comparison import charts_of, columns_of, figures_of, paired_figures, settings_of
 from tuneyard.console.local.run_record import RunRecord
-from tuneyard.console.local.score_rows import word_diff
+from tuneyard.console.local.score_rows import ShownRow, Side, same_data, word_diff
 from tuneyard.data.visible import visible
 from tuneyard.tracking.past import PastJob
 
@@ -72,3 +73,29 @@ def test_a_diff_shows_each_text_whole(old: str, new: str) -> None:
 def test_a_diff_marks_words() -> None:
     old, new = word_diff("the red fox", "the blue fox")
     assert (str(old), str(new)) == ("the <del>red</del> fox", "the <ins>blue</ins> fox")
+
+
+def two_tasks(real: bool | None, own: str = "mine:rate:lower") -> tuple[Side, Side]:
+    tasks = {name: {"kind": "score", "metrics": {"rate": value}} for name, value in (("base", 0.5), ("tuned", 0.4))}
+    spec = {"tasks": [{"name": name, "score": {"ownMetrics": [own], "data": {"source": name}}} for name in tasks]}
+    said = {"task": "tuned", "against": "base", "figures": [{"figure": "rate", "real": real, "better": True}]}
+    record = replace(make_record(tasks, spec), comparisons=[said])
+    return Side(record, "base"), Side(record, "tuned")
+
+
+def test_two_tasks_side_by_side_have_the_word_of_their_rows_and_the_direction_of_their_own_metric() -> None:
+    for real, word, best in ((True, "tuned better", {1}), (False, "no real difference", set()), (None, "too few rows", set())):
+        sides = two_tasks(real)
+        (row, *_) = figures_of(columns_of([side.alone() for side in sides]), paired=paired_figures(*sides))
+        assert (row.title, row.better, row.verdict, row.best) == ("score: rate", "lower is better", word, frozenset(best))
+
+
+def test_rows_are_the_same_by_their_hashes_and_without_them_by_their_sources() -> None:
+    def row(asks_the_same: bool | None) -> ShownRow:
+        return ShownRow(0, "", "", [], [], False, asks_the_same)
+
+    sides = two_tasks(True)
+    assert same_data(*sides, [row(True), row(None)])
+    assert not same_data(*sides, [row(True), row(False)])
+    assert not same_data(*sides, [row(None)])
+    assert same_data(sides[0], sides[0], [row(None)])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tuneyard.metrics import FIGURES, METRICS, Metric, Totals
 from tuneyard.metrics.metric import added
+from tuneyard.metrics.win_rate import Preference
 from tuneyard.scoring.parts import Columns
 from tuneyard.scoring.rows import ScoredRow
 
@@ -31,6 +32,7 @@ class Answered:
     nll: float | None = None
     reference_tokens: int = 0
     verdict: float | None = None
+    preference: Preference | None = None
     values: dict[str, float] = field(default_factory=dict)
     sums: dict[str, Totals] = field(default_factory=dict)
 
@@ -43,6 +45,9 @@ ROWS = st.lists(
         nll=st.one_of(st.none(), st.floats(0, 1e6)),
         reference_tokens=st.integers(0, 1000),
         verdict=st.one_of(st.none(), st.floats(-100, 100)),
+        preference=st.one_of(
+            st.none(), st.builds(Preference, st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([0.0, 0.5, 1.0]), st.integers(-9, 9))
+        ),
     ),
     max_size=40,
 )

@@ -11,9 +11,14 @@ from tests.schedules import Nights, at_hour, figure, nightly
 from tuneyard.api import Phase
 from tuneyard.api.schedule_parts import Limit
 from tuneyard.api.schedule_status import RunFigure, ScheduledRun
+from tuneyard.metrics import FIGURES
 from tuneyard.metrics.aggregates import share_interval
 from tuneyard.schedules import figures_of
 from tuneyard.schedules.regression import judge
+
+
+def directed(name: str, limit: dict[str, object]) -> dict[str, Limit]:
+    return {name: Limit.model_validate(limit).directed(FIGURES.get(name))}
 
 
 def watching(**limits: dict[str, object]) -> Nights:
@@ -36,7 +41,7 @@ def test_twenty_equal_runs_raise_no_alarm() -> None:
 
 
 def test_noise_alone_raises_an_alarm_about_as_rarely_as_promised() -> None:
-    limits = {"exact_match": Limit.model_validate({"worseBy": "0%"})}
+    limits = directed("exact_match", {"worseBy": "0%"})
     runs = [sampled(0.7, 100, seed) for seed in range(1500)]
     baselines = [ScheduledRun(name="a", due="2026-11-23T02:00:00Z", figures=[run]) for run in runs]
     alarms = sum(judge(limits, [runs[index + 1]], baselines[index]).verdict == "regressed" for index in range(len(runs) - 1))
@@ -84,14 +89,14 @@ def test_a_run_is_compared_with_the_last_good_one() -> None:
 def test_limits(limit: dict[str, object], name: str, value: float, verdict: str) -> None:
     nights = watching()
     nights.night(0, figure(0.8, name=name))
-    found = judge({name: Limit.model_validate(limit)}, [figure(value, name=name)], nights.status.runs[0])
+    found = judge(directed(name, limit), [figure(value, name=name)], nights.status.runs[0])
     assert found.verdict == verdict
 
 
 def test_from_zero_any_loss_is_a_regression() -> None:
     nights = watching()
     nights.night(0, figure(0.0, name="perplexity"))
-    limit = {"perplexity": Limit.model_validate({"worseBy": "2%"})}
+    limit = directed("perplexity", {"worseBy": "2%"})
     assert judge(limit, [figure(0.1, name="perplexity")], nights.status.runs[0]).verdict == "regressed"
 
 
@@ -139,3 +144,17 @@ def test_figures_without_a_number_are_left_out() -> None:
     (second, first) = figures_of({"judge": numbers}, ["mine"])
     assert (first.name, first.low, first.high) == ("exact_match", 0.4, None)
     assert (second.name, second.value) == ("mine", 3.0)
+
+
+def test_an_own_metric_is_watched_in_the_direction_of_its_name() -> None:
+    score = {"model": {"name": "m"}, "data": {"source": "rows.jsonl"}, "ownMetrics": ["mine:rate:lower", "mine:polite"]}
+    goal = nightly(
+        regression={name: {"worseBy": "2%"} for name in ("rate", "polite")},
+        template={"spec": {"tasks": [{"name": "judge", "score": score}]}},
+    )
+    assert {name: limit.better for name, limit in goal.limits.items()} == {"rate": "lower", "polite": "higher"}
+    nights = Nights(goal)
+    nights.night(0, figure(0.8, name="rate"), figure(0.8, name="polite"))
+    nights.night(1, figure(0.7, name="rate"), figure(0.9, name="polite"))
+    nights.night(2, figure(0.9, name="rate"), figure(0.9, name="polite"))
+    assert nights.verdicts == ["good", "good", "regressed"]

@@ -12,7 +12,7 @@ from tests.unit.scoring.scored_by_hand import answer_all, request, write_rows
 
 from tuneyard.api import BadInput
 from tuneyard.scoring.exchange import Answer
-from tuneyard.scoring.paired import Compared, Comparison, compare
+from tuneyard.scoring.paired import Compared, Comparison, ScoredOutput, compare
 
 ROWS = 1200
 ODD = ["", " ", "日本語", "👩\u200d👧", "<b>&", "\x00", "the " * 50]
@@ -268,3 +268,16 @@ def test_parts_of_an_older_version_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(BadInput, match="another version of Tuneyard"):
         compare(first, first, names=("tuned", "base"))
+
+
+def test_a_damaged_part_and_an_output_that_is_written_anew_are_refused_by_name(tmp_path: Path) -> None:
+    first, other = (scored(tmp_path, name, ["no"] * 20) for name in ("base", "tuned"))
+    parts = tmp_path / "tuned" / "parts"
+    whole = (parts / "part-00001.parquet").read_bytes()
+    (parts / "part-00001.parquet").write_bytes(whole[:40] + b"\xff" * 40 + whole[80:-8])
+    with pytest.raises(BadInput, match=r"tuned/parts/part-00001\.parquet is damaged"):
+        compare(other, first, names=("tuned", "base"))
+    opened = ScoredOutput.open(other)
+    (parts / "part-00001.parquet").unlink()
+    with pytest.raises(BadInput, match="is no longer there"):
+        list(opened.tables(["row"]))

@@ -122,7 +122,11 @@ def compare(
     if output is Format.JSON:
         print_json(found.facts())
         return
-    print_table(["figure", "A", "B", "difference"], found.rows(), right=("A", "B", "difference"))
+    print_table(
+        [*("figure", "A", "B", "difference"), *(["better"] if any(each.better for each in found.figures) else [])],
+        found.rows(),
+        right=("A", "B", "difference"),
+    )
     for line in (*found.notes, *found.differences):
         typer.echo(line)
 

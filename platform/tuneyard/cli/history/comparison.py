@@ -12,6 +12,7 @@ from tuneyard.cli.history.plans import plan_figures
 from tuneyard.cli.output import figures_text, rounded_text
 from tuneyard.cluster.submission import differences
 from tuneyard.tracking import comparable
+from tuneyard.tracking.known_figures import known_figures
 
 Row = dict[str, Any]
 _LAST = {"last loss": "loss", "last tokens/s": "tokens_per_s", "last mfu": "mfu"}
@@ -20,17 +21,26 @@ _MOST_DIFFERENCES = 40
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of both runs; None where a run has none."""
+    """One figure of both runs; None where a run has none. `higher_is_better`: None where no direction is known."""
 
     name: str
     one: float | str | None
     other: float | str | None
+    higher_is_better: bool | None = None
 
     @property
     def difference(self) -> float | None:
         if isinstance(self.one, int | float) and isinstance(self.other, int | float):
             return self.other - self.one
         return None
+
+    @property
+    def better(self) -> str | None:
+        """`A` or `B`; None: equal, or not known."""
+        change = self.difference
+        if not change or math.isnan(change) or self.higher_is_better is None:
+            return None
+        return "B" if (change > 0) == self.higher_is_better else "A"
 
 
 @dataclass(frozen=True)
@@ -43,18 +53,24 @@ class Comparison:
 
     def rows(self) -> list[Row]:
         texts = [(each, _texts(each)) for each in self.figures]
-        return [{"figure": each.name, "A": one, "B": other, "difference": _change(each)} for each, (one, other) in texts]
+        return [
+            {"figure": each.name, "A": one, "B": other, "difference": _change(each), "better": each.better} for each, (one, other) in texts
+        ]
 
     def facts(self) -> Row:
         """The same for programs."""
-        figures = [{"name": each.name, "a": each.one, "b": each.other, "difference": each.difference} for each in self.figures]
+        figures = [
+            {"name": each.name, "a": each.one, "b": each.other, "difference": each.difference, "better": each.better}
+            for each in self.figures
+        ]
         return {"figures": figures, "notes": list(self.notes), "spec": list(self.differences)}
 
 
 def compared(one: Mapping[str, Any], other: Mapping[str, Any]) -> Comparison:
     """Two jobs as `history show -o json` gives them."""
     left, right = dict(_figures(one)), dict(_figures(other))
-    told = (Figure(name, left.get(name), right.get(name)) for name in dict.fromkeys([*left, *right]))
+    directions = {**dict(_directions(one)), **dict(_directions(other))}
+    told = (Figure(name, left.get(name), right.get(name), directions.get(name)) for name in dict.fromkeys([*left, *right]))
     figures = tuple(each for each in told if {each.one, each.other} != {None} and (each.name != "cost" or each.one or each.other))
     changed = list(differences(_spec(one), _spec(other)))
     more = [f"and {len(changed) - _MOST_DIFFERENCES} more"] if len(changed) > _MOST_DIFFERENCES else []
@@ -81,6 +97,13 @@ def _figures(job: Mapping[str, Any]) -> Iterator[tuple[str, float | str | None]]
         if attempt["series"]:
             for name, column in _LAST.items():
                 yield f"{task}: {name}", attempt["series"][-1].get(column)
+
+
+def _directions(job: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Whether higher is better, of each figure of a score task whose direction is known."""
+    for attempt in job["attempts"]:
+        known = known_figures(job["spec"], attempt["task"])
+        yield from ((f"{attempt['task']}: {name}", known[name].higher_is_better) for name in attempt["scores"] if name in known)
 
 
 def _notes(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:

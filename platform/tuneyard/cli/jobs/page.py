@@ -11,8 +11,8 @@ from tuneyard.cli.jobs.figures import attempt_state, bar, percent, progress_of, 
 from tuneyard.cli.output import table_lines
 from tuneyard.cluster import HubJob
 from tuneyard.federation import duration_words
-from tuneyard.metrics import FIGURES
 from tuneyard.tracking import JobProgress
+from tuneyard.tracking.known_figures import known_figures
 from tuneyard.tracking.progress.words import age, figures, place_words, start_words
 
 _TAIL_LINES = 15
@@ -130,7 +130,8 @@ def _metrics(job: HubJob) -> Iterator[str]:
     """`judge: exact match 0.447, ROUGE-L 0.521`, for each score task that has any."""
     scores = {outline.name for outline in job.tasks if outline.kind == "score"}
     for task in job.status.tasks:
-        known = [(figure, task.metrics.get(figure.name)) for figure in FIGURES.values() if task.name in scores]
+        known_to = known_figures({"spec": job.filled}, task.name) if task.name in scores else {}
+        known = [(figure, task.metrics.get(figure.name)) for figure in known_to.values()]
         said = [f"{figure.title} {figure.text(value)}" for figure, value in known if isinstance(value, (int, float))]
         if said:
             yield f"{task.name}: {', '.join(said)}"

@@ -11,8 +11,8 @@ from tuneyard.cluster import HubJob, Outlook, Snapshot, waiting_tasks
 from tuneyard.console.drawings.task_graph import Node, task_graph
 from tuneyard.console.drawings.time_line import Span, time_line
 from tuneyard.console.hub.rows import moment_of
-from tuneyard.metrics import FIGURES
 from tuneyard.tracking import job_of_status
+from tuneyard.tracking.known_figures import known_figures
 from tuneyard.tracking.progress.words import figures, place_words, progress_line, start_words
 
 TAIL_LINES = 20
@@ -37,7 +37,7 @@ def job_view(job: HubJob, now: datetime) -> dict[str, Any]:
                 "share": None if seen.fraction is None or not seen.at_work else round(100 * seen.fraction, 1),
                 "line": progress_line(seen) if seen.at_work else "  ".join(figures(seen)),
                 "message": status.message if status is not None else "",
-                "metrics": _metrics(status.metrics if status is not None else {}),
+                "metrics": _metrics(job, outline.name, status.metrics if status is not None else {}),
                 "artifacts": status.artifacts if status is not None else [],
             }
         )
@@ -90,8 +90,8 @@ def reasons_of(outlooks: Sequence[Outlook], now: datetime) -> list[dict[str, Any
     return found
 
 
-def _metrics(told: dict[str, Any]) -> list[tuple[str, str]]:
-    known = [(figure, told.get(figure.name)) for figure in FIGURES.values()]
+def _metrics(job: HubJob, task: str, told: dict[str, Any]) -> list[tuple[str, str]]:
+    known = [(figure, told.get(figure.name)) for figure in known_figures({"spec": job.filled}, task).values()]
     return [(figure.title, figure.text(value)) for figure, value in known if isinstance(value, int | float)]
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from tuneyard.api.tasks import TASK_KINDS
 from tuneyard.console import words
 from tuneyard.console.local.run_record import RunRecord
-from tuneyard.metrics import FIGURES
+from tuneyard.console.local.score_rows import Side
+from tuneyard.metrics import FIGURES, Figure
 from tuneyard.tracking.charts import Chart, Line, line_chart
 from tuneyard.tracking.formats import MISSING, duration, gigabytes, number, percent
+from tuneyard.tracking.known_figures import known_figures
+from tuneyard.tracking.paired_rows import verdict
 
 FEWEST, MOST = 2, 6
 _LETTERS = "ABCDEF"
@@ -45,12 +49,14 @@ class Setting:
 
 @dataclass(frozen=True)
 class FigureRow:
-    """A figure of each run. `best`: the places of the best value, empty where all are equal or the direction is not known."""
+    """A figure of each run. `best`: the places of the best value, empty where all are equal, the direction is not known, or a comparison of
+    rows finds no real difference. `verdict`: of that comparison, where there is one."""
 
     title: str
     better: str
     values: Sequence[str]
     best: frozenset[int]
+    verdict: str = ""
 
 
 def columns_of(records: Sequence[RunRecord]) -> list[Column]:
@@ -111,11 +117,12 @@ def charts_of(columns: Sequence[Column]) -> list[Chart]:
     return [chart for chart in found if chart.drawing]
 
 
-def trends_of(runs: Sequence[Mapping[str, Any]]) -> list[Chart]:
-    """A curve per metric over runs, the oldest first (rows of `queries.scores_of`). Empty for fewer than two runs."""
+def trends_of(runs: Sequence[Mapping[str, Any]], known: Mapping[str, Figure] = FIGURES) -> list[Chart]:
+    """A curve per metric over runs, the oldest first (rows of `queries.scores_of`). Empty for fewer than two runs. `known`: the figures
+    of the task."""
     found = []
     for metric in dict.fromkeys(name for run in runs for name in run["metrics"]):
-        figure = FIGURES.get(metric)
+        figure = known.get(metric)
         values = [(float(place), run["metrics"].get(metric)) for place, run in enumerate(runs, start=1)]
         points = [(place, float(value)) for place, value in values if isinstance(value, int | float)]
         if len(points) > 1:
@@ -144,18 +151,32 @@ def _evaluations(task: Mapping[str, Any]) -> list[tuple[float, float]]:
     return [(float(step), float(loss)) for step, loss in found if isinstance(loss, int | float)]
 
 
-def figures_of(columns: Sequence[Column]) -> list[FigureRow]:
-    """Figures of the runs, then of their tasks: rows that no run has are left out."""
+def paired_figures(first: Side, second: Side) -> Mapping[str, tuple[str, bool]]:
+    """Figure -> the verdict of the comparison of two score tasks of one run, row by row, and whether it names one of them as better."""
+    if first.record.run.id != second.record.run.id:
+        return {}
+    for each in first.record.comparisons:
+        if {each.get("task"), each.get("against")} == {first.task, second.task}:
+            said = {figure["figure"]: (verdict(figure), bool(figure["real"])) for figure in each["figures"]}
+            return {name: (f"{each['task']} {word}" if real else word, real) for name, (word, real) in said.items()}
+    return {}
+
+
+def figures_of(columns: Sequence[Column], paired: Mapping[str, tuple[str, bool]] = MappingProxyType({})) -> list[FigureRow]:
+    """Figures of the runs, then of their tasks: rows that no run has are left out. `paired`: see `paired_figures`."""
     rows = []
     for name in dict.fromkeys(name for column in columns for name in column.record.tasks):
         tasks = [column.record.tasks.get(name, {}) for column in columns]
         rows += [_row(f"{name}: {title}", [value(task) for task in tasks], higher, text) for title, value, higher, text in _TASK_FIGURES]
+        known = [known_figures(column.record.spec, name) for column in columns]
         for metric in dict.fromkeys(metric for task in tasks for metric in task.get("metrics") or {}):
-            figure = FIGURES.get(metric)
+            figure = next((figures[metric] for figures in known if metric in figures), None)
             values = [(task.get("metrics") or {}).get(metric) for task in tasks]
             higher = figure.higher_is_better if figure is not None else None
             text = figure.text if figure is not None else lambda value: number(value, 4)
-            rows.append(_row(f"{name}: {figure.title if figure is not None else metric}", values, higher, text))
+            row = _row(f"{name}: {figure.title if figure is not None else metric}", values, higher, text)
+            said, real = paired.get(metric, ("", True))
+            rows.append(replace(row, verdict=said, best=row.best if real else frozenset()))
     hours = [column.record.run.gpu_hours for column in columns]
     rows.append(_row("GPU-hours", [each or None for each in hours], False, words.hours))
     return [row for row in rows if any(value != MISSING for value in row.values)]

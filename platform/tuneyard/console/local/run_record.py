@@ -42,6 +42,8 @@ class RunRecord:
     tasks: Mapping[str, Mapping[str, Any]]
     folder: Path | None
     orphaned: bool
+    comparisons: Sequence[Mapping[str, Any]] = ()
+    """Of score tasks on the same rows, as in report.json."""
 
 
 def read_run(history: History, reference: str) -> RunRecord | None:
@@ -55,7 +57,7 @@ def read_run(history: History, reference: str) -> RunRecord | None:
     report = _report_of(folder, run)
     names = list(dict.fromkeys([*(report.tasks if report else ()), *_task_names(spec), *(row["task"] for row in rows)]))
     tasks = {name: _task(history, name, spec, rows, report.tasks.get(name, {}) if report else {}) for name in names}
-    return RunRecord(run, spec, rows, tasks, folder, is_orphaned(run))
+    return RunRecord(run, spec, rows, tasks, folder, is_orphaned(run), _comparisons_of(report))
 
 
 def folder_of(output: str) -> Path | None:
@@ -80,6 +82,11 @@ def _report_of(folder: Path | None, run: PastJob) -> Report | None:
         return None
     right = isinstance(report.tasks, dict) and all(isinstance(task, dict) for task in report.tasks.values())
     return report if right and abs(apart.total_seconds()) < _SAME_RUN_S else None
+
+
+def _comparisons_of(report: Report | None) -> list[Mapping[str, Any]]:
+    found = report.comparisons if report is not None and isinstance(report.comparisons, list) else []
+    return [each for each in found if isinstance(each, dict) and isinstance(each.get("figures"), list)]
 
 
 def _task_names(spec: Mapping[str, Any]) -> list[str]:

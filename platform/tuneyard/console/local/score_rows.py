@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ from markupsafe import Markup, escape
 from tuneyard.api import StorageError
 from tuneyard.console.local.run_record import RunRecord
 from tuneyard.data.visible import visible
+from tuneyard.metrics import Figure
 from tuneyard.tracking import comparable
+from tuneyard.tracking.known_figures import known_figures
 
 PAGE = 20
 LONGEST = 4_000
@@ -22,7 +24,7 @@ LONGEST = 4_000
 MOST_WORDS = 600
 """Of each side of a diff: longer texts are shown without one."""
 _PART = re.compile(r"part-\d+\.parquet")
-_ADDED = ("row", "output", "error")
+_ADDED = ("row", "row_hash", "output", "error")
 
 
 @dataclass(frozen=True)
@@ -41,16 +43,32 @@ class Side:
         return f"{self.record.run.name} / {self.task}"
 
     @property
-    def data(self) -> Mapping[str, Any]:
-        """`score.data` of its JobSpec."""
+    def body(self) -> Mapping[str, Any]:
+        """`score` of its JobSpec."""
         tasks = (self.record.spec.get("spec") or {}).get("tasks") or []
         own = next((task.get("score") for task in tasks if isinstance(task, dict) and task.get("name") == self.task), None)
-        return (own.get("data") or {}) if isinstance(own, dict) else {}
+        return own if isinstance(own, dict) else {}
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """`score.data` of its JobSpec."""
+        return self.body.get("data") or {}
+
+    @property
+    def figures(self) -> Mapping[str, Figure]:
+        """The figures that it can have."""
+        return known_figures(self.record.spec, self.task)
+
+    def alone(self) -> RunRecord:
+        """The run with this score task alone, under one name, so that the figures of two sides stand in one row."""
+        spec = {"spec": {"tasks": [{"name": "score", "score": self.body}]}}
+        return replace(self.record, spec=spec, tasks={"score": self.told})
 
 
 @dataclass(frozen=True)
 class ShownRow:
-    """A row of one or two sides. `outputs`: with the words that differ marked; `failed`: whether each is an error."""
+    """A row of one or two sides. `outputs`: with the words that differ marked; `failed`: whether each is an error. `asks_the_same`: whether
+    both sides asked the same of this row; None: not known."""
 
     row: int
     prompt: str
@@ -58,14 +76,19 @@ class ShownRow:
     outputs: Sequence[Markup]
     failed: Sequence[bool]
     same: bool
+    asks_the_same: bool | None = None
 
 
 def sides_of(record: RunRecord) -> list[Side]:
     return [Side(record, name) for name, task in record.tasks.items() if task.get("kind") == "score"]
 
 
-def same_data(first: Side, second: Side) -> bool:
-    """Whether two sides scored the same rows, prompts and references."""
+def same_data(first: Side, second: Side, rows: Sequence[ShownRow]) -> bool:
+    """Whether two sides scored the same rows, prompts and references: by the hashes of `rows`, as `tuneyard compare` does. Without a hash
+    in both, by the sources in their JobSpecs."""
+    known = [row.asks_the_same for row in rows if row.asks_the_same is not None]
+    if known:
+        return all(known)
     tasks = [{"name": name, "score": {"data": dict(side.data)}} for name, side in (("first", first), ("second", second))]
     return len(comparable({"spec": {"tasks": tasks}}, ["first", "second"])) == 1
 
@@ -138,6 +161,7 @@ def _read(path: Path, side: Side, first: int, start: int, count: int) -> list[di
         raise StorageError(f"{path} cannot be read: {error}", "check the output folder of the run") from error
     return [
         {
+            "row_hash": row.get("row_hash"),
             "row": row["row"] if isinstance(row.get("row"), int) else first + start + place,
             "output": row.get("output"),
             "error": row.get("error"),
@@ -171,7 +195,9 @@ def _shown(number: int, answers: Sequence[Mapping[str, Any]], sides: Sequence[Si
     marked = word_diff(*texts) if differ and not any(failed) else tuple(_plain(text) for text in texts)
     known = [{key: _text(answer.get(key)) for key in ("prompt", "reference")} for answer in answers]
     prompt, reference = (next((each[key] for each in known if each[key]), "") for key in ("prompt", "reference"))
-    return ShownRow(number, prompt, reference, marked, failed, len(sides) == 2 and not differ)
+    hashes = [answer.get("row_hash") for answer in answers]
+    asks_the_same = hashes[0] == hashes[1] if len(sides) == 2 and None not in hashes else None
+    return ShownRow(number, prompt, reference, marked, failed, len(sides) == 2 and not differ, asks_the_same)
 
 
 def word_diff(old: str, new: str) -> tuple[Markup, Markup]:

@@ -160,19 +160,21 @@ class LocalHistory:
             raise BadInput("no score task is chosen", "open the page of a job, then its rows")
         count = max(map(score_rows.count_of, sides))
         start = min(max(0, start), max(0, count - 1)) // score_rows.PAGE * score_rows.PAGE
+        rows = score_rows.rows_at(sides, start)
+        columns = comparison.columns_of([side.alone() for side in sides])
         return page(
             request,
             "score.html",
             sides=sides,
             references=[f"{side.record.run.id}/{side.task}" for side in sides],
             others=score_rows.sides_of(sides[0].record),
-            rows=score_rows.rows_at(sides, start),
+            rows=rows,
             start=start,
             size=score_rows.PAGE,
             count=count,
-            trends=comparison.trends_of(self._trend(sides[0])) if len(sides) == 1 else [],
-            same=len(sides) < 2 or score_rows.same_data(*sides),
-            figures=comparison.figures_of(comparison.columns_of([_alone(side) for side in sides])) if len(sides) == 2 else [],
+            trends=comparison.trends_of(self._trend(sides[0]), sides[0].figures) if len(sides) == 1 else [],
+            same=len(sides) < 2 or score_rows.same_data(sides[0], sides[1], rows),
+            figures=comparison.figures_of(columns, paired=comparison.paired_figures(sides[0], sides[1])) if len(sides) == 2 else [],
         )
 
     def _trend(self, side: score_rows.Side) -> list[dict[str, Any]]:
@@ -191,9 +193,3 @@ class LocalHistory:
         if record is None or (run and name not in (record.run.name, record.run.id)):
             raise Hidden("there is no such job", "the list of jobs has a search")
         return record
-
-
-def _alone(side: score_rows.Side) -> RunRecord:
-    """The run with this score task alone, under one name, so that the figures of two sides stand in one row."""
-    record = side.record
-    return RunRecord(record.run, record.spec, record.attempts, {"score": side.told}, record.folder, record.orphaned)

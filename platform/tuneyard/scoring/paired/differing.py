@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tuneyard.api import BadInput
 from tuneyard.metrics import Metric
 from tuneyard.scoring.paired.comparison import DifferingRow
 from tuneyard.scoring.paired.row_sums import Numbers, columns_of, row_sums
@@ -78,6 +79,8 @@ def _read(output: ScoredOutput, part: int, row: int, metrics: Sequence[Metric]) 
     columns = ["row", "output", prompt, reference, *(column for metric in metrics for column in columns_of(metric))]
     table = output.read(part, columns)
     table = table.slice(int(np.searchsorted(table["row"].to_numpy(), row)), 1)
+    if not table.num_rows or table["row"][0].as_py() != row:
+        raise BadInput(f"{output.store.uri} was written anew while it was compared", "compare again once that task has ended")
     values = {metric.figures[0].name: row_sums(metric, table).values[0] for metric in metrics}
     (texts,) = table.select([name for name in ("output", prompt, reference) if name in table.column_names]).to_pylist()
     known = {name: float(value) for name, value in values.items() if np.isfinite(value)}

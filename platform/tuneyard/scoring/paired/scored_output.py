@@ -58,11 +58,20 @@ class ScoredOutput:
             yield table.append_column(PART, [np.full(table.num_rows, part, np.int64)])
 
     def read(self, part: int, columns: Sequence[str]) -> Any:
-        """The existing ones of `columns` of a part."""
+        """The existing ones of `columns` of a part. Raises BadInput where the part is damaged, or was removed since."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        file = pq.ParquetFile(io.BytesIO(self.store.get(part_path(part))))
-        return file.read(columns=[name for name in columns if name in file.schema_arrow.names])
+        where = self.store.url(part_path(part))
+        try:
+            file = pq.ParquetFile(io.BytesIO(self.store.get(part_path(part))))
+            return file.read(columns=[name for name in columns if name in file.schema_arrow.names])
+        except NotFound as error:
+            raise BadInput(f"{where} is no longer there: the output is written anew", "compare again once that task has ended") from error
+        except (pa.ArrowException, OSError) as error:
+            raise BadInput(
+                f"{where} is damaged: {error}", "remove it, and resume the task with --resume: only its rows are scored"
+            ) from error
 
 
 def joined(first: Iterator[Any], other: Iterator[Any]) -> Iterator[tuple[Any, Any]]:

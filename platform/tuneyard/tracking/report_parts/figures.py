@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuneyard.metrics import FIGURES
+from tuneyard.metrics import FIGURES, Figure
 from tuneyard.tracking.comparing import comparable, prompt_forms
 from tuneyard.tracking.formats import number, percent
+from tuneyard.tracking.known_figures import known_figures
 from tuneyard.tracking.paired_rows import verdict
 from tuneyard.tracking.useless import qualified, useless_of, words_of
 
@@ -96,7 +97,13 @@ def comparisons_of(
     scored = {name: task for name, task in tasks.items() if task.get("metrics")}
     groups = comparable(spec, list(scored))
     tables = [
-        _comparison("Comparison", {name: scored[name] for name in group}, judged.get(tuple(group), {}), with_change=len(group) == 2)
+        _comparison(
+            "Comparison",
+            {name: scored[name] for name in group},
+            judged.get(tuple(group), {}),
+            with_change=len(group) == 2,
+            known=known_figures(spec, group[0]),
+        )
         for group in groups
     ]
     if len(groups) > 1:
@@ -105,33 +112,46 @@ def comparisons_of(
 
 
 def _comparison(
-    heading: str, tasks: Mapping[str, Mapping[str, Any]], judged: Mapping[str, Mapping[str, Any]], *, with_change: bool
+    heading: str,
+    tasks: Mapping[str, Mapping[str, Any]],
+    judged: Mapping[str, Mapping[str, Any]],
+    *,
+    with_change: bool,
+    known: Mapping[str, Figure] = FIGURES,
 ) -> Comparison:
     """The common metrics of these score tasks, in the order of the first, then their shares of useless outputs."""
     scored = [{**task["metrics"], **{f"{_SHARE}{each.title}": each.share for each in useless_of(task)}} for task in tasks.values()]
     names = [name for name in scored[0] if all(name in metrics for metrics in scored[1:])]
     shown = [name for name in names if not name.startswith(_SHARE) or any(metrics[name] for metrics in scored)]
     notes = [words_of(task) for task in tasks.values()]
-    rows = [_compared(name, [metrics[name] for metrics in scored], notes, judged.get(name), with_change=with_change) for name in shown]
+    rows = [
+        _compared(name, [metrics[name] for metrics in scored], notes, judged.get(name), with_change=with_change, figure=known.get(name))
+        for name in shown
+    ]
     return Comparison(heading, list(tasks), rows, with_change, prompt_forms(tasks))
 
 
 def _compared(
-    metric: str, values: Sequence[float | None], notes: Sequence[str], judged: Mapping[str, Any] | None, *, with_change: bool
+    metric: str,
+    values: Sequence[float | None],
+    notes: Sequence[str],
+    judged: Mapping[str, Any] | None,
+    *,
+    with_change: bool,
+    figure: Figure | None,
 ) -> Compared:
     beside = notes if qualified(metric) and not metric.startswith(_SHARE) else [""] * len(values)
     shown = [Value(_text(metric, value), note) for value, note in zip(values, beside, strict=True)]
     first, last = values[0], values[-1]
     if not with_change or first is None or last is None:
         return Compared(title(metric), shown)
-    better = _better(metric, first, last) if judged is None else judged["better"] if judged["real"] else None
+    better = _better(metric, figure, first, last) if judged is None else judged["better"] if judged["real"] else None
     said = verdict(judged) if judged is not None else "" if better is None else "better" if better else "worse"
     sign = "+" if last > first else "−" if last < first else "±"
     relative = f"{sign}{percent(abs(last / first - 1))}" if first else ""
     return Compared(title(metric), shown, f"{sign}{number(abs(last - first))}", relative, said, better)
 
 
-def _better(metric: str, first: float, last: float) -> bool | None:
-    figure = FIGURES.get(metric)
+def _better(metric: str, figure: Figure | None, first: float, last: float) -> bool | None:
     higher = figure.higher_is_better if figure is not None else False if metric.startswith(_SHARE) else None
     return None if first == last or higher is None else (last > first) == higher

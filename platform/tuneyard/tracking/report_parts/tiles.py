@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuneyard.tracking.formats import duration, number, percent
+from tuneyard.tracking.pairwise import pairwise_words
 from tuneyard.tracking.report_parts.curves import evaluations_of, last
 from tuneyard.tracking.report_parts.memory import memory_of
 from tuneyard.tracking.useless import useless_of
@@ -57,6 +58,7 @@ def score_tiles(task: Mapping[str, Any]) -> list[Tile | None]:
         Tile("rows", number(rows), f"{number(resumed)} from an earlier attempt" if resumed else ""),
         Tile("errors", number(task.get("errors", progress.get("errors", 0)))),
         *[Tile(each.title, number(each.count), f"{percent(each.share)} of all") for each in useless if each.count],
+        *_pairwise(task),
         _scoring_rate(task, progress),
         mfu_tile(task, task["mfu"]) if task.get("mfu") is not None else None,
         _cost(task),
@@ -95,6 +97,11 @@ def _scoring_rate(task: Mapping[str, Any], progress: Mapping[str, Any]) -> Tile:
     if "rows_per_s" in known:
         return Tile("rows/s", number(known["rows_per_s"]))
     return Tile("output tokens/s", number(known.get("output_tokens_per_s")))
+
+
+def _pairwise(task: Mapping[str, Any]) -> list[Tile]:
+    """Tiles of a judge that has compared pairs of answers."""
+    return [Tile(*each) for each in pairwise_words(task)]
 
 
 def _cost(task: Mapping[str, Any]) -> Tile | None:

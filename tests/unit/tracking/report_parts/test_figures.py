@@ -25,3 +25,10 @@ def test_the_comparison_of_rows_says_whether_a_difference_is_one(real: bool | No
 def test_without_a_comparison_of_rows_the_figures_say_it() -> None:
     ((row,),) = (table.rows for table in comparisons_of(None, TASKS))
     assert (row.verdict, row.better) == ("worse", False)
+
+
+def test_an_own_metric_has_the_direction_that_its_name_gives() -> None:
+    spec = {"spec": {"tasks": [{"name": name, "score": {"ownMetrics": ["mine:rate:lower"]}} for name in ("base", "tuned")]}}
+    tasks = {name: {"metrics": {"rate": value}} for name, value in (("base", 0.5), ("tuned", 0.48))}
+    ((row,),) = (table.rows for table in comparisons_of(spec, tasks))
+    assert (row.verdict, row.better) == ("better", True)

@@ -1,0 +1,89 @@
+"""The questions to a judge about the rows of a part, one after another: about one answer, or about two answers in both orders.
+
+A question without a score or verdict in its answer is asked once more, in a stricter form. The second such answer makes the row an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tuneyard.api import Judge
+from tuneyard.data import ScoreRow
+from tuneyard.metrics.win_rate import Preference
+from tuneyard.scoring.exchange import Generate
+from tuneyard.scoring.judge import judge_prompt, no_score, score_in
+from tuneyard.scoring.pairwise import pair_prompt, verdict_in
+from tuneyard.scoring.rows import ScoredRow
+
+Request = tuple[Generate, int]
+"""A request, with the tokens of its prompt."""
+NO_VERDICT = "the judge named neither A nor B nor a tie, when asked twice"
+_SHOWN = ("[the task's answer first, as A]", "[the task's answer second, as B]")
+
+
+@dataclass
+class _Row:
+    """`waiting`: the questions to ask, each with its stricter form. `retry`: the stricter form of the one that is asked now."""
+
+    longer: int
+    waiting: list[tuple[Request, Request]]
+    retry: Request | None = None
+    verdicts: list[float] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+
+class Judging:
+    """The judge's rows of a part."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._rows: dict[int, _Row] = {}
+
+    def ask(self, index: int, scored: ScoredRow, row: ScoreRow, request: Callable[[str], Request]) -> Generate:
+        """The first question about a row. `request`: makes a request of a prompt, and may raise BadRow."""
+        if self._judge.against is None:
+            pairs = [tuple(request(judge_prompt(self._judge, row, stricter=stricter)) for stricter in (False, True))]
+            longer = 0
+        else:
+            pairs = [
+                tuple(request(pair_prompt(self._judge, row, swapped=swapped, stricter=stricter)) for stricter in (False, True))
+                for swapped in (False, True)
+            ]
+            longer = len(row["answer"]) - len(row["against"])
+        self._rows[index] = of_row = _Row(longer, [(first, second) for first, second in pairs])
+        return self._next(of_row, scored)
+
+    def take(self, index: int, scored: ScoredRow) -> Generate | None:
+        """Take the score or verdict from the answer in `scored`. Returns the next question about the row; None: there is none."""
+        row, said = self._rows[index], scored.output or ""
+        found = score_in(said, self._judge) if self._judge.against is None else verdict_in(said)
+        if found is None and row.retry is not None:
+            (again, tokens), row.retry = row.retry, None
+            scored.retried = True
+            scored.input_tokens += tokens
+            return again
+        row.said.append(said)
+        if found is None:
+            scored.error = no_score(self._judge) if self._judge.against is None else NO_VERDICT
+        else:
+            row.verdicts.append(found)
+            if row.waiting:
+                return self._next(row, scored)
+            self._decide(row, scored)
+        if self._judge.against is not None:
+            scored.output = "\n\n".join(f"{shown}\n{text}" for shown, text in zip(_SHOWN, row.said, strict=False))
+        del self._rows[index]
+        return None
+
+    def _next(self, row: _Row, scored: ScoredRow) -> Generate:
+        (question, tokens), row.retry = row.waiting.pop(0)
+        scored.input_tokens += tokens
+        return question
+
+    def _decide(self, row: _Row, scored: ScoredRow) -> None:
+        if self._judge.against is None:
+            (scored.verdict,) = row.verdicts
+        else:
+            first, second = row.verdicts
+            scored.preference = Preference(first, 1 - second, row.longer)
