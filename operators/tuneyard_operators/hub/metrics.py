@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from tuneyard.api import JobStatus
 from tuneyard_operators.history.metrics import HistoryMetrics
+from tuneyard_operators.tracing.metrics import TracingMetrics
 
 
 class Metrics:
@@ -35,6 +36,7 @@ class Metrics:
         self.requests = Counter("tuneyard_api_requests", "requests to API servers", ["cluster", "verb", "resource", "code"], registry=one)
         self.cycle_s = Histogram("tuneyard_scheduling_cycle_seconds", "duration of a scheduling cycle", registry=one)
         self.history = HistoryMetrics(one)
+        self.traces = TracingMetrics(one)
         self.log_requests = Counter("tuneyard_log_requests", "answers of the API of logs", ["code"], registry=one)
 
     def count(self, before: JobStatus, after: JobStatus) -> None:

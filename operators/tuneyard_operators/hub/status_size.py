@@ -13,6 +13,7 @@ import msgspec
 
 from tuneyard.api import Attempt, JobStatus
 from tuneyard.api.limits import LONGEST_MESSAGE
+from tuneyard.api.status import MOST_STAGES, StageTime
 from tuneyard.api.templates import LARGEST_BYTES
 
 BUDGET_BYTES = 400_000
@@ -59,16 +60,19 @@ def _cut(status: JobStatus, limits: _Limits) -> None:
     ]
     for task in status.tasks:
         task.message = shortened(task.message, limits.text)
+        task.waits = task.waits if limits.items > 10 else []
         task.metrics = _figures(task.metrics, limits.items)
         task.artifacts = _uris(task.artifacts, limits.items)
     for attempt in status.attempts[:-_TOLD_IN_FULL]:
         _shorten(attempt, limits.older)
         attempt.settings = {}
+        attempt.stages = _stages(attempt.stages, MOST_STAGES if limits.older == limits.text else 0)
         if limits.older < limits.text and attempt.cleaned and attempt.placement is not None:
             attempt.placement = attempt.placement.model_copy(update={"nodes": {}})  # its nodes are free again: their number is enough
     for attempt in status.attempts[-_TOLD_IN_FULL:]:
         _shorten(attempt, limits.text)
         attempt.settings = _figures(attempt.settings, limits.items)
+        attempt.stages = _stages(attempt.stages, MOST_STAGES)
 
 
 def _bound(status: JobStatus) -> int:
@@ -83,12 +87,14 @@ def _bound(status: JobStatus) -> int:
         + 1_500 * len(status.attempts)
     )
     for task in status.tasks:
+        others += sum(100 + 6 * len(wait.reason) for wait in task.waits)
         characters += len(task.message) + sum(map(len, task.artifacts)) + 2 * _LONGEST_NAME * len(task.metrics)
     for attempt in status.attempts:
         characters += (
             len(attempt.message) + len(attempt.next_step) + len(attempt.stopped_for) + len(attempt.failed_node) + len(attempt.log_tail)
         )
         others += 2 * _LONGEST_NAME * 6 * len(attempt.settings)
+        others += 6 * 2 * _LONGEST_NAME * len(attempt.stages)
         others += 300 * len(attempt.placement.nodes if attempt.placement is not None else ())
     return others + 6 * characters
 
@@ -121,6 +127,11 @@ def _figures(metrics: Mapping[str, Any], most: int) -> dict[str, Any]:
     """The metrics that are numbers or texts, cut to `most`; nested values are left out."""
     plain = {name: value for name, value in metrics.items() if len(name) <= _LONGEST_NAME and isinstance(value, int | float | str | bool)}
     return {name: value[:_LONGEST_NAME] if isinstance(value, str) else value for name, value in list(plain.items())[:most]}
+
+
+def _stages(stages: list[StageTime], most: int) -> list[StageTime]:
+    """The first `most` stages, with short names."""
+    return [each.model_copy(update={"name": shortened(each.name, _LONGEST_NAME)}) for each in stages[:most]]
 
 
 def _uris(artifacts: list[str], most: int) -> list[str]:
