@@ -122,8 +122,9 @@ class TraceSender:
             if key not in self._heard:
                 self._due.pop(key, None)
                 continue
-            sent = self._sent.get(key, frozenset()) | {span.id for span in news.get(key, ())}
-            self._sent[key] = sent
+            self._sent[key] = self._sent.get(key, frozenset()) | {span.id for span in news.get(key, ())}
+            if key in self._jobs.items and self._jobs.status(key).phase.final and self._heard.get(key) == heard.get(key):
+                self._sent.pop(key)  # nothing of it changes any more
             if self._heard.get(key) == heard.get(key):
                 self._due.pop(key, None)
                 if self._held.pop(key, None) is not None:
@@ -166,8 +167,10 @@ class TraceSender:
 
 def _signature(item: Object, status: JobStatus) -> Signature:
     """What can end a span of a job. Stages end while an attempt runs: their spans are sent with the next change here, or at its end."""
+    if status.phase.final:
+        return item["metadata"]["uid"], status.phase, status.finished_at
     attempts = tuple((each.number, each.phase, each.placed_at, each.ended_at) for each in status.attempts)
-    return item["metadata"]["uid"], "deletionTimestamp" in item["metadata"], status.phase, status.finished_at, attempts
+    return item["metadata"]["uid"], "deletionTimestamp" in item["metadata"], status.phase, attempts
 
 
 def _ended_before(status: JobStatus, moment: datetime) -> bool:

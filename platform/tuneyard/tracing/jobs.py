@@ -20,7 +20,7 @@ from tuneyard.api import Attempt, JobStatus, Phase
 from tuneyard.api.moments import moment_of
 from tuneyard.api.status import TaskStatus
 from tuneyard.api.tasks import TASK_KINDS
-from tuneyard.tracing.spans import Context, Mark, Span, SpanEvent, bounded, id_of, told, trace_id_of
+from tuneyard.tracing.spans import Context, Mark, Span, SpanEvent, Value, bounded, id_of, told, trace_id_of
 from tuneyard.tracing.stages import stage_spans
 
 TRACEPARENT = "tuneyard.dev/traceparent"
@@ -159,25 +159,23 @@ def _attempt(job: _Job, task: Span, attempt: Attempt, before: Attempt | None) ->
     place = attempt.placement
     failed = attempt.phase is Phase.FAILED
     stopped = attempt.phase in (Phase.PREEMPTED, Phase.CANCELLED)
-    outcome: dict[str, str | int] = {"tuneyard.attempt.phase": str(attempt.phase), "tuneyard.attempt.last_step": attempt.last_step}
+    outcome: dict[str, Value] = {"tuneyard.attempt.phase": str(attempt.phase), "tuneyard.attempt.last_step": attempt.last_step}
+    known: dict[str, Value | None] = {
+        "tuneyard.task.name": attempt.task,
+        "tuneyard.attempt.number": attempt.number,
+        "k8s.cluster.name": place.cluster if place is not None else None,
+        "tuneyard.sku": place.sku if place is not None else None,
+        "tuneyard.workers": place.workers if place is not None else None,
+        "tuneyard.gpus": place.gpus if place is not None else None,
+        "tuneyard.resumed_from": attempt.resumed_from or None,
+        "error.type": attempt.failure if ended is not None else None,
+        "tuneyard.stopped_for": attempt.stopped_for if stopped else None,
+    }
     made = task.child(
         f"attempt {attempt.number}",
         _moment(attempt.placed_at) or task.start,
         ended,
-        attributes=told(
-            {
-                "tuneyard.task.name": attempt.task,
-                "tuneyard.attempt.number": attempt.number,
-                "k8s.cluster.name": place.cluster if place is not None else None,
-                "tuneyard.sku": place.sku if place is not None else None,
-                "tuneyard.workers": place.workers if place is not None else None,
-                "tuneyard.gpus": place.gpus if place is not None else None,
-                "tuneyard.resumed_from": attempt.resumed_from or None,
-                "error.type": attempt.failure if ended is not None else None,
-                "tuneyard.stopped_for": attempt.stopped_for if stopped else None,
-            }
-            | (outcome if ended is not None else {})
-        ),
+        attributes=told(known) | (outcome if ended is not None else {}),
         events=_stop(attempt),
         links=(attempt_context(job.metadata, before.task, before.number).span_id,) if before is not None else (),
         error=bounded(f"{attempt.failure}: {attempt.message}") if failed else "",
@@ -210,7 +208,7 @@ def _start(attempt: Attempt, made: Span) -> list[Mark]:
             break
         marks.append(Mark(name, at))
     first = _moment(attempt.stages[0].began_at) if attempt.stages else None
-    return marks if first is None else [mark for mark in marks if mark.at <= first]
+    return marks if first is None else [replace(mark, at=min(mark.at, first)) for mark in marks]
 
 
 def _submitted(job: _Job) -> datetime | None:

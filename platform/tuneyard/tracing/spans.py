@@ -86,14 +86,14 @@ class Mark:
 
     name: str
     at: datetime
-    attributes: Attributes = field(default_factory=dict)
+    key: str = ""
+    """What tells it from other phases of its name."""
 
 
-def phases(parent: Span, marks: Sequence[Mark], *, last_goes_on: bool = False) -> Iterator[Span]:
+def phases(parent: Span, marks: Sequence[Mark]) -> Iterator[Span]:
     """Children of `parent`, one after the other without gaps: each ends where the next begins, the last with `parent`.
 
-    A mark earlier than the one before it begins with that one: clocks of two machines differ. `last_goes_on`: `parent` has an end, and
-    its last phase is not known to have ended.
+    A mark earlier than the one before it begins with that one: clocks of two machines differ.
     """
     now = parent.start
     starts: list[datetime] = []
@@ -102,9 +102,7 @@ def phases(parent: Span, marks: Sequence[Mark], *, last_goes_on: bool = False) -
         starts.append(now)
     for index, mark in enumerate(marks):
         end = starts[index + 1] if index + 1 < len(marks) else parent.end
-        if index + 1 == len(marks) and last_goes_on:
-            end = None
-        yield parent.child(mark.name, starts[index], end, index, attributes=mark.attributes)
+        yield parent.child(mark.name, starts[index], end, mark.key)
 
 
 def id_of(*parts: object) -> int:

@@ -22,8 +22,8 @@ def stage_spans(attempt: Span, before: Sequence[Mark], stages: Sequence[StageTim
     for stage in stages:
         if stage.name != CHECKPOINT:
             if last is not None and last.ended_at is not None and moment_of(last.ended_at) < moment_of(stage.began_at):
-                marks.append(Mark("between stages", moment_of(last.ended_at)))
-            marks.append(Mark(bounded(stage.name), moment_of(stage.began_at)))
+                marks.append(Mark("between stages", moment_of(last.ended_at), last.ended_at))
+            marks.append(Mark(bounded(stage.name), moment_of(stage.began_at), stage.began_at))
             last = stage
     if last is not None and last.ended_at is not None:
         marks.append(Mark("report and end", moment_of(last.ended_at)))
@@ -41,4 +41,4 @@ def _around(spans: Sequence[Span], at: datetime) -> Span | None:
 def _checkpoint(parent: Span, stage: StageTime) -> Span:
     attributes = told({"tuneyard.checkpoint.step": stage.step, "tuneyard.checkpoint.blocked_s": stage.blocked_s})
     end = moment_of(stage.ended_at) if stage.ended_at else None
-    return parent.child(CHECKPOINT, moment_of(stage.began_at), end, stage.step, attributes=attributes)
+    return parent.child(CHECKPOINT, moment_of(stage.began_at), end, stage.step, stage.began_at, attributes=attributes)
