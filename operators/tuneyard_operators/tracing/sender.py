@@ -21,7 +21,7 @@ from typing import Any
 
 from tuneyard.api import JobStatus
 from tuneyard.api.moments import moment_of
-from tuneyard.tracing import Exporter, Span, job_spans
+from tuneyard.tracing import Exporter, Span, is_over, job_spans
 from tuneyard.tracing.export import BATCH
 from tuneyard_operators.history.threads import Threads
 from tuneyard_operators.kube import Key
@@ -123,13 +123,16 @@ class TraceSender:
                 self._due.pop(key, None)
                 continue
             self._sent[key] = self._sent.get(key, frozenset()) | {span.id for span in news.get(key, ())}
-            if key in self._jobs.items and self._jobs.status(key).phase.final and self._heard.get(key) == heard.get(key):
+            if key in news and self._is_over(key) and self._heard.get(key) == heard.get(key):
                 self._sent.pop(key)  # nothing of it changes any more
             if self._heard.get(key) == heard.get(key):
                 self._due.pop(key, None)
                 if self._held.pop(key, None) is not None:
                     self._look_at(key)
         return True
+
+    def _is_over(self, key: Key) -> bool:
+        return key in self._jobs.items and is_over(self._jobs.items[key]["metadata"], self._jobs.status(key))
 
     def _unsent(self, key: Key) -> list[Span]:
         item = self._jobs.items[key]
@@ -167,7 +170,7 @@ class TraceSender:
 
 def _signature(item: Object, status: JobStatus) -> Signature:
     """What can end a span of a job. Stages end while an attempt runs: their spans are sent with the next change here, or at its end."""
-    if status.phase.final:
+    if status.phase.final and is_over(item["metadata"], status):
         return item["metadata"]["uid"], status.phase, status.finished_at
     attempts = tuple((each.number, each.phase, each.placed_at, each.ended_at) for each in status.attempts)
     return item["metadata"]["uid"], "deletionTimestamp" in item["metadata"], status.phase, attempts

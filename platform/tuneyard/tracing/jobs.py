@@ -45,12 +45,17 @@ class _Job:
 
     @property
     def ended(self) -> datetime | None:
-        """When the job ended, or its JobSpec was deleted."""
-        if self.status.phase.final:
-            return _moment(self.status.finished_at) or self.created
-        deleted = _moment(self.metadata.get("deletionTimestamp"))
-        ends = [_moment(attempt.ended_at) for attempt in self.status.attempts]
-        return max([deleted, *filter(None, ends)]) if deleted is not None and all(ends) else None
+        """When the job, or its deletion, and all its attempts had ended: attempts that are stopped outlive a failed job for a moment."""
+        over = self.status.finished_at if self.status.phase.final else self.metadata.get("deletionTimestamp")
+        if not is_over(self.metadata, self.status):
+            return None
+        return max(filter(None, [_moment(over), *(_moment(attempt.ended_at) for attempt in self.status.attempts)]), default=self.created)
+
+
+def is_over(metadata: Object, status: JobStatus) -> bool:
+    """Whether nothing of a job goes on: it has ended or is deleted, and so have all its attempts."""
+    ends = status.phase.final or metadata.get("deletionTimestamp") is not None
+    return ends and all(_moment(attempt.ended_at) is not None for attempt in status.attempts)
 
 
 def context_of(metadata: Object) -> Context:
