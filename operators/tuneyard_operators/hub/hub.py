@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuneyard.api import Cluster, JobStatus, Phase
 from tuneyard.api.templates import template_of
-from tuneyard.tracing import Exporter
+from tuneyard.tracing import exporter_from
 from tuneyard_operators.hub import attempt_objects, last_resort
 from tuneyard_operators.hub.actions import Actions
 from tuneyard_operators.hub.connections import Connect
@@ -304,7 +305,7 @@ class Hub:
     def _trace_sender(self) -> TraceSender:
         """The sender of traces; the libraries are loaded with its first span, in its thread."""
         jobs = TracedJobs(self.jobs.items, self.jobs.status, self.jobs.synced)
-        return TraceSender(jobs, lambda: Exporter("tuneyard-hub"), self.metrics.traces, self._look_at)
+        return TraceSender(jobs, lambda: exporter_from(os.environ, "tuneyard-hub"), self.metrics.traces, self._look_at)
 
     # --- teams and metrics
 

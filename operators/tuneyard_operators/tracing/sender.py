@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from tuneyard.api import JobStatus
+from tuneyard.api import Attempt, JobStatus
 from tuneyard.api.moments import moment_of
 from tuneyard.tracing import Exporter, Span, is_over, job_spans
 from tuneyard.tracing.export import BATCH
@@ -33,7 +33,7 @@ AGAIN = timedelta(hours=1)
 """Jobs that ended longer ago are not sent again by a new hub."""
 _GATHER_S = 1.0
 _LEAST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
-_MOST_JOBS = 50
+_MOST_JOBS = 20
 Object = Mapping[str, Any]
 Signature = tuple[object, ...]
 
@@ -50,7 +50,9 @@ class Jobs:
 class TraceSender:
     """`look_at`: called with a deleted job whose spans are sent now. `open_exporter`: makes the exporter, in the sender's thread."""
 
-    def __init__(self, jobs: Jobs, open_exporter: Callable[[], Exporter], metrics: TracingMetrics, look_at: Callable[[Key], None]) -> None:
+    def __init__(
+        self, jobs: Jobs, open_exporter: Callable[[], Exporter | None], metrics: TracingMetrics, look_at: Callable[[Key], None]
+    ) -> None:
         self._jobs = jobs
         self._open_exporter = open_exporter
         self._metrics = metrics
@@ -62,6 +64,7 @@ class TraceSender:
         self._news = asyncio.Event()
         self._thread = Threads("tuneyard-traces")
         self._exporter: Exporter | None = None
+        self._at_once = _MOST_JOBS
         self._trouble = ""
         self._began = datetime.now(UTC)
 
@@ -112,12 +115,18 @@ class TraceSender:
 
     async def _send_due(self) -> bool:
         """Send the spans of the jobs that wait longest. False if the receiver did not take them."""
-        keys = [key for key, _ in zip(self._due, range(_MOST_JOBS), strict=False)]
+        keys = [key for key, _ in zip(self._due, range(self._at_once), strict=False)]
+        await asyncio.sleep(0)  # spans of many jobs are no reason to hold up the hub
         news = {key: self._unsent(key) for key in keys if key in self._jobs.items}
         heard = {key: self._heard.get(key) for key in news}
         spans = [span for each in news.values() for span in each]
         if spans and not await self._sent_all(spans):
+            self._at_once = 1  # should the receiver refuse a span of one job for good, the others pass it
+            for key in keys:
+                if self._due.pop(key, 0) is None:
+                    self._due[key] = None
             return False
+        self._at_once = min(2 * self._at_once, _MOST_JOBS)
         for key in keys:
             if key not in self._heard:
                 self._due.pop(key, None)
@@ -148,6 +157,8 @@ class TraceSender:
         try:
             if self._exporter is None:
                 self._exporter = await self._thread.run(self._open_exporter)
+            if self._exporter is None:
+                return True
             for first in range(0, len(spans), BATCH):
                 batch = spans[first : first + BATCH]
                 reason = await self._thread.run(partial(self._exporter.send, batch))
@@ -169,11 +180,15 @@ class TraceSender:
 
 
 def _signature(item: Object, status: JobStatus) -> Signature:
-    """What can end a span of a job. Stages end while an attempt runs: their spans are sent with the next change here, or at its end."""
+    """What can end a span of a job."""
     if status.phase.final and is_over(item["metadata"], status):
         return item["metadata"]["uid"], status.phase, status.finished_at
-    attempts = tuple((each.number, each.phase, each.placed_at, each.ended_at) for each in status.attempts)
+    attempts = tuple((each.number, each.phase, each.ended_at, len(each.stages), _newest(each)) for each in status.attempts)
     return item["metadata"]["uid"], "deletionTimestamp" in item["metadata"], status.phase, attempts
+
+
+def _newest(attempt: Attempt) -> str | None:
+    return attempt.stages[-1].began_at if attempt.stages else None
 
 
 def _ended_before(status: JobStatus, moment: datetime) -> bool:

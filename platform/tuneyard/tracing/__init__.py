@@ -6,7 +6,7 @@ this room loads nothing of OpenTelemetry; `Exporter` does, where an endpoint is 
 
 from tuneyard.tracing.export import Exporter, exporter_from, is_on
 from tuneyard.tracing.jobs import SUBMITTED, TRACEPARENT, attempt_context, context_of, is_over, job_spans
-from tuneyard.tracing.spans import Context, Mark, Span, SpanEvent, bounded, id_of, phases, told, trace_id_of
+from tuneyard.tracing.spans import Context, Mark, Span, SpanEvent, bounded, cut, id_of, phases, told, trace_id_of
 from tuneyard.tracing.stages import CHECKPOINT, stage_spans
 from tuneyard.tracing.timeline import duration, span_facts, timeline
 
@@ -22,6 +22,7 @@ __all__ = [
     "attempt_context",
     "bounded",
     "context_of",
+    "cut",
     "duration",
     "exporter_from",
     "id_of",

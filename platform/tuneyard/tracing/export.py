@@ -12,6 +12,7 @@ from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from tuneyard.extras import need
 from tuneyard.tracing.spans import Span
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -26,11 +27,14 @@ def is_on(environment: Mapping[str, str]) -> bool:
 
 
 def exporter_from(environment: Mapping[str, str], service: str) -> Exporter | None:
-    """The exporter that the process's variables ask for; None: traces are off. Raises ImportError where the extra [otel] is missing.
+    """The exporter that the process's variables ask for; None: traces are off. Raises BadInput where the extra [otel] is missing.
 
     `service`: the name of this service, unless OTEL_SERVICE_NAME names another.
     """
-    return Exporter(environment.get("OTEL_SERVICE_NAME") or service) if is_on(environment) else None
+    if not is_on(environment):
+        return None
+    need("otel", "a trace")
+    return Exporter(environment.get("OTEL_SERVICE_NAME") or service)
 
 
 class Exporter:

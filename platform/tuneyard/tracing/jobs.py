@@ -20,7 +20,7 @@ from tuneyard.api import Attempt, JobStatus, Phase
 from tuneyard.api.moments import moment_of
 from tuneyard.api.status import TaskStatus
 from tuneyard.api.tasks import TASK_KINDS
-from tuneyard.tracing.spans import Context, Mark, Span, SpanEvent, Value, bounded, id_of, told, trace_id_of
+from tuneyard.tracing.spans import Context, Mark, Span, SpanEvent, Value, bounded, cut, id_of, told, trace_id_of
 from tuneyard.tracing.stages import stage_spans
 
 TRACEPARENT = "tuneyard.dev/traceparent"
@@ -122,7 +122,7 @@ def _task(job: _Job, root: Span, task: TaskStatus) -> Iterator[Span]:
     last = attempts[-1] if attempts else None
     over = task.phase.final or job.ended is not None
     span = root.child(
-        f"task {bounded(task.name)}",
+        f"task {cut(task.name)}",
         start,
         (_moment(last.ended_at) if last is not None and last.phase is Phase.SUCCEEDED else None) or job.ended if over else None,
         attributes=told({"tuneyard.task.name": task.name, "tuneyard.task.phase": str(task.phase) if over else None}),
@@ -155,7 +155,7 @@ def _queue(task: Span, status: TaskStatus, start: datetime, end: datetime | None
     if end is not None and end <= start:
         return
     waits = [each for each in status.waits if start <= moment_of(each.at) and (end is None or moment_of(each.at) <= end)]
-    events = tuple(SpanEvent("waits", moment_of(each.at), told({"tuneyard.reason": each.reason})) for each in waits)
+    events = tuple(SpanEvent("waits", moment_of(each.at), {"tuneyard.reason": bounded(each.reason)}) for each in waits)
     yield task.child("queue", start, end, key, events=events)
 
 
@@ -174,7 +174,7 @@ def _attempt(job: _Job, task: Span, attempt: Attempt, before: Attempt | None) ->
         "tuneyard.gpus": place.gpus if place is not None else None,
         "tuneyard.resumed_from": attempt.resumed_from or None,
         "error.type": attempt.failure if ended is not None else None,
-        "tuneyard.stopped_for": attempt.stopped_for if stopped else None,
+        "tuneyard.stopped_for": bounded(attempt.stopped_for) if stopped else None,
     }
     made = task.child(
         f"attempt {attempt.number}",

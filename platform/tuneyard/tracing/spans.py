@@ -120,13 +120,16 @@ def _digest(parts: Iterable[object]) -> bytes:
 
 
 def told(values: Mapping[str, Value | None]) -> dict[str, Value]:
-    """Attributes without those that are unknown; texts without secrets, of bounded length."""
-    return {
-        name: bounded(value) if isinstance(value, str) else value for name, value in values.items() if value is not None and value != ""
-    }
+    """Attributes without those that are unknown. Texts are names, cut to a length; sentences pass `bounded` before."""
+    known = {name: value for name, value in values.items() if value is not None and value != ""}
+    return {name: cut(value) if isinstance(value, str) else value for name, value in known.items()}
 
 
 def bounded(text: str) -> str:
-    """A text without secrets, cut to `LONGEST_TEXT` characters."""
-    hidden = redact(text[: 4 * LONGEST_TEXT])
-    return hidden if len(hidden) <= LONGEST_TEXT else hidden[: LONGEST_TEXT - 1] + "…"
+    """A sentence without secrets, cut to `LONGEST_TEXT` characters."""
+    return cut(redact(text[: 4 * LONGEST_TEXT])) if text else ""
+
+
+def cut(text: str) -> str:
+    """A text of at most `LONGEST_TEXT` characters."""
+    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from tuneyard.api.moments import moment_of
 from tuneyard.api.status import StageTime
-from tuneyard.tracing.spans import Mark, Span, bounded, phases, told
+from tuneyard.tracing.spans import Mark, Span, cut, phases, told
 
 CHECKPOINT = "checkpoint"
 """Name of the stage of a checkpoint, which is written beside the others."""
@@ -23,7 +23,7 @@ def stage_spans(attempt: Span, before: Sequence[Mark], stages: Sequence[StageTim
         if stage.name != CHECKPOINT:
             if last is not None and last.ended_at is not None and moment_of(last.ended_at) < moment_of(stage.began_at):
                 marks.append(Mark("between stages", moment_of(last.ended_at), last.ended_at))
-            marks.append(Mark(bounded(stage.name), moment_of(stage.began_at), stage.began_at))
+            marks.append(Mark(cut(stage.name), moment_of(stage.began_at), stage.began_at))
             last = stage
     if last is not None and last.ended_at is not None:
         marks.append(Mark("report and end", moment_of(last.ended_at)))

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from threading import Condition, Thread
 from uuid import uuid4
 
-from tuneyard.api import JobSpec
-from tuneyard.tracing import Context, Exporter, Span, bounded, exporter_from, id_of, stage_spans, told, trace_id_of
+from tuneyard.api import BadInput, JobSpec
+from tuneyard.tracing import Context, Exporter, Span, bounded, cut, exporter_from, id_of, stage_spans, told, trace_id_of
 from tuneyard.tracking.events import Event, TaskEvent
 from tuneyard.tracking.sink import Warnings
 from tuneyard.tracking.stage_times import PREPARATION, Stages, begun, stages_after
@@ -104,6 +104,8 @@ class SpanSink:
             try:
                 exporter = exporter or self._open_exporter()
                 reason = self._send(exporter) if exporter is not None else ""
+            except BadInput as error:
+                reason = f"{error.cause}: {error.next_step}"
             except Exception as error:  # noqa: BLE001 - a trace must not end a job
                 reason = f"{type(error).__name__}: {error}"
             if reason:
@@ -125,7 +127,7 @@ def _spans(root: Span, attempt: _Attempt, number: int) -> Iterator[Span]:
     figures = {f"tuneyard.{name}": result[name] for name in _FIGURES if isinstance(result.get(name), int | float)}
     plan = began.plan or {}
     made = root.child(
-        f"task {bounded(began.task)}",
+        f"task {cut(began.task)}",
         attempt.at,
         attempt.ended_at,
         number,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -13,6 +14,7 @@ from tuneyard.tracking.events import Checkpointed, Event, Preflighted, Scored, S
 Stages = tuple[StageTime, ...]
 FIRST_STEP, TRAINING, SCORING, SEARCH, PREPARATION = "first step", "training", "scoring", "search", "prepare"
 _MOST_CHECKPOINTS = 8
+_LONGEST_S = 30 * 86_400.0
 _FIRST_KEPT = MOST_STAGES // 2
 
 
@@ -34,8 +36,7 @@ def stages_after(stages: Stages, event: Event, at: datetime) -> Stages:
             now = _open(stages)
             if now in (FIRST_STEP, TRAINING):
                 return stages if now == TRAINING else _next(stages, TRAINING, at)
-            began = at - timedelta(seconds=max(0.0, step_s)) if step_s == step_s else at
-            return _next(_next(stages, FIRST_STEP, began), TRAINING, at)
+            return _next(_next(stages, FIRST_STEP, at - _length(step_s)), TRAINING, at)
         case Scored():
             return _next(stages, SCORING, at)
         case Tried():
@@ -48,9 +49,8 @@ def stages_after(stages: Stages, event: Event, at: datetime) -> Stages:
             return stages
 
 
-def ended(stages: Stages, at: datetime) -> Stages:
-    """The stages of an attempt that has ended."""
-    return _closed(stages, at)
+def _length(seconds: float) -> timedelta:
+    return timedelta(seconds=min(max(0.0, seconds), _LONGEST_S)) if math.isfinite(seconds) else timedelta()
 
 
 def _open(stages: Stages) -> str:
@@ -77,7 +77,7 @@ def _closed(stages: Stages, at: datetime) -> Stages:
 def _with_checkpoint(stages: Stages, event: Checkpointed, at: datetime) -> Stages:
     made = StageTime(
         name=CHECKPOINT,
-        began_at=written_ms(at - timedelta(seconds=max(0.0, event.seconds))),
+        began_at=written_ms(at - _length(event.seconds)),
         ended_at=written_ms(at),
         step=event.step,
         blocked_s=round(max(0.0, event.blocked_s), 3),

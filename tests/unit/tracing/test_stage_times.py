@@ -57,7 +57,7 @@ def test_stages_follow_each_other_and_the_first_step_has_its_own() -> None:
 
 events = st.one_of(
     st.text(max_size=400).map(stage),
-    st.builds(step, st.integers(1, 9), st.sampled_from([0.0, 3.0, 1e6, float("nan"), -1.0])),
+    st.builds(step, st.integers(1, 9), st.sampled_from([0.0, 3.0, 1e6, 1e300, float("inf"), float("nan"), -1.0])),
     st.builds(saved, st.integers(1, 9), st.sampled_from([0.0, 3.0, -1.0])),
     st.sampled_from(["started", "succeeded", "failed"]).map(lambda state: TaskEvent(task="train", state=state)),  # type: ignore[arg-type]
 )
