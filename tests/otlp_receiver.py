@@ -24,6 +24,8 @@ class Receiver:
     headers: list[dict[str, str]] = field(default_factory=list)
     status: int = 200
     delay_s: float = 0.0
+    refuse: str = ""
+    """Requests that hold this text are refused with 400."""
 
     def trace(self) -> dict[bytes, Any]:
         """The spans of the only trace, by id. Spans that came twice must be the same, byte for byte."""
@@ -64,14 +66,15 @@ def receiver(**settings: Any) -> Iterator[Receiver]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             made.headers.append(dict(self.headers))
             time.sleep(made.delay_s)
-            if self.path == "/v1/traces" and made.status == 200:
+            status = 400 if made.refuse and made.refuse.encode() in body else made.status
+            if self.path == "/v1/traces" and status == 200:
                 request = ExportTraceServiceRequest()
                 request.ParseFromString(gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body)
                 for group in request.resource_spans:
                     made.got += [span for scope in group.scope_spans for span in scope.spans]
             answer = ExportTraceServiceResponse().SerializeToString()
             try:
-                self.send_response(made.status if self.path == "/v1/traces" else 404)
+                self.send_response(status if self.path == "/v1/traces" else 404)
                 self.send_header("Content-Type", "application/x-protobuf")
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()

@@ -97,10 +97,11 @@ class SpanSink:
 
     def _send_all(self) -> None:
         exporter: Exporter | None = None
+        pause_s = 0.0  # the exporter loads while the job starts
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closing, timeout=_EVERY_S)
-                closing = self._closing
+                self._changed.wait_for(lambda: self._closing, timeout=pause_s)
+                closing, pause_s = self._closing, _EVERY_S
             try:
                 exporter = exporter or self._open_exporter()
                 reason = self._send(exporter) if exporter is not None else ""

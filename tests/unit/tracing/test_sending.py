@@ -84,9 +84,49 @@ def test_a_receiver_that_is_away_holds_up_no_job_and_gets_all_later(monkeypatch:
                 second = await lost_once(stage, "a")
                 await stage.report(second, phase="Succeeded")
                 await until(lambda: stage.status("a").get("phase") == "Succeeded", "it ends")
+                refused = len(got.headers)
+                await until(lambda: len(got.headers) > refused + 1, "the receiver refuses its last spans")
                 got.status = 200
                 await until(lambda: any(span.name == "job" for span in got.got), "the root is sent")
             check_tree(got.trace())
+
+        asyncio.run(run())
+
+
+def test_a_deleted_job_has_its_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "_GATHER_S", 0.5)
+    with receiver() as got:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", got.url)
+
+        async def run() -> None:
+            async with running_hub(settings=TRACED) as stage:
+                await stage.submit("a")
+                attempt = await stage.started("a")
+                await stage.begin(attempt)
+                await stage.delete("a")
+                await stage.report(attempt, phase="Cancelled")
+                await stage.removed(attempt)
+                await stage.let_go("a")
+            check_tree(got.trace())
+            assert got.named("attempt 1")
+
+        asyncio.run(run())
+
+
+def test_a_job_whose_spans_are_refused_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    with receiver(refuse="bad") as got:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", got.url)
+
+        async def run() -> None:
+            async with running_hub(settings=TRACED) as stage:
+                for name in ("bad", "good"):
+                    await stage.submit(name)
+                    attempt = await stage.started(name)
+                    await stage.begin(attempt)
+                    await stage.report(attempt, phase="Succeeded")
+                    await stage.removed(attempt)
+                await until(lambda: any(span.name == "job" for span in got.got), "the root of the other is sent")
+            assert [attributes(span)["tuneyard.job.name"] for span in got.got if span.name == "job"] == ["good"]
 
         asyncio.run(run())
 
@@ -128,7 +168,7 @@ def test_a_run_on_one_machine_is_a_trace_of_the_pipeline_that_runs_it(monkeypatc
 @pytest.mark.parametrize("sick", [Receiver(status=500), Receiver(delay_s=60), Receiver(url="http://127.0.0.1:9")])
 def test_a_sick_receiver_is_a_warning_within_bounded_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sick: Receiver) -> None:
     monkeypatch.setattr(span_sink, "END_LIMIT_S", 1.0)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
     with receiver(status=sick.status, delay_s=sick.delay_s) as got:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", sick.url or got.url)
         (warning,) = record(tmp_path)
