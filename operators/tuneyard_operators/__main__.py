@@ -24,6 +24,7 @@ except BadInput as lacking:
 
 import uvloop
 
+from tuneyard.tracing import is_on
 from tuneyard_operators.history import HistorySettings
 from tuneyard_operators.hub import Settings, run_hub
 from tuneyard_operators.rendering import Defaults
@@ -93,7 +94,7 @@ def main() -> int:
     logging.basicConfig(level=arguments.log_level.upper(), handlers=[handler])
     settings = Settings(
         namespace=arguments.namespace,
-        defaults=Defaults(image=arguments.image, output=arguments.output, stop_grace_s=arguments.stop_grace),
+        defaults=Defaults(image=arguments.image, output=arguments.output, stop_grace_s=arguments.stop_grace, traces=is_on(os.environ)),
         qps=arguments.qps,
         member_qps=arguments.member_qps,
         member_lost_s=arguments.member_lost_after,
@@ -112,6 +113,8 @@ def main() -> int:
             from tuneyard.tracking.history import check_url
 
             check_url(settings.history.url)
+        if settings.defaults.traces:
+            need("otel", "a hub that sends traces")
     except BadInput as wrong:
         logging.getLogger("tuneyard_operators").error("%s: %s", wrong.cause, wrong.next_step)
         return wrong.exit_code

@@ -22,6 +22,7 @@ import pytest
 from tests.cluster.conftest import started
 from tests.hubs import API, JOBS, RAYJOBS, Operator, job, jobspec, phases, prepared, rayjobs, register, speak, submit_all, until
 from tests.installs import ROOT, install
+from tests.otlp_receiver import check_tree, receiver
 from tests.servers import S3, s3, s3_server
 from tests.testcluster import Hub, Member
 from tests.testcluster.clusters import Clusters
@@ -110,6 +111,37 @@ def test_a_job_goes_to_a_member_and_its_progress_comes_back(stage: Clusters) -> 
     events = stage.hub.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}").split()
     assert {"Placed", "Running", "TaskSucceeded", "Succeeded"} <= set(events)
     stage.hub.kubectl("wait", "--for=condition=Succeeded", "jobspec/one", "--timeout=60s")
+
+
+def test_the_way_of_a_job_is_one_trace_though_its_hub_is_killed(
+    stage: Clusters, operator: Operator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    operator.stop()
+    with receiver() as got:
+        traced = replace(operator, name="traced", environment={"OTEL_EXPORTER_OTLP_ENDPOINT": got.url})
+        traced.start()
+        try:
+            submit_all(stage.hub, [jobspec("way")])
+            member, name = attempt_of(stage, "way")
+            speak(member, name, phase="Failed", failure={"kind": "NodeLost", "message": "a machine was lost"})
+            member, name = attempt_of(stage, "way", 2)
+            until(lambda: any(span.name == "attempt 1" for span in got.got), "the first attempt is sent")
+            traced.kill()
+            stages = [{"name": "training", "beganAt": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")}]
+            speak(member, name, phase="Succeeded", stages=stages)
+            traced.start()
+            phase(stage, "way", "Succeeded")
+            with monkeypatch.context() as shell:
+                shell.setenv("KUBECONFIG", str(stage.hub.kubeconfig))
+                assert main(["why", "way", "--timeline"]) == 0
+            assert "training" in (text := capsys.readouterr().out), text
+            stage.hub.kubectl("delete", "jobspec", "way", "--wait=true", "--timeout=120s")
+            check_tree(got.trace())
+            assert {"queue", "attempt 1", "attempt 2", "create RayJob", "schedule pods", "training"} <= {span.name for span in got.got}
+            assert [link.span_id for link in got.named("attempt 2")[0].links] == [got.named("attempt 1")[0].span_id]
+        finally:
+            traced.stop()
+            operator.start()
 
 
 def test_the_hub_runs_from_an_install_with_its_own_extra_alone(stage: Clusters, operator: Operator, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from tuneyard_operators.hub.clock import at, seconds_since, written
 from tuneyard_operators.hub.evidence import failure_of, is_head, is_pulling, progress_of_start
 from tuneyard_operators.hub.observed import Observed
 from tuneyard_operators.hub.settings import Settings
+from tuneyard_operators.hub.start_times import start_times
 
 _KIND_OF_STOP = {"Cancelled": FailureKind.CANCELLED, "Preempted": FailureKind.PREEMPTED, "Deadline": FailureKind.DEADLINE}
 _WORTH_A_WORD_S = 30.0
@@ -38,6 +39,7 @@ def advance_attempt(attempt: Attempt, task: TaskStatus, seen: Observed, now: dat
         return step
     if seen.rayjob is not None:
         attempt.created = True
+    attempt.start = attempt.start if attempt.stages else start_times(attempt.start, seen, attempt.placement)
     _take_in_report(attempt, task, seen, now)
     if _over(attempt, task, seen, now, settings, step):
         return step
@@ -88,6 +90,7 @@ def _take_in_report(attempt: Attempt, task: TaskStatus, seen: Observed, now: dat
     attempt.settings = state.settings or attempt.settings
     attempt.plan = state.plan or attempt.plan
     attempt.summary = state.summary or attempt.summary
+    attempt.stages = state.stages or attempt.stages
     task.progress = state.progress
     task.message = state.message
     if state.metrics:

@@ -6,20 +6,28 @@ notice, and a task that still waits gets the reason.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from tuneyard.api import Attempt, JobStatus, Phase, PlacementStatus
+from tuneyard.api.status import Reason
 from tuneyard.federation import Ask, Place
 from tuneyard_operators.hub.clock import written
 from tuneyard_operators.hub.goals import Goal
+from tuneyard_operators.hub.status_size import shortened
 from tuneyard_operators.rendering import attempt_name
 
 _FAR = datetime(2900, 1, 1, tzinfo=UTC).timestamp()
 """A start predicted for later than this counts as no prediction."""
 _MESSAGE_EVERY_S = 30.0
 """Least seconds between two messages with reasons for waiting, because reasons change with every job that ends."""
+
+
+_MOST_REASONS = 8
+_LONGEST_REASON = 200
+_NUMBERS = re.compile(r"[\d.:,]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +142,32 @@ def word(status: JobStatus, asks: Mapping[str, Ask], decided: Decided, stored_me
         status.message = stored_message
         return last
     status.message = "; ".join(f"{task}: {verdict.reason}" for task, verdict in verdicts.items())
+    _record_reasons(status, verdicts, now)
     first = min(starts, default=None)
     status.expected_start = written(datetime.fromtimestamp(first, UTC)) if first is not None and first < _FAR else None
     return now
+
+
+def _record_reasons(status: JobStatus, verdicts: Mapping[str, Verdict], now: datetime) -> None:
+    """Add the reasons of tasks that wait for another reason than before. Numbers in them change all the time, and make no other reason.
+
+    The first `_MOST_REASONS` of a task stay; the last of them is replaced, unless an attempt has followed it: what is told of a wait that
+    is over does not change any more.
+    """
+    for task in status.tasks:
+        verdict = verdicts.get(task.name)
+        if verdict is None:
+            continue
+        reason = Reason(at=written(now), reason=shortened(verdict.reason, _LONGEST_REASON))
+        placed = max((attempt.placed_at or "" for attempt in status.attempts if attempt.task == task.name), default="")
+        last = task.waits[-1] if task.waits else None
+        waits_on = last is not None and last.at >= placed
+        if last is not None and waits_on and _NUMBERS.sub("", last.reason) == _NUMBERS.sub("", reason.reason):
+            continue
+        if len(task.waits) < _MOST_REASONS:
+            task.waits = [*task.waits, reason]
+        elif waits_on:
+            task.waits = [*task.waits[:-1], reason]
 
 
 def _verdict(known: TaskRecord | None, ask: Ask) -> Verdict | None:

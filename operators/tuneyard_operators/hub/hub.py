@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuneyard.api import Cluster, JobStatus, Phase
 from tuneyard.api.templates import template_of
+from tuneyard.tracing import exporter_from
 from tuneyard_operators.hub import attempt_objects, last_resort
 from tuneyard_operators.hub.actions import Actions
 from tuneyard_operators.hub.connections import Connect
@@ -55,6 +57,8 @@ from tuneyard_operators.hub.workqueue import WorkQueue
 from tuneyard_operators.hub.write_pace import is_news, must_be_on_record
 from tuneyard_operators.kube import ApiError, Conflict, Connection, Invalid, Key, Missing
 from tuneyard_operators.rendering import needed_secrets
+from tuneyard_operators.tracing import Jobs as TracedJobs
+from tuneyard_operators.tracing import TraceSender
 
 if TYPE_CHECKING:
     from tuneyard_operators.history.writer import HistoryWriter
@@ -80,6 +84,7 @@ class Hub:
         self._connection = connection
         self._queue: WorkQueue[Key] = WorkQueue()
         self._history = self._history_writer() if settings.history.url else None
+        self._traces = self._trace_sender() if settings.defaults.traces else None
         self._actions = Actions(connection, self.jobs, self.members, self._queue, settings, self._may_vanish)
         self._stalled = StalledJobs(connection, self.jobs, self.members, look_again=self._look_at, may_vanish=self._may_vanish)
         self._sweep = Sweep(self.jobs, self.members, look_again=self._queue.add_after)
@@ -94,6 +99,7 @@ class Hub:
             self._schedules,
             self._queue,
             self._history,
+            self._traces,
             self._templates,
             metrics.teams,
         )
@@ -111,6 +117,7 @@ class Hub:
             self.cycles.run(),
             self._sweep.run(),
             *([self._history.run()] if self._history is not None else []),
+            *([self._traces.run()] if self._traces is not None else []),
             *(self._work() for _ in range(self.settings.at_once)),
         ]
         try:
@@ -145,6 +152,8 @@ class Hub:
     def _heard(self, key: Key, status: JobStatus | None) -> None:
         if self._history is not None:
             self._history.hear(key, status)
+        if self._traces is not None:
+            self._traces.hear(key, status)
         self._job_changed(key, status)
 
     def _job_changed(self, key: Key, status: JobStatus | None) -> None:
@@ -301,7 +310,15 @@ class Hub:
         return HistoryWriter(self._connection, jobs, self.settings.history, self.metrics.history, self._look_at)
 
     def _may_vanish(self, key: Key) -> bool:
-        return self._history is None or self._history.may_vanish(key, datetime.now(UTC))
+        recorded = self._history is None or self._history.may_vanish(key, datetime.now(UTC))
+        return recorded and (self._traces is None or self._traces.may_vanish(key))
+
+    # --- traces
+
+    def _trace_sender(self) -> TraceSender:
+        """The sender of traces; the libraries are loaded with its first span, in its thread."""
+        jobs = TracedJobs(self.jobs.items, self.jobs.status, self.jobs.synced)
+        return TraceSender(jobs, lambda: exporter_from(os.environ, "tuneyard-hub"), self.metrics.traces, self._look_at)
 
     # --- teams
 

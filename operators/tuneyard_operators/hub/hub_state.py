@@ -36,6 +36,7 @@ from tuneyard_operators.metrics import (
 
 if TYPE_CHECKING:
     from tuneyard_operators.history.writer import HistoryWriter
+    from tuneyard_operators.tracing.sender import TraceSender
 
 _AT_WORK = (Phase.STARTING, Phase.RUNNING)
 
@@ -50,6 +51,7 @@ class HubState:
         schedules: Schedules,
         queue: WorkQueue[Key],
         history: HistoryWriter | None,
+        traces: TraceSender | None,
         templates: ModelTemplates,
         names: TeamNames,
     ) -> None:
@@ -61,6 +63,7 @@ class HubState:
         self._schedules = schedules
         self._queue = queue
         self._history = history
+        self._traces = traces
         self._templates = templates
         self._names = names
 
@@ -102,6 +105,8 @@ class HubState:
                     yield families.CACHE_LAG, (member.name, cache.kind.plural), cache.lag_s
         if self._history is not None:
             yield from self._history.series()
+        if self._traces is not None:
+            yield from self._traces.series()
 
     def _listed(self) -> Iterator[ListedJob]:
         """Unfinished jobs with attempts, and jobs whose last attempts still hold GPUs."""

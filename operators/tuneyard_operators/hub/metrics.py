@@ -13,6 +13,7 @@ from tuneyard_operators.history.metrics import HistoryMetrics
 from tuneyard_operators.hub.goals import Goal
 from tuneyard_operators.hub.queue_waits import queue_wait_s
 from tuneyard_operators.metrics import LiveState, TeamNames
+from tuneyard_operators.tracing.metrics import TracingMetrics
 
 _WAITS_S = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600, 3 * 24 * 3600, 7 * 24 * 3600)
 _CYCLES_S = (0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -52,6 +53,7 @@ class Metrics:
             registry=one,
         )
         self.history = HistoryMetrics(one)
+        self.traces = TracingMetrics(one)
         self.log_requests = Counter("tuneyard_log_requests", "answers of the API of logs", ["code"], registry=one)
         self._begin_at_zero()
 

@@ -13,6 +13,7 @@ import msgspec
 
 from tuneyard.api import Attempt, JobStatus
 from tuneyard.api.limits import LONGEST_MESSAGE
+from tuneyard.api.status import MOST_STAGES, StageTime
 from tuneyard.api.templates import LARGEST_BYTES
 
 BUDGET_BYTES = 400_000
@@ -61,11 +62,13 @@ def _cut(status: JobStatus, limits: _Limits) -> None:
     ]
     for task in status.tasks:
         task.message = shortened(task.message, limits.text)
+        task.waits = task.waits if limits.items > 10 else []
         task.metrics = _figures(task.metrics, limits.items)
         task.artifacts = _uris(task.artifacts, limits.items)
     for attempt in status.attempts[:-_TOLD_IN_FULL]:
         _shorten(attempt, limits.older)
         attempt.settings, attempt.plan, attempt.summary = {}, {}, None
+        attempt.stages = _stages(attempt.stages, MOST_STAGES if limits.older == limits.text else 0)
         if limits.older < limits.text and attempt.cleaned and attempt.placement is not None:
             attempt.placement = attempt.placement.model_copy(update={"nodes": {}})  # its nodes are free again: their number is enough
     for attempt in status.attempts[-_TOLD_IN_FULL:]:
@@ -74,6 +77,7 @@ def _cut(status: JobStatus, limits: _Limits) -> None:
         attempt.plan = _plan(attempt.plan, limits.items)
         if attempt.summary is not None and len(attempt.summary.losses) > _MOST_LOSSES:
             attempt.summary = attempt.summary.model_copy(update={"losses": attempt.summary.losses[-_MOST_LOSSES:]})
+        attempt.stages = _stages(attempt.stages, MOST_STAGES)
 
 
 def _bound(status: JobStatus) -> int:
@@ -88,6 +92,7 @@ def _bound(status: JobStatus) -> int:
         + 1_500 * len(status.attempts)
     )
     for task in status.tasks:
+        others += sum(100 + 6 * len(wait.reason) for wait in task.waits)
         characters += len(task.message) + sum(map(len, task.artifacts)) + 2 * _LONGEST_NAME * len(task.metrics)
     for attempt in status.attempts:
         characters += (
@@ -96,6 +101,7 @@ def _bound(status: JobStatus) -> int:
         others += 2 * _LONGEST_NAME * 6 * len(attempt.settings)
         characters += _characters(attempt.plan)
         others += (300 + 60 * len(attempt.summary.losses)) if attempt.summary is not None else 0
+        others += 6 * 2 * _LONGEST_NAME * len(attempt.stages)
         others += 300 * len(attempt.placement.nodes if attempt.placement is not None else ())
     return others + 6 * characters
 
@@ -150,6 +156,11 @@ def _characters(values: Mapping[str, Any]) -> int:
         len(name) + 6 + (_characters(value) if isinstance(value, Mapping) else len(value) if isinstance(value, str) else 25)
         for name, value in values.items()
     )
+
+
+def _stages(stages: list[StageTime], most: int) -> list[StageTime]:
+    """The first `most` stages, with short names."""
+    return [each.model_copy(update={"name": shortened(each.name, _LONGEST_NAME)}) for each in stages[:most]]
 
 
 def _uris(artifacts: list[str], most: int) -> list[str]:

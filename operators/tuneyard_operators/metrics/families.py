@@ -84,5 +84,6 @@ CACHE_LAG = Family(
 HISTORY_LAG = Family("tuneyard_history_lag_seconds", "age of the oldest change that is not in run history")
 HISTORY_WAITING = Family("tuneyard_history_waiting_jobs", "jobs whose last change is not in run history")
 HISTORY_HELD = Family("tuneyard_history_held_jobs", "deleted JobSpecs that wait for their record")
+TRACE_WAITING = Family("tuneyard_trace_waiting_jobs", "jobs with spans that may not be sent yet")
 
 FAMILIES = tuple(found for found in list(globals().values()) if isinstance(found, Family))

@@ -12,6 +12,7 @@ from tuneyard.api import STOP_GRACE_S, Attempt, BadInput, Cluster, DataService, 
 from tuneyard.catalog import given_json, gpu_resource, kinds
 from tuneyard.catalog.gpu_facts import NVIDIA_RESOURCE
 from tuneyard.runtime.sessions.stacks import DATA_RESOURCE, ENGINES, SERVERS, TRAINING
+from tuneyard.tracing import attempt_context
 from tuneyard_operators.rendering.autoscaler import autoscaling, data_service, with_accounts_apart
 from tuneyard_operators.rendering.container import (
     SCRATCH,
@@ -51,6 +52,8 @@ class Defaults:
     image: str = ""
     output: str = ""
     stop_grace_s: float = STOP_GRACE_S
+    traces: bool = False
+    """Whether the hub sends traces. Containers then get the `TRACEPARENT` of their attempt, for spans of their own."""
 
 
 def rayjob(
@@ -81,6 +84,7 @@ def rayjob(
         isolated,
         autoscaled,
         defaults.stop_grace_s,
+        attempt_context(_traced(job, uid), attempt.task, attempt.number).traceparent if defaults.traces else "",
     )
     labels = labels_of(job.metadata.name, job.metadata.namespace, uid, attempt.task, attempt.number)
     queue = cluster.spec.local_queue
@@ -130,6 +134,7 @@ class _Pods:
     isolated: bool
     autoscaled: bool
     stop_grace_s: float
+    traceparent: str
 
     @property
     def sku(self) -> Sku:
@@ -305,6 +310,7 @@ class _Pods:
                     "RAY_TRAIN_V2_ENABLED": "1",
                     "RAY_AUTH_MODE": "token",  # as KubeRay sets it; without a token from KubeRay, Ray does not start
                     **figures,
+                    **({"TRACEPARENT": self.traceparent} if self.traceparent else {}),
                     "TUNEYARD_SCRATCH": SCRATCH,
                     SERVERS: WARM_SERVERS,
                     "TUNEYARD_SECRETS": ",".join([*self._secret_names(), _RAY_TOKEN]),
@@ -337,6 +343,10 @@ class _Pods:
                 **({"TUNEYARD_PRICE_PER_GPU_HOUR": str(self.sku.price_per_gpu_hour)} if self.sku.price_per_gpu_hour else {}),
             }
         )
+
+
+def _traced(job: JobSpec, uid: str) -> dict[str, Any]:
+    return {"uid": uid, "annotations": job.metadata.annotations}
 
 
 def _written(job: JobSpec) -> dict[str, Any]:

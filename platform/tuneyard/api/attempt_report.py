@@ -13,7 +13,7 @@ from pydantic import Field
 from tuneyard.api.base import Fields, Resource, StatusFields
 from tuneyard.api.errors import FailureKind
 from tuneyard.api.moments import MomentOrEmpty
-from tuneyard.api.status import AttemptSummary, Phase, Progress
+from tuneyard.api.status import AttemptSummary, Phase, Progress, StageTime
 
 StopReason = Literal["Cancelled", "Preempted", "Deadline"]
 STOP_GRACE_S = 120.0
@@ -61,6 +61,7 @@ class AttemptState(StatusFields):
     message: str = Field(default="", description="current activity, for people")
     observed_at: MomentOrEmpty = Field(default="", description="RFC 3339; by the clock of the head pod")
     stage: str = Field(default="", description="work outside the steps: loading model, tokenising, preflight")
+    stages: list[StageTime] = Field(default_factory=list, description="stages of work with their times, in the order of their begin")
     progress: Progress = Field(default_factory=Progress)
     ranks: list[RankPlace] = Field(default_factory=list, description="places of ranks or engines")
     world_size: int = Field(default=0, ge=0, description="number of ranks; 0: not started yet")

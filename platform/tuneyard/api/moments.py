@@ -24,6 +24,11 @@ def written(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def written_ms(moment: datetime) -> str:
+    """A moment as RFC 3339 in UTC, to the millisecond."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def _checked(text: str) -> str:
     moment_of(text)
     return text

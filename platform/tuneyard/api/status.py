@@ -60,6 +60,36 @@ class Progress(StatusFields):
     summary: str = Field(default="", description="for tables: `step 40/120`, or the stage of work outside the steps")
 
 
+MOST_STAGES = 32
+"""Stages of one attempt in a report and a status."""
+
+
+class StageTime(StatusFields):
+    """One stage of an attempt's work by the clock of its driver: loading the model, the first step, training, or a checkpoint."""
+
+    name: str = Field(description="name of the stage, without its counts")
+    began_at: Moment = Field(description="when it began (RFC 3339, to the millisecond)")
+    ended_at: Moment | None = Field(default=None, description="when it ended; absent: it has not")
+    step: int | None = Field(default=None, ge=0, description="step of a checkpoint")
+    blocked_s: float | None = Field(default=None, ge=0, description="seconds for which training stood still for a checkpoint")
+
+
+class StartTimes(StatusFields):
+    """Milestones of the start of an attempt, by the clocks of its member. Each keeps the value that was seen first."""
+
+    created_at: Moment | None = Field(default=None, description="when its RayJob was created")
+    scheduled_at: Moment | None = Field(default=None, description="when the last pod of its gang got a node")
+    running_at: Moment | None = Field(default=None, description="when the last container of its gang started: its image was pulled")
+    ready_at: Moment | None = Field(default=None, description="when the last pod of its gang was ready: its Ray node is up")
+
+
+class Reason(StatusFields):
+    """Why a task waited, since when."""
+
+    at: Moment = Field(description="since when (RFC 3339)")
+    reason: str = Field(description="the scheduler's reason, for people")
+
+
 class PlacementStatus(StatusFields):
     """Placement of a gang."""
 
@@ -127,6 +157,8 @@ class Attempt(StatusFields):
     next_step: str = Field(default="", description="next step for a person")
     failed_node: str = Field(default="", description="node to blame, which later attempts avoid")
     log_tail: str = Field(default="", description="last lines of the rank that failed first")
+    start: StartTimes | None = Field(default=None, description="milestones of its start on the member")
+    stages: list[StageTime] = Field(default_factory=list, description="stages of its work as it reported them, in the order of their begin")
     settings: dict[str, Any] = Field(
         default_factory=dict, description="its settings as it reported them, for run history; of the last attempts alone"
     )
@@ -143,6 +175,7 @@ class TaskStatus(StatusFields):
     phase: Phase = Field(default=Phase.PENDING, description="phase of the task")
     progress: Progress = Field(default_factory=Progress)
     message: str = Field(default="", description="current activity, or why the task waits")
+    waits: list[Reason] = Field(default_factory=list, description="why the task has waited for placements, oldest first")
     owed_since: Moment | None = Field(default=None, description="when others were first asked to make room for it (RFC 3339)")
     metrics: dict[str, Any] = Field(default_factory=dict, description="figure -> value, as in report.json")
     artifacts: list[str] = Field(default_factory=list, description="URIs of its artifacts")

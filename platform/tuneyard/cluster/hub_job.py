@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -43,6 +43,8 @@ class HubJob:
     filled: Mapping[str, Any]
     tasks: tuple[TaskOutline, ...]
     """In the order in which they run."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """As stored."""
 
     @property
     def label(self) -> str:
@@ -98,6 +100,7 @@ def hub_job(found: Mapping[str, Any]) -> HubJob:
         status=_status(found.get("status") or {}),
         filled=filled,
         tasks=_outline(found["metadata"], filled),
+        metadata=metadata,
     )
 
 

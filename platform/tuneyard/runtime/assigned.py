@@ -68,5 +68,6 @@ def run_assigned(
             scratch=scratch,
             records=scratch,
             resume=True,
+            traced=False,
         ).run()
     return report.status

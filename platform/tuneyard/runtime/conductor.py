@@ -63,6 +63,8 @@ class Conductor:
     records: Path
     resume: bool
     previous: Report | None = None
+    traced: bool = True
+    """Whether the run has a trace of its own. An attempt has none: its hub sends its spans."""
     on_report: Callable[[str], None] = lambda _uri: None
 
     def run(self) -> Report:
@@ -78,6 +80,7 @@ class Conductor:
             keep=None if self.records == self.output.local_folder else self.output.store.put,
             warn=self.listener,
             previous=self.previous,
+            traced=self.traced,
         )
         status, message = "failed", ""
         with self.machines.in_use():

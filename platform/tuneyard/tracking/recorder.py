@@ -12,6 +12,7 @@ from typing import Any
 
 from tuneyard.api import JobSpec
 from tuneyard.api.secrets import redact, redact_fields
+from tuneyard.tracing import is_on
 from tuneyard.tracking.events import Emit, Event, TaskEvent, Warned, silent
 from tuneyard.tracking.progress.fold import TaskProgress, after, job_before
 from tuneyard.tracking.report import Report
@@ -157,12 +158,13 @@ def open_recorder(
     keep: KeepFile | None = None,
     warn: Emit = silent,
     previous: Report | None = None,
+    traced: bool = True,
 ) -> Recorder:
     """The recorder of a job: run history (unless TUNEYARD_HISTORY=off), and the trackers that the job asks for.
 
     `output` is the job's output URI, `folder` a local folder: the files of a tracker go to `folder`/NAME. `keep` copies them below the
     output, if `folder` is not the output itself. Trouble with a sink is a Warned event to `warn`. `previous`: the report that a resumed
-    run left.
+    run left. `traced`: the run has a trace of its own, where OpenTelemetry's variables name a receiver.
     """
     warnings = Warnings()
     sinks: list[Sink] = []
@@ -170,6 +172,10 @@ def open_recorder(
         from tuneyard.tracking.history_sink import HistorySink
 
         sinks.append(HistorySink(job, output, warnings))
+    if traced and is_on(os.environ):
+        from tuneyard.tracking.span_sink import SpanSink
+
+        sinks.append(SpanSink(job, warnings))
     trackers = list(asked_for(job.spec.tracking))
     if trackers:
         sinks.append(Trackers(job, trackers, folder, keep, warnings))

@@ -222,3 +222,18 @@ def test_usage_goes_with_the_next_change() -> None:
     before = look(status(running()), NOTHING_DECIDED, _1=seen()).status
     moved = look(before, NOTHING_DECIDED, at_s=3600, _1=seen(report=report(phase="Running", progress={"step": 5}))).status
     assert moved.usage.gpu_hours == 2.0
+
+
+def test_reasons_are_kept_once_each_and_no_more_once_they_are_over() -> None:
+    before = JobStatus()
+    for number, reason in enumerate(
+        ["3 of 4 nodes free, at 14:20", "2 of 4 nodes free, at 14:50", *(f"full {'x' * n}" for n in range(12))]
+    ):
+        seconds = 120 + 40 * number
+        outcome = look(before, decided(worded_s=seconds - 35, one=waiting(reason)), at_s=seconds)
+        before = outcome.status
+    (task,) = before.tasks
+    assert [each.reason for each in task.waits[:2]] == ["3 of 4 nodes free, at 14:20", "full "]
+    assert (len(task.waits), task.waits[-1].reason) == (8, "full " + "x" * 11)
+    started = look(before, decided(one=placed()), at_s=900).status
+    assert started.tasks[0].waits == task.waits

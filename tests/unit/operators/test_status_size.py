@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.attempts import attempt, status
 
 from tuneyard.api import Condition, TaskStatus
-from tuneyard.api.status import AttemptSummary, StepLoss
+from tuneyard.api.status import MOST_STAGES, AttemptSummary, StageTime, StepLoss
 from tuneyard_operators.hub.lifecycle import copied
 from tuneyard_operators.hub.status_size import BUDGET_BYTES, MOST_ATTEMPTS, fitted, shortened, size_of
 
@@ -65,3 +65,12 @@ def test_what_fits_is_not_changed() -> None:
 def test_attempts_of_which_anything_is_left_are_never_forgotten() -> None:
     left = [attempt(n, **{**OVER, "cleaned": False}) for n in range(1, 400)]
     assert len(fitted(status(*left)).attempts) == 399
+
+
+def test_stages_of_older_attempts_go_before_anything_breaks() -> None:
+    told = [StageTime(name="s" * 500, began_at="2026-11-26T12:00:00.000Z", ended_at="2026-11-26T12:00:01.000Z")] * 50
+    few = fitted(status(*[attempt(n, stages=told, **OVER) for n in range(1, 5)]))
+    assert [(len(own.stages), len(own.stages[0].name)) for own in few.attempts] == [(MOST_STAGES, 100)] * 4
+    many = fitted(status(*[attempt(n, stages=told, **OVER) for n in range(1, 200)]))
+    assert size_of(many) <= BUDGET_BYTES
+    assert [len(own.stages) for own in many.attempts[-4:]] == [0, *[MOST_STAGES] * 3]

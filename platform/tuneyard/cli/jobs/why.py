@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,7 +11,11 @@ from tuneyard.cli.hub_options import ContextOption, JobArgument, KubeconfigOptio
 from tuneyard.cli.output import Format, OutputOption, print_json, table_lines
 from tuneyard.cluster import HubJob, Outlook, open_hub, waiting_tasks
 from tuneyard.federation import REFERENCE_SKU, Ask, duration_words
+from tuneyard.tracing import job_spans, span_facts
+from tuneyard.tracing import timeline as span_lines
 from tuneyard.tracking.progress.words import age, gang_words, start_words
+
+TimelineOption = Annotated[bool, typer.Option("--timeline", help="show where the time went instead: each piece of the job's way")]
 
 
 def why(
@@ -20,17 +24,28 @@ def why(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
     output: OutputOption = Format.TABLE,
+    timeline: TimelineOption = False,
 ) -> None:
     """Show why a job waits: the obstacle on each cluster, the number of tasks ahead, and the expected start.
 
     The hub's own scheduler answers, from the present state of the clusters. Durations are predictions.
 
     Example: tuneyard why support-bot
+
+    Where the time went, from submit to the result: tuneyard why support-bot --timeline
     """
     from tuneyard.admission import ask_of
 
     hub = open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig)
     job = hub.job(name)
+    if timeline:
+        spans = job_spans({"metadata": job.metadata, "spec": job.spec}, job.status)
+        if output is Format.JSON:
+            print_json({"name": job.name, "namespace": job.namespace, "spans": [span_facts(span) for span in spans]})
+            return
+        for line in span_lines(spans, datetime.now(UTC)):
+            typer.echo(line)
+        return
     snapshot = hub.snapshot()
     now = datetime.now(UTC)
     item = next((each for each in snapshot.jobs if each["metadata"].get("uid") == job.uid), None)

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -28,6 +29,7 @@ from tuneyard.runtime.environment import hide
 from tuneyard.runtime.interrupt import stop_on_interrupt
 from tuneyard.runtime.nodes.pod import PodNotice
 from tuneyard.tracking import Event, TaskProgress, after
+from tuneyard.tracking.stage_times import PREPARATION, begun, stages_after
 
 SUCCEEDED, FAILED, STOPPED = 0, 1, 3
 _LAST_LINES_S = 90.0
@@ -73,6 +75,7 @@ class _Attempt:
         self.state = AttemptState()
         self.exit_code = FAILED
         self._progress = TaskProgress(name="")
+        self._stages = begun(PREPARATION, datetime.now(UTC))
         self._reporter = reporter
         self._secrets: list[str] = []
 
@@ -120,7 +123,8 @@ class _Attempt:
 
     def take(self, event: Event) -> None:
         self._progress = after(self._progress, event, time.monotonic())
-        self.state = state_of(self._progress)
+        self._stages = stages_after(self._stages, event, datetime.now(UTC))
+        self.state = state_of(self._progress, self._stages)
         self._reporter.tell(self.state)
 
     def interrupted(self) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
 from tuneyard.api import FailureKind, TuneyardError
 from tuneyard.api.attempt_report import AttemptState, Failure, StopReason
-from tuneyard.api.status import AttemptSummary, Phase, Progress, StepLoss
+from tuneyard.api.status import AttemptSummary, Phase, Progress, StageTime, StepLoss
 from tuneyard.tracking import Count, TaskProgress
 from tuneyard.tracking.progress import words as progress_words
 from tuneyard.tracking.progress.fold import finite
@@ -22,7 +22,7 @@ _LONGEST_MESSAGE = 2_000
 _LONGEST_TAIL = 4_000
 
 
-def state_of(task: TaskProgress) -> AttemptState:
+def state_of(task: TaskProgress, stages: Sequence[StageTime] = ()) -> AttemptState:
     """The state of an attempt that runs, or has not committed its result yet: its phase is never final."""
     result = task.result if task.state in ("succeeded", "skipped", "stopped") else None
     measured = {"all_reduce_gb_per_s": task.all_reduce_gb_per_s} if task.all_reduce_gb_per_s is not None else {}
@@ -31,6 +31,7 @@ def state_of(task: TaskProgress) -> AttemptState:
         AttemptState(),
         phase=Phase.RUNNING if task.begun else Phase.STARTING,
         message=task.warning[:_LONGEST_MESSAGE],
+        stages=list(stages),
         stage=progress_words.stage_words(task.stage) if task.stage is not None else "",
         progress=_progress(task),
         ranks=list(task.ranks),
