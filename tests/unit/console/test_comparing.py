@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from tuneyard.console.local.comparison import charts_of, columns_of, figures_of, settings_of
+from tuneyard.console.comparison import charts_of, columns_of, figures_of, settings_of
 from tuneyard.console.local.queries import Cursor, PastRun
 from tuneyard.console.local.run_record import RunRecord
 from tuneyard.console.local.score_rows import word_diff

@@ -71,7 +71,7 @@ def asked_by_the_package(*extras: str) -> list[str]:
 
 
 OPTIONAL = ("operator", "console", "tables", "wandb", "mlflow", "tensorboard")
-LOCKS = {"cpu": ("train", "score-cpu", *OPTIONAL), "gpu": ("train", "score", *OPTIONAL), "operator": ("operator",)}
+LOCKS = {"cpu": ("train", "score-cpu", *OPTIONAL), "gpu": ("train", "score", *OPTIONAL), "operator": ("operator", "console")}
 """The extras that scripts/lock.sh locks together."""
 
 

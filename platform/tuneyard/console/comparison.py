@@ -6,11 +6,10 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tuneyard.api.tasks import TASK_KINDS
 from tuneyard.console import words
-from tuneyard.console.local.run_record import RunRecord
 from tuneyard.metrics import FIGURES
 from tuneyard.tracking.charts import Chart, Line, line_chart
 from tuneyard.tracking.formats import MISSING, duration, gigabytes, number, percent
@@ -22,13 +21,39 @@ _LONGEST_VALUE = 300
 _FIELDS = re.compile(rf"^(?:{'|'.join(TASK_KINDS)})\.")
 
 
+class Run(Protocol):
+    """What a comparison shows of a run in a history."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def gpu_hours(self) -> float: ...
+
+
+class Record(Protocol):
+    """A run with its JobSpec, and its tasks as in report.json, by name."""
+
+    @property
+    def run(self) -> Run: ...
+
+    @property
+    def spec(self) -> Mapping[str, Any]: ...
+
+    @property
+    def tasks(self) -> Mapping[str, Mapping[str, Any]]: ...
+
+
 @dataclass(frozen=True)
 class Column:
     """A compared run. `letter`: its short name in curves; `style`: the CSS class of its lines."""
 
     letter: str
     style: str
-    record: RunRecord
+    record: Record
 
 
 @dataclass(frozen=True)
@@ -53,18 +78,18 @@ class FigureRow:
     best: frozenset[int]
 
 
-def columns_of(records: Sequence[RunRecord]) -> list[Column]:
+def columns_of(records: Sequence[Record]) -> list[Column]:
     return [Column(_LETTERS[index], f"c{index + 1}", record) for index, record in enumerate(records)]
 
 
-def settings_of(records: Sequence[RunRecord]) -> list[Setting]:
+def settings_of(records: Sequence[Record]) -> list[Setting]:
     """All settings by path, in the order of the first file that has them."""
     flat = [dict(_flat_run(record)) for record in records]
     paths = list(dict.fromkeys(path for each in flat for path in each))
     return [Setting(path, [each.get(path, "") for each in flat]) for path in paths]
 
 
-def _flat_run(record: RunRecord) -> Iterator[tuple[str, str]]:
+def _flat_run(record: Record) -> Iterator[tuple[str, str]]:
     spec = {key: value for key, value in record.spec.items() if key not in _HIDDEN}
     yield from _flat("", spec.get("spec", spec))
     for name, task in record.tasks.items():
