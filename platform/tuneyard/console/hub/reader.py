@@ -1,7 +1,7 @@
 """One reader of a hub: the client with their rights, and what it has answered within the last seconds.
 
-A snapshot serves all pages for FRESH_S. For STALE_S it still serves a page at once, while a thread reads the next: an API server takes seconds
-for a list of 10,000 JobSpecs. After that, a page waits for the next snapshot.
+A snapshot serves all pages for FRESH_S. For STALE_S it still serves a page at once, while a thread reads the next one, because a list of
+10,000 JobSpecs takes an API server seconds. After that, a page waits for the next snapshot.
 """
 
 from __future__ import annotations
