@@ -9,7 +9,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from tuneyard.console.hub import fleet, rows
+from tuneyard.cluster import HubError, NotLoggedIn
+from tuneyard.cluster.history_api import HistoryQuery
+from tuneyard.console.hub import fleet, rows, spending
 from tuneyard.console.hub.reader import Readers
 from tuneyard.console.pages import page
 
@@ -70,6 +72,13 @@ class Lists:
         return page(request, "clusters.html", clusters=fleet.clusters_of(snapshot), partial=snapshot.partial)
 
     def teams(self, request: Request) -> Response:
-        snapshot = self._readers.of(request).seen().snapshot
-        usage = fleet.usage_of(snapshot, datetime.now(UTC))
-        return page(request, "teams.html", teams=fleet.teams_of(snapshot), usage=usage, days=fleet.USAGE_DAYS, partial=snapshot.partial)
+        reader = self._readers.of(request)
+        snapshot, now = reader.seen().snapshot, datetime.now(UTC)
+        try:
+            spent = spending.spent_of(reader.usage(HistoryQuery(by=("month", "team"), since=spending.first_month(now))))
+        except NotLoggedIn:
+            raise
+        except HubError:  # a hub without history, or one whose database is away: the page has the JobSpecs' own use
+            spent = []
+        values: dict[str, Any] = {"teams": fleet.teams_of(snapshot), "usage": fleet.usage_of(snapshot, now), "days": fleet.USAGE_DAYS}
+        return page(request, "teams.html", spent=spent, partial=snapshot.partial, **values)
