@@ -12,4 +12,4 @@ common=(--universal --python-version 3.11 --no-emit-index-url --generate-hashes 
   --extra wandb --extra mlflow --extra tensorboard --extra otel requirements/gpu.in "${common[@]}" \
   --only-binary :all: --no-binary rouge-score --no-binary deepspeed -o requirements/gpu.txt "$@"
 # The hub, in the versions that its tests have run with.
-.venv/bin/uv pip compile pyproject.toml --extra operator --extra otel "${common[@]}" --constraint requirements/cpu.txt -o requirements/operator.txt "$@"
+.venv/bin/uv pip compile pyproject.toml --extra operator --extra console --extra otel "${common[@]}" --constraint requirements/cpu.txt -o requirements/operator.txt "$@"

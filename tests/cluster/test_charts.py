@@ -25,6 +25,7 @@ from tests.unit.charts.rendering import CHARTS, HUB, HUB_VALUES, MEMBER, VARIANT
 from tuneyard.cluster.log_api import LOG_GROUP
 
 SYSTEM, JOBS = "tuneyard-system", "tuneyard"
+WITH_CONSOLE = {**HUB_VALUES, "console": {"enabled": True}}
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 JOBSPEC = {
     "apiVersion": "tuneyard.dev/v1alpha1",
@@ -70,7 +71,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Member]:
 @pytest.fixture(scope="module")
 def installed(cluster: Member) -> Installed:
     notes = {
-        HUB: helm(cluster, "install", HUB, str(CHARTS / HUB), "--create-namespace", values=HUB_VALUES),
+        HUB: helm(cluster, "install", HUB, str(CHARTS / HUB), "--create-namespace", values=WITH_CONSOLE),
         MEMBER: helm(cluster, "install", MEMBER, str(CHARTS / MEMBER)),
     }
     return Installed(cluster, notes)

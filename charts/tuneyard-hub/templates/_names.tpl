@@ -26,6 +26,19 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/part-of: tuneyard
 {{- end }}
 
+{{- define "hub.console.selector" -}}
+app.kubernetes.io/name: tuneyard-hub-console
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "hub.console.labels" -}}
+{{ include "hub.console.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: tuneyard
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
 {{/* What the restricted Pod Security Standard asks of every container. */}}
 {{- define "hub.containerSecurity" -}}
 allowPrivilegeEscalation: false

@@ -47,9 +47,9 @@ def console(
 def _source(namespace: str | None, context: str | None, kubeconfig: Path | None) -> Source:
     if namespace is not None or context is not None or kubeconfig is not None:
         from tuneyard.cluster import open_hub
-        from tuneyard.console.hub import HubJobs
+        from tuneyard.console.hub import HubJobs, OneReader
 
-        return HubJobs(open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig))
+        return HubJobs(OneReader(open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig)))
     from tuneyard.console.local import LocalHistory
 
     return LocalHistory.open()

@@ -6,7 +6,7 @@ take 0.3 s.
 """
 
 from tuneyard.cluster.address import Address
-from tuneyard.cluster.connection import open_hub
+from tuneyard.cluster.connection import HubAccess, open_hub
 from tuneyard.cluster.errors import HubError, Missing, NotAllowed, NotLoggedIn, Problem, Refused, Unreachable
 from tuneyard.cluster.hub import Hub
 from tuneyard.cluster.hub_cluster import Capacity, HubCluster
@@ -24,6 +24,7 @@ __all__ = [
     "CannotShip",
     "Capacity",
     "Hub",
+    "HubAccess",
     "HubCluster",
     "HubError",
     "HubJob",

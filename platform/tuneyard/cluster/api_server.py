@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,13 +20,17 @@ _PAGE = 500
 
 
 class ApiServer:
-    """One API server and one user. `configuration` is the Kubernetes library's, which renews credentials that a plugin makes."""
+    """One API server and one user. `configuration` is the Kubernetes library's, which renews credentials that a plugin makes.
 
-    def __init__(self, address: Address, configuration: Any) -> None:
+    `impersonated`: headers of impersonation for each request, name and value; a name may stand several times.
+    """
+
+    def __init__(self, address: Address, configuration: Any, impersonated: Sequence[tuple[str, str]] = ()) -> None:
         import kubernetes.client
 
         configuration.retries = False  # `pause_before` decides about retries; the library would log each of them to the terminal
         self.address = address
+        self._impersonated = tuple(impersonated)
         self._client = kubernetes.client.ApiClient(configuration)
         self._client.user_agent = f"tuneyard/{__version__}"
 
@@ -107,7 +111,10 @@ class ApiServer:
         import urllib3
 
         signed = self._client.param_serialize(method, target, header_params=dict(headers), auth_settings=["BearerToken"])
-        method, url, all_headers, _, _ = signed
+        method, url, plain_headers, _, _ = signed
+        all_headers = urllib3.HTTPHeaderDict(plain_headers)
+        for name, value in self._impersonated:
+            all_headers.add(name, value)
         try:
             return self._client.call_api(method, url, all_headers, body, _request_timeout=(_CONNECT_TIMEOUT_S, read_s))
         except (urllib3.exceptions.HTTPError, kubernetes.client.ApiException) as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +30,49 @@ def open_hub(
     `namespace` defaults to the context's, then to `default`. Raises TuneyardError where no hub is configured, or the file is unusable.
     """
     environment = os.environ if environment is None else environment
-    files = _files(kubeconfig, environment)
-    if files:
-        configuration, found = _from_kubeconfig(files, context, environment)
-    elif context is None and "KUBERNETES_SERVICE_HOST" in environment:
-        configuration, found = _from_service_account()
-    else:
-        raise TuneyardError("no hub is configured: there is no kubeconfig", _NO_HUB)
+    configuration, found = _found(kubeconfig, context, environment)
     address = Address(found.server, namespace or found.namespace, found.source, _flags(kubeconfig, context))
     return Hub(ApiServer(address, configuration))
+
+
+class HubAccess:
+    """One hub for a server that asks it in the names of many readers. Sends no request.
+
+    Found as `open_hub` finds it: `own` asks with the credentials found there. Raises what `open_hub` raises.
+    """
+
+    def __init__(self, *, kubeconfig: str | Path | None = None, environment: Mapping[str, str] | None = None) -> None:
+        environment = os.environ if environment is None else environment
+        self._configuration, found = _found(kubeconfig, None, environment)
+        self.address = Address(found.server, "default", found.source)
+
+    def own(self) -> Hub:
+        return Hub(ApiServer(self.address, self._configuration))
+
+    def with_token(self, token: str) -> Hub:
+        """The hub, asked with a reader's token and nothing else: a client certificate of this server would take precedence."""
+        import kubernetes.client
+
+        own, bare = self._configuration, kubernetes.client.Configuration()
+        for name in ("host", "ssl_ca_cert", "verify_ssl", "tls_server_name", "proxy", "no_proxy"):
+            setattr(bare, name, getattr(own, name))
+        bare.api_key = {"authorization": f"Bearer {token}"}
+        return Hub(ApiServer(replace(self.address, source="your token"), bare))
+
+    def in_the_name_of(self, user: str, groups: Sequence[str] = ()) -> Hub:
+        """The hub, asked with this server's credentials, which may impersonate `user` and `groups`."""
+        headers = [("Impersonate-User", user), *(("Impersonate-Group", group) for group in groups)]
+        return Hub(ApiServer(self.address, self._configuration, headers))
+
+
+def _found(kubeconfig: str | Path | None, context: str | None, environment: Mapping[str, str]) -> tuple[Any, Address]:
+    """The library's configuration, and the address."""
+    files = _files(kubeconfig, environment)
+    if files:
+        return _from_kubeconfig(files, context, environment)
+    if context is None and "KUBERNETES_SERVICE_HOST" in environment:
+        return _from_service_account()
+    raise TuneyardError("no hub is configured: there is no kubeconfig", _NO_HUB)
 
 
 def _files(kubeconfig: str | Path | None, environment: Mapping[str, str]) -> list[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tuneyard.api import JobFailed, ModelTemplate, TuneyardError
@@ -12,7 +12,7 @@ from tuneyard.api.loading_reasons import nearest
 from tuneyard.api.templates import template_from, template_of
 from tuneyard.cluster.address import Address
 from tuneyard.cluster.api_server import ApiServer
-from tuneyard.cluster.errors import HubError, Missing, NotAllowed, NotInstalled, Overtaken, Taken, Unreachable
+from tuneyard.cluster.errors import HubError, Missing, NotAllowed, NotInstalled, NotLoggedIn, Overtaken, Taken, Unreachable
 from tuneyard.cluster.history_api import USER
 from tuneyard.cluster.hub_cluster import HubCluster, hub_cluster
 from tuneyard.cluster.hub_job import HubJob, hub_job
@@ -20,8 +20,18 @@ from tuneyard.cluster.log_api import LOG_GROUP, LOGGED_JOBSPEC, LogAnswer, LogQu
 from tuneyard.cluster.past_jobs import PastJobs
 from tuneyard.cluster.snapshot import Snapshot
 from tuneyard.cluster.submission import Submission, resubmit
-from tuneyard.kubernetes import Expired, Request, create_object, get_object, list_objects, patch_object, replace_object, watch_objects
-from tuneyard.kubernetes.kinds import CLUSTER, JOBSPEC, MODEL_TEMPLATE, SCHEDULE, SECRET, SELF_SUBJECT_REVIEW, TEAM
+from tuneyard.kubernetes import Expired, Kind, Request, create_object, get_object, list_objects, patch_object, replace_object, watch_objects
+from tuneyard.kubernetes.kinds import (
+    CLUSTER,
+    JOBSPEC,
+    MODEL_TEMPLATE,
+    NAMESPACE,
+    SCHEDULE,
+    SECRET,
+    SELF_SUBJECT_ACCESS_REVIEW,
+    SELF_SUBJECT_REVIEW,
+    TEAM,
+)
 from tuneyard.schedules.view import ScheduleView
 
 OnAway = Callable[[TuneyardError], None]
@@ -200,17 +210,22 @@ class Hub:
             raise Missing(error.cause, hint) from None
         return template_from(found)
 
-    def snapshot(self, *, need_clusters: bool = True) -> Snapshot:
-        """Clusters, jobs and teams now. Where this user may not list jobs of all namespaces, the jobs of one namespace.
+    def snapshot(self, *, need_clusters: bool = True, namespaces: Callable[[], Sequence[str]] | None = None) -> Snapshot:
+        """Clusters, jobs and teams now. Where this user may not list jobs of all namespaces, the jobs of `namespaces`: by default of the
+        one of the address.
 
         `need_clusters` False: no clusters where this user may not list them.
         """
         partial = ""
         try:
             jobs = tuple(self._api.list(list_objects(JOBSPEC)))
+        except NotLoggedIn:
+            raise
         except NotAllowed:
-            jobs = tuple(self._api.list(list_objects(JOBSPEC, self.address.namespace)))
-            partial = f"only jobs of namespace {self.address.namespace} are counted: you may not list those of others"
+            own = namespaces() if namespaces is not None else (self.address.namespace,)
+            jobs = tuple(item for namespace in own for item in self._api.list(list_objects(JOBSPEC, namespace)))
+            which = f"namespace {own[0]} are" if len(own) == 1 else f"namespaces {', '.join(own)} are" if own else "no namespace are"
+            partial = f"only jobs of {which} counted: you may not list those of others"
         try:
             teams = tuple(self._api.list(list_objects(TEAM)))
         except NotAllowed:
@@ -231,6 +246,22 @@ class Hub:
             clusters, partial = (), "; ".join(part for part in (partial, "you may not list clusters") if part)
         return Snapshot(clusters, jobs, teams, partial, templates)
 
+    # --- the user
+
+    def user(self) -> str:
+        """The name of this user, as the API server knows it. Raises NotLoggedIn for credentials that it does not accept."""
+        return str(self._api.ask(create_object(SELF_SUBJECT_REVIEW, None, {}))["status"]["userInfo"]["username"])
+
+    def may(self, verb: str, kind: Kind, namespace: str) -> bool:
+        """Whether this user has a right on all objects of a kind in a namespace."""
+        right = {"group": kind.group, "resource": kind.plural, "verb": verb, "namespace": namespace}
+        answer = self._api.ask(create_object(SELF_SUBJECT_ACCESS_REVIEW, None, {"spec": {"resourceAttributes": right}}))
+        return bool((answer.get("status") or {}).get("allowed"))
+
+    def namespaces(self) -> list[str]:
+        """The names of all namespaces of the hub's cluster."""
+        return sorted(str(item["metadata"]["name"]) for item in self._api.list(list_objects(NAMESPACE)))
+
     def secret(self, name: str, namespace: str) -> dict[str, str]:
         """The values of a Secret that are text. Raises Missing, NotAllowed."""
         data = self._api.ask(get_object(SECRET, namespace, name)).get("data") or {}
@@ -244,10 +275,10 @@ class Hub:
         if USER in annotations:
             return metadata
         try:
-            found = self._api.ask(create_object(SELF_SUBJECT_REVIEW, None, {}))["status"]["userInfo"]["username"]
+            found = self.user()
         except (TuneyardError, KeyError, TypeError):
             return metadata
-        return {**metadata, "annotations": {**annotations, USER: str(found)}}
+        return {**metadata, "annotations": {**annotations, USER: found}}
 
     def _resubmit(self, body: dict[str, Any], dry_run: bool) -> Submission:
         # For a new name, the hub answers with the spec after admission, which is the fair comparison with a stored one.

@@ -20,7 +20,7 @@ from tuneyard.api import BadInput, StorageError, TuneyardError
 from tuneyard.api.secrets import redact
 from tuneyard.cluster import NotAllowed, NotLoggedIn
 from tuneyard.console.pages import THEME, THEMES, failure
-from tuneyard.console.safety import Guard, form_of, local_target
+from tuneyard.console.safety import Guard, GuardRules, form_of, local_target
 
 _LOG = logging.getLogger(__name__)
 _STATIC = Path(__file__).parent / "static"
@@ -63,11 +63,15 @@ class Hidden(Exception):
         self.next_step = next_step
 
 
-def create_app(source: Source) -> FastAPI:
-    """The console over one source."""
+def create_app(source: Source, rules: GuardRules | None = None, *, sign_in: APIRouter | None = None) -> FastAPI:
+    """The console over one source. `rules`: of requests; default: those of a person's own machine. `sign_in`: the pages /login and
+    /logout, where readers log in."""
     app = FastAPI(title="Tuneyard console", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.source = source
+    app.state.sign_in = sign_in is not None
     app.include_router(source.router())
+    if sign_in is not None:
+        app.include_router(sign_in)
     app.add_api_route("/static/{name}", _static, methods=["GET"])
     app.add_api_route("/theme", _theme, methods=["POST"])
     app.add_exception_handler(TuneyardError, _failed)
@@ -76,7 +80,7 @@ def create_app(source: Source) -> FastAPI:
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _bad_request)
     app.add_middleware(_Bugs)
-    app.add_middleware(Guard)
+    app.add_middleware(Guard, rules=rules or GuardRules())
     return app
 
 

@@ -46,6 +46,7 @@ def page(request: Request, template: str, *, status: int = 200, headers: Mapping
     theme = request.cookies.get(THEME, "auto")
     shell = {
         "source": request.app.state.source,
+        "sign_in": request.app.state.sign_in,
         "theme": theme if theme in THEMES else "auto",
         "token": request.state.token,
         "here": f"{request.url.path}{'?' + request.url.query if request.url.query else ''}",

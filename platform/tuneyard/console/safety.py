@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -36,13 +37,22 @@ _HEADERS = {
 }
 
 
+@dataclass(frozen=True)
+class GuardRules:
+    """`hosts`: names that a request may ask for; `secret`: of the tokens in forms; `own_user_only`: refuse connections of other users of
+    this machine."""
+
+    hosts: frozenset[str] = LOOPBACK
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    own_user_only: bool = True
+
+
 class Guard:
     """ASGI middleware. `request.state.token` is the token for the forms of the page."""
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str] = LOOPBACK) -> None:
+    def __init__(self, app: ASGIApp, rules: GuardRules) -> None:
         self._app = app
-        self._hosts = hosts
-        self._secret = secrets.token_bytes(32)
+        self._rules = rules
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -52,26 +62,27 @@ class Guard:
         session = _session_of(headers) or ""
         fresh = "" if session else secrets.token_urlsafe(24)
         scope.setdefault("state", {})["token"] = self._token(session or fresh)
-        refusal = await run_in_threadpool(_stranger, scope) or self._refusal(scope["method"], headers)
+        stranger = await run_in_threadpool(_stranger, scope) if self._rules.own_user_only else ""
+        refusal = stranger or self._refusal(scope["method"], headers)
         if refusal:
             await PlainTextResponse(refusal, 403, _HEADERS)(scope, receive, send)
             return
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *_more(message, fresh)]
+                message["headers"] = [*message["headers"], *_more(message, fresh, is_https(scope))]
             await send(message)
 
         await self._app(scope, receive, guarded)
 
     def _token(self, session: str) -> str:
-        return hmac.new(self._secret, session.encode(), hashlib.sha256).hexdigest()
+        return hmac.new(self._rules.secret, session.encode(), hashlib.sha256).hexdigest()
 
     def _refusal(self, method: str, headers: Mapping[str, str]) -> str:
         """Why a request is refused; empty for a good one."""
         host = headers.get("host", "")
-        if _hostname(host) not in self._hosts:
-            return f"The console answers requests to {' or '.join(sorted(self._hosts))}. Open it under the address that it printed.\n"
+        if _hostname(host) not in self._rules.hosts:
+            return f"The console answers requests to {' or '.join(sorted(self._rules.hosts))}. Open it under one of these names.\n"
         if method not in ("GET", "HEAD") and not _same_origin(headers, host):
             return "This request comes from another site. Open the page in the console, and use its buttons.\n"
         return ""
@@ -83,14 +94,20 @@ def _stranger(scope: Scope) -> str:
     return "This console belongs to another user of this machine. Start your own: tuneyard console\n" if other else ""
 
 
-def _more(message: Message, fresh: str) -> list[tuple[bytes, bytes]]:
+def is_https(scope: Scope) -> bool:
+    """Whether a browser reaches the console by https: itself, or at a proxy that says so. Cookies are then for https alone."""
+    told = next((value for name, value in scope["headers"] if name.lower() == b"x-forwarded-proto"), b"")
+    return scope.get("scheme") == "https" or told.split(b",")[0].strip().lower() == b"https"
+
+
+def _more(message: Message, fresh: str, https: bool) -> list[tuple[bytes, bytes]]:
     """Headers for a response: the policy, no copy in caches of pages, and the cookie of a new session."""
     known = {name.lower() for name, _ in message["headers"]}
     found = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
     if b"cache-control" not in known:
         found.append((b"Cache-Control", b"no-store"))
     if fresh:
-        found.append((b"Set-Cookie", f"{SESSION}={fresh}; Path=/; HttpOnly; SameSite=Strict".encode()))
+        found.append((b"Set-Cookie", f"{SESSION}={fresh}; Path=/; HttpOnly; SameSite=Strict{'; Secure' if https else ''}".encode()))
     return found
 
 

@@ -15,6 +15,8 @@ from starlette.responses import Response, StreamingResponse
 
 from tuneyard.console.pages import failure
 
+_LOOKS_PER_S = 50
+
 
 @dataclass(frozen=True)
 class Look:
@@ -32,6 +34,11 @@ class Streams:
         self._most = most
         self._every_s = every_s
         self._open = 0
+
+    @property
+    def open(self) -> int:
+        """Streams that are open now."""
+        return self._open
 
     def follow(self, request: Request, look: Callable[[Any], Look]) -> Response:
         """Events `page` with the HTML of each change, and `ended` at the end. `look` gets the last `change`, or None; it may block."""
@@ -56,7 +63,8 @@ class Streams:
                     yield event("ended", "1")
                     return
                 # A page that takes long, as of a run with a million steps, takes a quarter of a core at most.
-                await asyncio.sleep(max(self._every_s, 3 * (time.monotonic() - began)))
+                # And many pages together ask no more often than _LOOKS_PER_S.
+                await asyncio.sleep(max(self._every_s, self._open / _LOOKS_PER_S, 3 * (time.monotonic() - began)))
         finally:
             self._open -= 1
 

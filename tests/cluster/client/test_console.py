@@ -20,7 +20,7 @@ from tests.testcluster import Hub
 
 from tuneyard.cluster import open_hub
 from tuneyard.console import create_app
-from tuneyard.console.hub import HubJobs
+from tuneyard.console.hub import HubJobs, OneReader
 
 ADDRESS = "http://127.0.0.1:7420"
 OWN = {"Origin": ADDRESS, "Sec-Fetch-Site": "same-origin"}
@@ -28,7 +28,7 @@ API = "tuneyard.dev/v1alpha1"
 
 
 def open_console(kubeconfig: Path) -> TestClient:
-    app = create_app(HubJobs(open_hub(kubeconfig=kubeconfig)))
+    app = create_app(HubJobs(OneReader(open_hub(kubeconfig=kubeconfig))))
     return TestClient(app, base_url=ADDRESS, raise_server_exceptions=False, follow_redirects=False)
 
 

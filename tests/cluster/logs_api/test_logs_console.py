@@ -10,11 +10,11 @@ from tests.hub_client import as_user
 
 from tuneyard.cluster import open_hub
 from tuneyard.console import create_app
-from tuneyard.console.hub import HubJobs
+from tuneyard.console.hub import HubJobs, OneReader
 
 
 def test_a_rank_is_chosen_and_its_lines_are_found(served: Served, two_ranks: str) -> None:
-    client = TestClient(create_app(HubJobs(open_hub(kubeconfig=served.reader))), base_url="http://127.0.0.1:7420")
+    client = TestClient(create_app(HubJobs(OneReader(open_hub(kubeconfig=served.reader)))), base_url="http://127.0.0.1:7420")
     page = client.get(f"/jobs/{two_ranks}/logs?source=rank-1").text
     assert "hello from rank-1\nmore from rank-1" in page
     assert '<option value="rank-0">' in page
@@ -27,7 +27,7 @@ def test_a_rank_is_chosen_and_its_lines_are_found(served: Served, two_ranks: str
 
 def test_a_reader_without_the_right_to_logs_is_told_so(served: Served, two_ranks: str, tmp_path: Path) -> None:
     reader = as_user(served.hub, tmp_path, verbs=["get", "list"])
-    client = TestClient(create_app(HubJobs(open_hub(kubeconfig=reader))), base_url="http://127.0.0.1:7420")
+    client = TestClient(create_app(HubJobs(OneReader(open_hub(kubeconfig=reader)))), base_url="http://127.0.0.1:7420")
     answer = client.get(f"/jobs/{two_ranks}/logs")
     assert answer.status_code == 403
     assert "hello from" not in answer.text

@@ -48,6 +48,31 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "hub-with-history": (HUB, {"postgresql": {"enabled": True, "storageClassName": "fast"}, "networkPolicy": {"enabled": True}}),
     "hub-with-own-database": (HUB, {"postgresql": {"external": {"secretName": "history"}}}),
+    "hub-with-console": (
+        HUB,
+        {
+            "console": {
+                "enabled": True,
+                "hosts": ["console.example.com"],
+                "ingress": {"enabled": True, "className": "nginx", "tlsSecretName": "console-tls", "annotations": {"a": "b"}},
+            },
+            "metrics": {"serviceMonitor": {"enabled": True}},
+        },
+    ),
+    "hub-with-console-behind-a-proxy": (
+        HUB,
+        {
+            "console": {
+                "enabled": True,
+                "auth": "proxy",
+                "keySecretName": "console-key",
+                "hosts": ["console.example.com"],
+                "proxy": {"secretName": "console-proxy", "groups": ["ml-team"], "networks": ["10.0.0.7/32"]},
+                "from": [{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}],
+            },
+            "networkPolicy": {"enabled": True},
+        },
+    ),
     "hub-is-member": (HUB, {"selfMember": {"enabled": True, "namespace": {"name": "jobs"}}}),
     "hub-placed": (
         HUB,

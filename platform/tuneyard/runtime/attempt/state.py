@@ -20,6 +20,8 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 _LONGEST_MESSAGE = 2_000
 _LONGEST_TAIL = 4_000
+_MOST_TRIALS = 64
+_TRIAL = ("number", "point", "ratio", "predicted", "tokens_per_s", "failure")
 
 
 def state_of(task: TaskProgress, stages: Sequence[StageTime] = ()) -> AttemptState:
@@ -38,7 +40,7 @@ def state_of(task: TaskProgress, stages: Sequence[StageTime] = ()) -> AttemptSta
         world_size=len(task.ranks),
         checkpoint_step=task.checkpoint_step,
         resumed_from=task.resumed_from or 0,
-        metrics={**measured, **figures(result or {})},
+        metrics={**measured, **figures(result or {}), **search(result or {})},
         artifacts=artifacts(result or {}),
         settings=dict(task.settings or {}),
         plan=dict(task.plan or {}),
@@ -84,6 +86,13 @@ def figures(result: Mapping[str, Any]) -> dict[str, float | int]:
     peaks = [peak for peak in _listed(named.get("peak_memory_gb")) if _is_number(peak)]
     found = {name: value for name, value in named.items() if _is_number(value)}
     return {**found, "peak_memory_gb": max(peaks)} if peaks else found
+
+
+def search(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The trials and the winner of a search, for the pages of the hub. Empty for other tasks."""
+    trials = _listed(result.get("trials"))[:_MOST_TRIALS]
+    short = [{name: trial[name] for name in _TRIAL if trial.get(name) is not None} for trial in trials if isinstance(trial, Mapping)]
+    return {"trials": short, "best": dict(result.get("best") or {})} if short else {}
 
 
 def _listed(value: Any) -> list[Any]:

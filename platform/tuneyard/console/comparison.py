@@ -7,17 +7,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from tuneyard.api.tasks import TASK_KINDS
 from tuneyard.console import words
-from tuneyard.console.local.run_record import RunRecord
-from tuneyard.console.local.score_rows import Side
 from tuneyard.metrics import FIGURES, Figure
 from tuneyard.tracking.charts import Chart, Line, line_chart
 from tuneyard.tracking.formats import MISSING, duration, gigabytes, number, percent
 from tuneyard.tracking.known_figures import known_figures
-from tuneyard.tracking.paired_rows import verdict
 
 FEWEST, MOST = 2, 6
 _LETTERS = "ABCDEF"
@@ -26,13 +23,39 @@ _LONGEST_VALUE = 300
 _FIELDS = re.compile(rf"^(?:{'|'.join(TASK_KINDS)})\.")
 
 
+class Run(Protocol):
+    """What a comparison shows of a run in a history."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def gpu_hours(self) -> float: ...
+
+
+class Record(Protocol):
+    """A run with its JobSpec, and its tasks as in report.json, by name."""
+
+    @property
+    def run(self) -> Run: ...
+
+    @property
+    def spec(self) -> Mapping[str, Any]: ...
+
+    @property
+    def tasks(self) -> Mapping[str, Mapping[str, Any]]: ...
+
+
 @dataclass(frozen=True)
 class Column:
     """A compared run. `letter`: its short name in curves; `style`: the CSS class of its lines."""
 
     letter: str
     style: str
-    record: RunRecord
+    record: Record
 
 
 @dataclass(frozen=True)
@@ -59,18 +82,18 @@ class FigureRow:
     verdict: str = ""
 
 
-def columns_of(records: Sequence[RunRecord]) -> list[Column]:
+def columns_of(records: Sequence[Record]) -> list[Column]:
     return [Column(_LETTERS[index], f"c{index + 1}", record) for index, record in enumerate(records)]
 
 
-def settings_of(records: Sequence[RunRecord]) -> list[Setting]:
+def settings_of(records: Sequence[Record]) -> list[Setting]:
     """All settings by path, in the order of the first file that has them."""
     flat = [dict(_flat_run(record)) for record in records]
     paths = list(dict.fromkeys(path for each in flat for path in each))
     return [Setting(path, [each.get(path, "") for each in flat]) for path in paths]
 
 
-def _flat_run(record: RunRecord) -> Iterator[tuple[str, str]]:
+def _flat_run(record: Record) -> Iterator[tuple[str, str]]:
     spec = {key: value for key, value in record.spec.items() if key not in _HIDDEN}
     yield from _flat("", spec.get("spec", spec))
     for name, task in record.tasks.items():
@@ -151,19 +174,9 @@ def _evaluations(task: Mapping[str, Any]) -> list[tuple[float, float]]:
     return [(float(step), float(loss)) for step, loss in found if isinstance(loss, int | float)]
 
 
-def paired_figures(first: Side, second: Side) -> Mapping[str, tuple[str, bool]]:
-    """Figure -> the verdict of the comparison of two score tasks of one run, row by row, and whether it names one of them as better."""
-    if first.record.run.id != second.record.run.id:
-        return {}
-    for each in first.record.comparisons:
-        if {each.get("task"), each.get("against")} == {first.task, second.task}:
-            said = {figure["figure"]: (verdict(figure), bool(figure["real"])) for figure in each["figures"]}
-            return {name: (f"{each['task']} {word}" if real else word, real) for name, (word, real) in said.items()}
-    return {}
-
-
 def figures_of(columns: Sequence[Column], paired: Mapping[str, tuple[str, bool]] = MappingProxyType({})) -> list[FigureRow]:
-    """Figures of the runs, then of their tasks: rows that no run has are left out. `paired`: see `paired_figures`."""
+    """Figures of the runs, then of their tasks: rows that no run has are left out. `paired`: figure -> the verdict of a
+    comparison row by row, and whether it names one of them as better."""
     rows = []
     for name in dict.fromkeys(name for column in columns for name in column.record.tasks):
         tasks = [column.record.tasks.get(name, {}) for column in columns]

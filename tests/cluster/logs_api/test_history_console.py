@@ -1,0 +1,95 @@
+"""The console's pages over the hub's API of history: jobs whose JobSpecs are gone, comparisons, use by month."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+from starlette.testclient import TestClient
+from tests.cluster.logs_api.replica import Served
+from tests.cluster.logs_api.test_history_readers import available
+from tests.testcluster.waiting import wait_for
+from tests.unit.operators.test_history_rows import attempt, jobspec, status
+
+from tuneyard.api import Phase
+from tuneyard.cluster import open_hub
+from tuneyard.console import create_app
+from tuneyard.console.hub import HubJobs, OneReader
+from tuneyard.tracking import History, tables
+from tuneyard_operators.history.rows import rows_of
+
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture(scope="module")
+def gone(served: Served) -> Iterator[list[str]]:
+    """Three jobs of one name without JobSpecs, with curves; the paths of their pages, the newest first. One of another namespace."""
+    wait_for("the API of history", lambda: available(served), limit_s=120, words=lambda: served.operator.log[-3000:])
+    hub = served.hub.api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
+    history = History.open(f"sqlite:///{served.history}")
+    for number, (name, namespace) in enumerate([("gone", "default")] * 3 + [("elsewhere", "maps")]):
+        created = (NOW - timedelta(hours=9 - number)).isoformat()
+        item = jobspec(creationTimestamp=created, name=name, namespace=namespace, uid=f"console-{number}")
+        ended = (NOW - timedelta(hours=8 - number)).isoformat()
+        state = status(attempt(1, 0, 60), phase=Phase.SUCCEEDED, finished_at=ended)
+        state.attempts[0].placed_at = state.attempts[0].started_at = created
+        state.attempts[0].ended_at = ended
+        history.record([rows_of(item, state, hub)], NOW)
+    engine = sa.create_engine(f"sqlite:///{served.history}")
+    with engine.begin() as connection:
+        keys = connection.execute(sa.select(tables.attempts.c.id, tables.jobs.c.id).join(tables.jobs).where(tables.jobs.c.name == "gone"))
+        found = list(keys)
+        for place, (key, _) in enumerate(found):
+            steps = [{"attempt_id": key, "step": step, "loss": 3.0 / step, "tokens_per_s": 5_000.0 + place} for step in range(1, 40)]
+            connection.execute(tables.steps.insert(), steps)
+    yield [f"default/{job}" for _, job in found]
+    history.close()
+
+
+def client_of(served: Served) -> TestClient:
+    app = create_app(HubJobs(OneReader(open_hub(kubeconfig=served.reader))))
+    return TestClient(app, base_url="http://127.0.0.1:7420", raise_server_exceptions=False)
+
+
+def test_a_job_whose_jobspec_is_gone_has_its_page(served: Served, gone: list[str]) -> None:
+    client = client_of(served)
+    listed = client.get("/history?name=gone").text
+    assert listed.count('name="run"') == 3
+    page = client.get("/jobs/gone").text  # leads to the newest on record
+    for shown in (
+        "on record",
+        "Tokens/s",
+        "Loss over steps",
+        "The hub no longer holds its JobSpec",
+        "h100-80gb",
+        "Other jobs of this name",
+    ):
+        assert shown in page, shown
+    namespace, _, key = gone[0].partition("/")
+    assert client.get(f"/history/{key}?namespace={namespace}").status_code == 200
+
+
+def test_past_jobs_are_compared(served: Served, gone: list[str]) -> None:
+    client = client_of(served)
+    page = client.get("/compare", params={"run": gone}).text
+    assert "Training loss" in page
+    assert page.count("/history/") >= 3
+    assert client.get("/compare", params={"run": gone[:1]}).status_code == 400
+
+
+@pytest.mark.usefixtures("gone")
+def test_use_by_month_is_that_of_the_namespaces_that_the_reader_may_see(served: Served) -> None:
+    page = client_of(served).get("/teams").text
+    assert "By month" in page
+    assert f"{NOW:%Y-%m}" in page
+
+
+@pytest.mark.usefixtures("gone")
+def test_past_jobs_of_other_namespaces_are_as_if_they_did_not_exist(served: Served) -> None:
+    client = client_of(served)
+    assert "elsewhere" not in client.get("/history").text
+    hidden, absent = client.get("/history/elsewhere?namespace=maps"), client.get("/history/elsewhere?namespace=no-such")
+    assert hidden.status_code == absent.status_code == 404
+    assert hidden.text.replace("maps", "no-such") == absent.text
