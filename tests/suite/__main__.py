@@ -40,7 +40,7 @@ class Summary:
     def show(self, seconds: float) -> None:
         print("\n=== the slowest tests, with the fixtures that were made for them")
         for test in slowest(self.tests):
-            print(f"{test.seconds:7.1f} s  {test.name}")
+            print(f"{test.seconds:7.1f} s {test.cpu_s:7.1f} cpu  {test.name}")
         print(f"\n{'part':<24}{'minutes':>8}{'cpu':>8}{'share':>8}{'budget':>8}{'passed':>8}{'failed':>8}{'skipped':>8}")
         for end, counts in self.ended:
             minutes = end.seconds / 60

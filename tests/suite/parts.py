@@ -41,7 +41,8 @@ class Part:
         """What is started; pytest writes `results`, a JUnit XML file."""
         if self.command:
             return [*(("nice", "-n", "2") if self.beside else ()), *self.command]
-        return [sys.executable, "-m", "pytest", "-q", "--durations=20", "--durations-min=5", f"--junitxml={results}", *self.paths]
+        told = ["--durations=20", "--durations-min=5", f"--junitxml={results}"]
+        return [sys.executable, "-m", "pytest", "-q", "-p", "tests.suite.processor", *told, *self.paths]
 
 
 BUILD = "servers"

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
+from tests.suite.processor import PROPERTY
+
 SLOWEST = 20
 
 
 @dataclass(frozen=True)
 class Test:
-    """`seconds` include the fixtures that were made for it."""
+    """`seconds` include the fixtures that were made for it; `cpu_s` is what its part used meanwhile, 0 where that is not known."""
 
     name: str
     outcome: str
     seconds: float
+    cpu_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,13 @@ def read_tests(file: Path) -> list[Test]:
         cases = ElementTree.parse(file).getroot().iter("testcase")
     except (FileNotFoundError, ElementTree.ParseError):
         return []
-    return [Test(f"{case.get('classname')}::{case.get('name')}", _outcome(case), float(case.get("time", 0))) for case in cases]
+    return [
+        Test(f"{case.get('classname')}::{case.get('name')}", _outcome(case), float(case.get("time", 0)), _cpu_s(case)) for case in cases
+    ]
+
+
+def _cpu_s(case: ElementTree.Element) -> float:
+    return next((float(each.get("value", 0)) for each in case.iter("property") if each.get("name") == PROPERTY), 0.0)
 
 
 def _outcome(case: ElementTree.Element) -> str:

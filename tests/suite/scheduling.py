@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.suite.parts import Part
+from tests.suite.processor import Group
 
 _GRACE_S = 90
 """For pytest to take down its clusters and write its results, after SIGINT."""
@@ -19,7 +20,8 @@ _LOOK_EVERY_S = 0.2
 
 @dataclass(frozen=True)
 class Ended:
-    """A part's end. `code`: of its process, negative for a signal; `cpu_s`: processor time of it and of all that it has waited for."""
+    """A part's end. `code`: of its process, negative for a signal; `cpu_s`: processor time of it and of all that it
+    has started; where that cannot be had (`processor`), of what it has waited for."""
 
     part: Part
     code: int
@@ -40,8 +42,10 @@ class Running:
         self.began = time.monotonic()
         self.timed_out = False
         self._kill_at = self.began + part.limit_s + _GRACE_S
+        self._group = Group.made(part.name)
         with self.log.open("wb") as log:
             command = part.command_line(str(self.results))
+            command = self._group.joining(command) if self._group else command
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=dict(environment), start_new_session=True
             )
@@ -56,9 +60,13 @@ class Running:
                 self.timed_out = True
                 self.interrupt()
             return None
-        cpu_s = _cpu_s(self.process.pid)
+        own_s = _cpu_s(self.process.pid)
         code = self.process.wait()
         self._signal(signal.SIGKILL)  # what it left in its session
+        all_s = self._group.cpu_s() if self._group else None
+        cpu_s = own_s if all_s is None else all_s
+        if self._group:
+            self._group.remove()
         return Ended(self.part, code, now - self.began, cpu_s, self.timed_out, self.log, self.results)
 
     def interrupt(self) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils._pytree import tree_map
 
 from tuneyard.parallel.collectives import TensorGroup, copied, gathered, sliced, summed
 from tuneyard.parallel.shares import share_of
+from tuneyard.parallel.trees import mapped
 
 
 class ShardedForward:
@@ -93,8 +93,8 @@ class Experts(ShardedForward):
     """`moe_tp_experts`: this rank's share of every expert on whole inputs, and the results are added."""
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        arguments, keywords = tree_map(self._copied, (arguments, keywords))
-        return tree_map(self._summed, self.inner(*arguments, **keywords))
+        arguments, keywords = mapped(self._copied, (arguments, keywords))
+        return mapped(self._summed, self.inner(*arguments, **keywords))
 
     def _copied(self, leaf: Any) -> Any:
         return copied(leaf, self.group) if isinstance(leaf, torch.Tensor) else leaf

@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch.utils._pytree import tree_flatten
-
 from tuneyard.parallel.layout import (
     CONSTANT,
     TRAINED,
@@ -25,6 +23,7 @@ from tuneyard.parallel.layout import (
     sources_of,
     viewed,
 )
+from tuneyard.parallel.trees import leaves
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Call:
 
     @property
     def operands(self) -> list[Operand]:
-        return [leaf for leaf in tree_flatten(self.arguments)[0] if isinstance(leaf, Operand)]
+        return [leaf for leaf in leaves(self.arguments) if isinstance(leaf, Operand)]
 
     @property
     def sources(self) -> frozenset[str]:

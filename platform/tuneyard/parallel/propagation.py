@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from torch.utils._pytree import tree_map
-
 from tuneyard.parallel.layout import (
     CONSTANT,
     TRAINED,
@@ -29,6 +27,7 @@ from tuneyard.parallel.layout import (
 from tuneyard.parallel.modules import pattern
 from tuneyard.parallel.operators import Call, Operand, results_of
 from tuneyard.parallel.recording import Event, Recording, Ref
+from tuneyard.parallel.trees import mapped
 
 
 class Decision(StrEnum):
@@ -146,7 +145,7 @@ class Propagation:
 
     def _op(self, event: Event) -> None:
         shapes = self._recording.shapes
-        arguments, keywords = tree_map(self._operand, (event.arguments, event.keywords))
+        arguments, keywords = mapped(self._operand, (event.arguments, event.keywords))
         made = event.made
         call = Call(
             name=event.function.overloadpacket.__name__,

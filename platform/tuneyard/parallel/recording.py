@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
 
 from tuneyard.parallel.modules import BACKWARD_HOOKS, experts_of, is_embedding, is_linear
+from tuneyard.parallel.trees import leaves, mapped
 from tuneyard.parallel.watcher import Watching
 
 MAX_EVENTS = 400_000
@@ -47,11 +47,11 @@ class Event:
 
     @property
     def read(self) -> list[Ref]:
-        return [leaf for leaf in tree_flatten((self.arguments, self.keywords))[0] if isinstance(leaf, Ref)]
+        return [leaf for leaf in leaves((self.arguments, self.keywords)) if isinstance(leaf, Ref)]
 
     @property
     def made(self) -> list[Ref]:
-        return [leaf for leaf in tree_flatten(self.results)[0] if isinstance(leaf, Ref)]
+        return [leaf for leaf in leaves(self.results) if isinstance(leaf, Ref)]
 
 
 @dataclass
@@ -108,7 +108,7 @@ def record(
         stack.enter_context(_plain_settings(model))
         stack.enter_context(recorder.hooked())
         stack.enter_context(recorder.guarded_functions())
-        given = tree_map(_meta, dict(inputs))
+        given = mapped(_meta, dict(inputs))
         recorder.start(given)
         try:
             with torch.set_grad_enabled(training), Watching(recorder), recorder:
@@ -116,7 +116,7 @@ def record(
         except Exception as error:  # noqa: BLE001  any module's own error: the caller says where it happened
             recorder.recording.error = error
             return recorder.recording
-    recorder.recording.outputs = [recorder.number(leaf) for leaf in tree_flatten(_plain(returned))[0] if isinstance(leaf, torch.Tensor)]
+    recorder.recording.outputs = [recorder.number(leaf) for leaf in leaves(_plain(returned)) if isinstance(leaf, torch.Tensor)]
     return recorder.recording
 
 
@@ -162,7 +162,7 @@ class _Recorder(TorchDispatchMode):
         return number
 
     def start(self, given: Mapping[str, Any]) -> None:
-        tensors = [leaf for leaf in tree_flatten(given)[0] if isinstance(leaf, torch.Tensor)]
+        tensors = [leaf for leaf in leaves(given) if isinstance(leaf, torch.Tensor)]
         self.recording.tokens = [self.number(tensor) for tensor in tensors if tensor.dtype == torch.long]
         for name, parameter in self._model.named_parameters(remove_duplicate=True):
             self.recording.parameters[self.number(parameter)] = name
@@ -181,8 +181,8 @@ class _Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if func is torch.ops.aten._local_scalar_dense.default:
             return self._scalar(args[0])
-        constants = tuple(leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor) and leaf.device.type != "meta")
-        args, kwargs = tree_map(self._on_meta, (args, kwargs))
+        constants = tuple(leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor) and leaf.device.type != "meta")
+        args, kwargs = mapped(self._on_meta, (args, kwargs))
         if func.overloadpacket in (torch.ops.aten.index, torch.ops.aten.index_put_, torch.ops.aten.index_put):
             args = (args[0], _places(args[1]), *args[2:])
         results = _every_place(args[0]) if func is torch.ops.aten.nonzero.default else func(*args, **kwargs)
@@ -233,7 +233,7 @@ class _Recorder(TorchDispatchMode):
     def _add(self, kind: str, module: str, function: Any, args: Any, kwargs: Any, results: Any, constants: Any = ()) -> None:
         if len(self.recording.events) >= MAX_EVENTS:
             raise RuntimeError(f"the forward pass has more than {MAX_EVENTS} operations")
-        args, kwargs, results = tree_map(self._ref, (tuple(args), dict(kwargs), _plain(results)))
+        args, kwargs, results = mapped(self._ref, (tuple(args), dict(kwargs), _plain(results)))
         self.recording.events.append(Event(kind, module, function, args, kwargs, results, constants))
 
     def _ref(self, leaf: Any) -> Any:
@@ -256,7 +256,7 @@ class _Recorder(TorchDispatchMode):
 
     def _before(self, name: str, kind: str) -> Callable[..., None]:
         def hook(_: nn.Module, args: Any, kwargs: Any) -> None:
-            given, named = tree_map(self._ref, (tuple(args), dict(kwargs)))
+            given, named = mapped(self._ref, (tuple(args), dict(kwargs)))
             self.recording.calls.setdefault(name, []).append(Call(given, named, len(self.recording.events)))
             if kind == "experts":
                 self._add("enter", name, None, args, kwargs, None)
@@ -278,7 +278,7 @@ class _Recorder(TorchDispatchMode):
             if changes_gradient:
                 self._add("guard", name, None, args, kwargs, output)
             call = next(call for call in reversed(self.recording.calls[name]) if call.stop < 0)
-            call.stop, call.results = len(self.recording.events), tree_map(self._ref, _plain(output))
+            call.stop, call.results = len(self.recording.events), mapped(self._ref, _plain(output))
 
         return hook
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_flatten
 
 from tuneyard.parallel.layout import CONSTANT, Conflict, Whole, sources_of
 from tuneyard.parallel.modules import pattern
 from tuneyard.parallel.propagation import ExpertLayout, Layouts, Role, expected_shape
 from tuneyard.parallel.recording import Event, Recording, Ref, record_again
+from tuneyard.parallel.trees import leaves
 
 _COPIES = {"view", "_unsafe_view", "reshape", "clone"}
 
@@ -67,7 +67,7 @@ def _numbers(event: Event) -> list[Any]:
     schema = event.function._schema.arguments
     given = [*zip(schema, event.arguments, strict=False), *((each, event.keywords.get(each.name)) for each in schema)]
     fixed = [value for argument, value in given if argument.name.startswith("dim") or "int" not in str(argument.type)]
-    return [leaf for leaf in tree_flatten(fixed)[0] if not isinstance(leaf, Ref)]
+    return [leaf for leaf in leaves(fixed) if not isinstance(leaf, Ref)]
 
 
 def _past_copies(events: list[Event], position: int) -> int:

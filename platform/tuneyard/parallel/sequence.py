@@ -16,7 +16,6 @@ from itertools import pairwise
 from typing import Any
 
 from torch import nn
-from torch.utils._pytree import tree_flatten
 
 from tuneyard.api import BadInput
 from tuneyard.parallel.layout import TRAINED, Conflict, Layout, Sharded, Whole
@@ -25,6 +24,7 @@ from tuneyard.parallel.propagation import Layouts, Propagation, refuse_two_gradi
 from tuneyard.parallel.recording import Call, Event, Recording, Ref, of_length, record
 from tuneyard.parallel.replay import same_numbers
 from tuneyard.parallel.search import read_elsewhere
+from tuneyard.parallel.trees import leaves
 
 _TOKENS = 1
 """The dimension of tokens: [rows, tokens, features]."""
@@ -106,7 +106,7 @@ def _is_chain(calls: list[Call]) -> bool:
 
 
 def _numbers(tree: Any) -> set[int]:
-    return {leaf.number for leaf in tree_flatten(tree)[0] if isinstance(leaf, Ref)}
+    return {leaf.number for leaf in leaves(tree) if isinstance(leaf, Ref)}
 
 
 class _Slices(Propagation):

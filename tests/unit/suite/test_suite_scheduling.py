@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.suite.parts import Part
+from tests.suite.processor import Group
 from tests.suite.scheduling import Ended, run_all
 from tests.testcluster.processes import started_at
 
@@ -68,3 +69,23 @@ def test_what_a_part_leaves_running_ends_with_it(tmp_path: Path) -> None:
     ends, _ = ended(tmp_path, [part("leaves", leaves)])
 
     assert started_at(int(ends["leaves"].log.read_text())) is None
+
+
+def test_the_time_of_a_process_that_outlives_its_parent_counts(tmp_path: Path) -> None:
+    group = Group.made("probe")
+    if group is None:
+        pytest.skip("no control group can be made here: parts are measured by their own processes")
+    group.remove()
+    burns = "import time; until = time.process_time() + 1\nwhile time.process_time() < until: pass\nopen({!r}, 'w').close()"
+    done = tmp_path / "done"
+    script = (
+        "import pathlib, subprocess, sys, time\n"
+        f"subprocess.Popen([sys.executable, '-c', {burns.format(str(done))!r}], start_new_session=True)\n"
+        f"while not pathlib.Path({str(done)!r}).exists(): time.sleep(0.05)"
+    )
+
+    ends, _ = ended(tmp_path, [part("daemon", script)])
+
+    assert ends["daemon"].code == 0
+    assert ends["daemon"].cpu_s >= 1
+    assert not list(Path("/sys/fs/cgroup").rglob("tuneyard-*-daemon"))
