@@ -1,4 +1,4 @@
-"""The hub operator with a clock for Schedules that is handed in: `python -m tests.clocked_hub hub …`. The rest of the hub follows real time.
+"""The hub operator with a clock for Schedules that is handed in: `python -m tests.clocked_hub hub …`. All else follows real time.
 
 TUNEYARD_TEST_CLOCK names the file with the present time (RFC 3339).
 """

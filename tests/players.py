@@ -27,7 +27,8 @@ class Player:
 
     `silent`: their pods have not come up. `deaf`: they do not answer a request to stop. `ends`: they succeed with their next report;
     also a task of a job (`job/task`), or all runs of a Schedule, by its name.
-    `figures`: figures of a run, by its name, that it reports when it succeeds. `fails`: each of their attempts is lost with its node, until the job is taken out.
+    `figures`: figures of a run, by its name, that it reports when it succeeds.
+    `fails`: each of their attempts is lost with its node, until the job is taken out.
     """
 
     member: Member

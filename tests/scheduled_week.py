@@ -133,7 +133,8 @@ class Week:
         try:
             return until(asked, what, _LIMIT_S)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.operator.log[-4000:]}") from error
+            jobs = self.clusters.hub.kubectl("get", "jobspecs", "-o", "yaml")
+            raise AssertionError(f"{error}\n{jobs[-6000:]}\n{self.operator.log[-4000:]}") from error
 
     # --- attempts
 

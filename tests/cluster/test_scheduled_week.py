@@ -1,5 +1,7 @@
-"""A week of Schedules on a real hub over two members: clocks that change, missed, forbidden, replaced and backfilled runs, a regression, and a
-hub that is killed at random moments. `benchmarks/scheduled_week.py` runs it with more kills, and adds 20 equal nights."""
+"""A week of Schedules on a real hub over two members, with a hub that is killed at random moments.
+
+Clocks change, runs are missed, forbidden, replaced and backfilled, and one regresses. `benchmarks/scheduled_week.py` adds 20 equal nights.
+"""
 
 from __future__ import annotations
 

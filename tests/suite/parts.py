@@ -86,6 +86,7 @@ PARTS = (
             "tests/cluster/test_hub_scheduling.py",
             "tests/cluster/test_hub_survives.py",
             "tests/cluster/test_attempt_report.py",
+            "tests/cluster/test_scheduled_week.py",
         ),
         after=(BUILD,),
     ),

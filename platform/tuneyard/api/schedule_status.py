@@ -43,8 +43,8 @@ class ScheduledRun(StatusFields):
     figures: list[RunFigure] = Field(default_factory=list, max_length=16, description="figures of its score tasks")
     verdict: str = Field(
         default="",
-        description="good, regressed, unmeasured (a figure is missing), failed, cancelled, missed, skipped, lost, or accepted as the new measure; "
-        "empty: it goes on",
+        description="good, regressed, unmeasured (a figure is missing), failed, cancelled, missed, skipped, lost, or accepted as the new "
+        "measure; empty: it goes on",
     )
     message: str = Field(default="", max_length=500, description="reason of the verdict, for people")
     compared_with: str = Field(default="", description="the good run that it was compared with")

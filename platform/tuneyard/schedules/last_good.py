@@ -1,7 +1,7 @@
 """The last good run, which later runs are compared with, and how a run is told about it.
 
-A run reads the rows of that run when it ends, and reports the difference of each figure with its interval (`tuneyard.runtime.score.comparing`).
-Two annotations of its JobSpec say where these rows are.
+A run reads the rows of that run when it ends, and reports the change of each figure with its interval
+(`tuneyard.runtime.score.comparing`). Two annotations of its JobSpec say where these rows are.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from tuneyard.api import JobSpec, Phase, Schedule
 from tuneyard.api.base import API_VERSION
@@ -18,7 +19,7 @@ from tuneyard.runtime.scheduled.looks import Looks
 from tuneyard.runtime.scheduled.process import RunProcess
 from tuneyard.runtime.scheduled.results import Result, is_in_use, result_at
 from tuneyard.runtime.scheduled.webhook import Webhook
-from tuneyard.schedules import LastGood, Moment, Run, Start, advance_schedule, last_good, run_spec, with_notices
+from tuneyard.schedules import LastGood, Moment, Run, Start, advance_schedule, last_good, next_after, run_spec, with_notices
 from tuneyard.schedules.view import BAD
 from tuneyard.storage import join
 
@@ -52,6 +53,7 @@ class Runner:
         At the end, runs under way are finished; after `should_stop` they are asked to stop, and a later runner resumes them. The caller
         holds the lock of the folder.
         """
+        self._introduce()
         try:
             while not should_stop():
                 now = self._clock.now()
@@ -63,6 +65,12 @@ class Runner:
         finally:
             self._end()
         return not self._bad
+
+    def _introduce(self) -> None:
+        goal, now = self._goal(), self._clock.now()
+        coming = next_after(goal.cron, goal.time_zone, now).astimezone(ZoneInfo(goal.time_zone))
+        state = "it is paused" if goal.suspend else f"next run {coming.isoformat()}"
+        self._say(f"{self._name}: {goal.cron} ({goal.time_zone}), {state}; data folder {self._folder.path}")
 
     # --- one step
 
