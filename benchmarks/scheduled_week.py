@@ -66,7 +66,7 @@ def page(week: Week, command: str, took_s: float) -> str:
         "",
         "One hub and two members: API servers and etcd are real, their nodes are not. No pods run: each attempt reports its end, with the",
         "figure of the night, 0.3 s after its RayJob is there. The clock of Schedules is handed in; all else follows real time.",
-        f"The hub was killed {week.kills} times by SIGKILL, each time after it had led for a random time of {LED_S[0]:g} to {LED_S[1]:g} s.",
+        f"The hub was killed {week.kills} times by SIGKILL, each time after it had led for {LED_S[0]:g} to {LED_S[1]:g} s, at random.",
         f"Runs with more than one RayJob: {len(doubled(week))}.",
         "",
     ]

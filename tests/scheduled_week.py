@@ -95,6 +95,11 @@ class Week:
         self.clusters.hub.apply(item)
         self.until(lambda: self.view(name).status.message == "suspended", f"{name} is paused")
 
+    def resume(self, name: str) -> None:
+        """Resume a paused Schedule, and wait until the hub follows it: what falls due from now on runs."""
+        self.change(name, suspend=False)
+        self.until(lambda: self.view(name).status.next_run, f"{name} is followed")
+
     def change(self, name: str, **spec: Any) -> None:
         self.clusters.hub.api.patch(f"{SCHEDULES}/{name}", {"spec": spec})
 

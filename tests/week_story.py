@@ -43,7 +43,7 @@ def tell(week: Week) -> None:
     """The week. Each line is one night of `europe`; `sydney` runs beside it at its end."""
     for name, zone in ZONES.items():
         week.put(name, cron=LINE, timeZone=zone, regression=_REGRESSION)
-    week.change("europe", suspend=False)
+    week.resume("europe")
     for due in NIGHTS[:2]:  # the second is the night on which clocks go forward
         week.at(due + _LATER)
         week.settled("europe")
@@ -54,7 +54,7 @@ def tell(week: Week) -> None:
     week.settled("europe")
     week.away_until(NIGHTS[6] + _LATER)  # over three due times
     week.settled("europe")
-    week.change("sydney", suspend=False)
+    week.resume("sydney")
     week.value = BAD
     week.at(NIGHTS[7] + _LATER)  # the planted regression
     week.settled("europe")
@@ -89,7 +89,7 @@ def noisy_nights(week: Week, nights: int, seed: int) -> None:
     for name in ZONES:
         week.change(name, suspend=True)
     week.put("noisy", cron=LINE, timeZone="UTC", regression=_REGRESSION)
-    week.change("noisy", suspend=False)
+    week.resume("noisy")
     for due in times_between(LINE, "UTC", week.now, week.now + timedelta(days=nights + 1), nights):
         week.value = sum(chance.random() < GOOD for _ in range(ROWS)) / ROWS
         week.at(due + _LATER)
