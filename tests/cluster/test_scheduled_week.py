@@ -5,6 +5,7 @@ Clocks change, runs are missed, forbidden, replaced and backfilled, and one regr
 
 from __future__ import annotations
 
+import pytest
 from tests.cluster.conftest import ApiServers
 from tests.hubs import prepared
 from tests.scheduled_week import doubled, killed_at_random, week_on
@@ -12,6 +13,7 @@ from tests.testcluster.fake_nodes import FakeNodes
 from tests.week_story import BEGIN, EUROPE_RUNS, NIGHTS, SYDNEY, lines_of, tell
 
 
+@pytest.mark.long
 def test_a_week_on_real_clusters_with_a_hub_that_is_killed(api_servers: ApiServers) -> None:
     clusters = api_servers(2, [FakeNodes("gpu", 4)])
     prepared(clusters)
