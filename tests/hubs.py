@@ -35,13 +35,14 @@ class Operator:
     options: Sequence[str] = ()
     python: str = sys.executable
     environment: Mapping[str, str] = field(default_factory=dict)
+    module: str = "tuneyard_operators"
 
     @property
     def processes(self) -> Processes:
         return Processes(self.folder / "processes")
 
     def start(self) -> None:
-        command = [self.python, "-m", "tuneyard_operators", "hub", "--kubeconfig", str(self.kubeconfig), "--metrics-port", "0"]
+        command = [self.python, "-m", self.module, "hub", "--kubeconfig", str(self.kubeconfig), "--metrics-port", "0"]
         command += ["--output", "s3://tuneyard/jobs", "--image", "registry/tuneyard:1", "--log-format", "text", *self.options]
         self.processes.start(self.name, command, {"PYTHONPATH": str(ROOT), **self.environment})
 

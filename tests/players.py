@@ -27,6 +27,7 @@ class Player:
 
     `silent`: their pods have not come up. `deaf`: they do not answer a request to stop. `ends`: they succeed with their next report;
     also a task of a job (`job/task`), or all runs of a Schedule, by its name.
+    `figures`: figures of a run, by its name, that it reports when it succeeds.
     `fails`: each of their attempts is lost with its node, until the job is taken out.
     """
 
@@ -35,6 +36,7 @@ class Player:
     deaf: set[str] = field(default_factory=set)
     ends: set[str] = field(default_factory=set)
     fails: set[str] = field(default_factory=set)
+    figures: dict[str, dict[str, float]] = field(default_factory=dict)
     finale: bool = False
     """Every attempt succeeds with its next report."""
     steps: dict[str, int] = field(default_factory=dict)
@@ -65,7 +67,7 @@ class Player:
         if asked and job not in self.deaf:
             return {"phase": "Cancelled", **state}
         if self.finale or self.ends & {job, f"{job}/{task}", job.rpartition("-")[0]}:
-            return {"phase": "Succeeded", **state}
+            return {"phase": "Succeeded", "metrics": self.figures.get(job, {}), **state}
         return {"phase": "Running", **state}
 
 

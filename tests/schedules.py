@@ -54,9 +54,10 @@ class Nights:
                 del self.runs[name]
         return step
 
-    def end(self, name: str, phase: Phase = Phase.SUCCEEDED, *figures: RunFigure) -> None:
+    def end(self, name: str, phase: Phase = Phase.SUCCEEDED, *figures: RunFigure, against: str = "") -> None:
+        """`against`: the run whose rows it has read."""
         run = self.runs[name]
-        self.runs[name] = Run(name, run.created, phase, run.due, run.kind, figures)
+        self.runs[name] = Run(name, run.created, phase, run.due, run.kind, figures, rows_compared_with=against)
 
     def night(self, day: int, *figures: RunFigure, phase: Phase = Phase.SUCCEEDED) -> str:
         """The run of one night, from its start to its end. Returns its verdict."""

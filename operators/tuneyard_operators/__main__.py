@@ -27,6 +27,7 @@ import uvloop
 from tuneyard.tracing import is_on
 from tuneyard_operators.history import HistorySettings
 from tuneyard_operators.hub import Settings, run_hub
+from tuneyard_operators.hub.clock import Clock, utc_now
 from tuneyard_operators.rendering import Defaults
 
 
@@ -87,7 +88,8 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> int:
+def main(clock: Clock = utc_now) -> int:
+    """Run the operator that the command line names. `clock`: the present time for Schedules."""
     arguments = _arguments()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines() if arguments.log_format == "json" else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
@@ -121,7 +123,13 @@ def main() -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(
-                run_hub(settings, kubeconfig=arguments.kubeconfig, metrics_port=arguments.metrics_port, logs_port=arguments.logs_port)
+                run_hub(
+                    settings,
+                    kubeconfig=arguments.kubeconfig,
+                    metrics_port=arguments.metrics_port,
+                    logs_port=arguments.logs_port,
+                    clock=clock,
+                )
             )
     except Exception:
         logging.getLogger("tuneyard_operators").exception("the hub ends")

@@ -88,6 +88,7 @@ PARTS = (
             "tests/cluster/test_hub_survives.py",
             "tests/cluster/test_attempt_report.py",
             "tests/integration/monitoring",
+            "tests/cluster/test_scheduled_week.py",
         ),
         after=(BUILD,),
     ),

@@ -1,12 +1,18 @@
-"""Times in the format of Kubernetes. Nothing here reads the clock: the present time is an argument."""
+"""Times in the format of Kubernetes, and the clock that Schedules follow. Elsewhere the present time is an argument."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Callable
+from datetime import UTC, datetime
 
 from tuneyard.api.moments import moment_of, written
 
-__all__ = ["at", "seconds_since", "written"]
+__all__ = ["Clock", "at", "seconds_since", "utc_now", "written"]
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
 
 
 def at(text: str) -> datetime:

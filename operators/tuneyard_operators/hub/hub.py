@@ -31,6 +31,7 @@ from tuneyard.api.templates import template_of
 from tuneyard.tracing import exporter_from
 from tuneyard_operators.hub import attempt_objects, last_resort
 from tuneyard_operators.hub.actions import Actions
+from tuneyard_operators.hub.clock import Clock, utc_now
 from tuneyard_operators.hub.connections import Connect
 from tuneyard_operators.hub.cycles import Cycles
 from tuneyard_operators.hub.events import Events
@@ -69,9 +70,9 @@ Object = dict[str, Any]
 
 
 class Hub:
-    """All work of the leader. `again` opens another connection to the hub's API server."""
+    """All work of the leader. `again` opens another connection to the hub's API server; `clock`: the present time for Schedules."""
 
-    def __init__(self, connection: Connection, again: Connect, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, connection: Connection, again: Connect, settings: Settings, metrics: Metrics, clock: Clock = utc_now) -> None:
         self.settings = settings
         self.metrics = metrics
         self.records = JobRecords()
@@ -89,7 +90,7 @@ class Hub:
         self._stalled = StalledJobs(connection, self.jobs, self.members, look_again=self._look_at, may_vanish=self._may_vanish)
         self._sweep = Sweep(self.jobs, self.members, look_again=self._queue.add_after)
         self._events = Events(connection)
-        self._schedules = new_schedules(connection, again, self.jobs, self._events, settings, metrics.count_webhook)
+        self._schedules = new_schedules(connection, again, self.jobs, self._events, settings, clock, metrics.count_webhook)
         self._templates = ModelTemplates(connection, on_change=self._template_changed)
         self.state = HubState(
             self.jobs,

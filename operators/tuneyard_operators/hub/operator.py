@@ -7,11 +7,12 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
 from tuneyard.api import Cluster
+from tuneyard_operators.hub.clock import Clock, utc_now
 from tuneyard_operators.hub.connections import Connect, connect
 from tuneyard_operators.hub.hub import Hub
 from tuneyard_operators.hub.metrics import Metrics
@@ -29,11 +30,11 @@ _READERS_QPS = 100.0
 class _Replica:
     """Runs a new hub each time the replica becomes leader: no memory of an earlier term is kept."""
 
-    def __init__(self, election: Election, connection: Connection, again: Connect, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, election: Election, new_hub: Callable[[], Hub], metrics: Metrics) -> None:
         self.election = election
         self.hub: Hub | None = None
         self._metrics = metrics
-        self._new_hub = partial(Hub, connection, again, settings, metrics)
+        self._new_hub = new_hub
 
     async def run(self) -> None:
         while True:
@@ -62,10 +63,12 @@ class _Replica:
         self._metrics.state.sources = self.hub.state.sources if self.hub is not None and self.hub.jobs.synced.is_set() else ()
 
 
-async def run_hub(settings: Settings, *, kubeconfig: str | None = None, metrics_port: int = 9090, logs_port: int = 0) -> None:
+async def run_hub(
+    settings: Settings, *, kubeconfig: str | None = None, metrics_port: int = 9090, logs_port: int = 0, clock: Clock = utc_now
+) -> None:
     """Run until SIGTERM or SIGINT. Raises an error that the hub cannot continue after; a new start may.
 
-    `logs_port`: port of the API of logs; 0: not served.
+    `logs_port`: port of the API of logs; 0: not served. `clock`: the present time for Schedules.
     """
     metrics = Metrics()
     observe = partial(metrics.count_request, "hub")
@@ -75,7 +78,7 @@ async def run_hub(settings: Settings, *, kubeconfig: str | None = None, metrics_
     election = Election(lease, namespace=settings.namespace, name=LEASE_NAME, identity=identity)
     as_leader = partial(again, may_write=election.may_act)
     connection = await as_leader(qps=settings.qps, observe=observe)
-    replica = _Replica(election, connection, as_leader, settings, metrics)
+    replica = _Replica(election, partial(Hub, connection, as_leader, settings, metrics, clock), metrics)
     web = await serve(metrics_port, metrics, alive=replica.alive, ready=replica.ready, refresh=replica.refresh)
     readers = await again(qps=_READERS_QPS, observe=observe)
     logs = [asyncio.create_task(_serve_logs(readers, again, logs_port, settings, metrics), name="logs")] if logs_port else []

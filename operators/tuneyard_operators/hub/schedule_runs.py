@@ -8,7 +8,7 @@ from typing import Any, cast, get_args
 
 from tuneyard.api.schedule import ScheduleGoal
 from tuneyard.api.schedule_status import RunKind
-from tuneyard.schedules import Moment, Run, Start, due_of, figures_of, rendered, run_spec
+from tuneyard.schedules import LastGood, Moment, Run, Start, due_of, figures_of, rendered, run_spec
 from tuneyard_operators.hub.clock import at, written
 from tuneyard_operators.hub.jobspecs import JobSpecs
 from tuneyard_operators.kube import SCHEDULE, Key
@@ -39,6 +39,7 @@ def run_of(jobs: JobSpecs, key: Key, goal: ScheduleGoal) -> Run:
     """The run of a JobSpec, as its status says."""
     metadata, status = jobs.items[key]["metadata"], jobs.status(key)
     kind = (metadata.get("labels") or {}).get(KIND_LABEL)
+    against = LastGood.of(metadata.get("annotations") or {})
     return Run(
         name=key[1],
         created=at(metadata["creationTimestamp"]),
@@ -48,6 +49,8 @@ def run_of(jobs: JobSpecs, key: Key, goal: ScheduleGoal) -> Run:
         figures=figures_of({task.name: task.metrics for task in status.tasks}, [*goal.regression]) if status.phase.final else (),
         finished=status.finished_at,
         message=status.message if status.phase.final else "",
+        output=status.output,
+        rows_compared_with=against.run if against is not None else "",
     )
 
 
@@ -59,8 +62,8 @@ def _due(metadata: Mapping[str, Any]) -> Any:
         return due_of(metadata["name"])
 
 
-def jobspec_of(item: Mapping[str, Any], goal: ScheduleGoal, start: Start) -> Object:
-    """The JobSpec of a run of a Schedule object, which owns it. Raises BadExpression."""
+def jobspec_of(item: Mapping[str, Any], goal: ScheduleGoal, start: Start, against: LastGood | None = None) -> Object:
+    """The JobSpec of a run of a Schedule object, which owns it. `against`: the run whose rows it compares. Raises BadExpression."""
     metadata, template = item["metadata"], item["spec"]["template"]
     moment = Moment(start.name, start.due, goal.time_zone)
     owner = {
@@ -75,7 +78,7 @@ def jobspec_of(item: Mapping[str, Any], goal: ScheduleGoal, start: Start) -> Obj
             "name": start.name,
             "namespace": metadata["namespace"],
             "labels": {**rendered(template.get("labels") or {}, moment), LABEL: metadata["name"], KIND_LABEL: start.kind},
-            "annotations": {DUE: written(start.due)},
+            "annotations": {DUE: written(start.due), **(against.annotations if against is not None else {})},
             "ownerReferences": [owner],
         },
         "spec": run_spec(template["spec"], moment),

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
@@ -24,8 +24,8 @@ from tuneyard.api.schedule_status import ScheduleStatus
 from tuneyard.api.templates import template_of
 from tuneyard.api.wire import read
 from tuneyard.kubernetes import over
-from tuneyard.schedules import ScheduleStep, Start, advance_schedule, expression_problems, with_notices
-from tuneyard_operators.hub.clock import at
+from tuneyard.schedules import LastGood, ScheduleStep, Start, advance_schedule, expression_problems, last_good, with_notices
+from tuneyard_operators.hub.clock import Clock, at, utc_now, written
 from tuneyard_operators.hub.connections import Connect, connect
 from tuneyard_operators.hub.data_looks import DataLooks
 from tuneyard_operators.hub.events import Events
@@ -43,11 +43,6 @@ from tuneyard_operators.logs.storage_keys import StorageKeys
 log = logging.getLogger(__name__)
 EVERY_S = 2.0
 Object = dict[str, Any]
-Clock = Callable[[], datetime]
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 class Schedules:
@@ -61,7 +56,7 @@ class Schedules:
         looks: DataLooks,
         webhooks: Webhooks,
         *,
-        clock: Clock = _utc_now,
+        clock: Clock = utc_now,
         every_s: float = EVERY_S,
     ) -> None:
         self._connection = connection
@@ -142,7 +137,7 @@ class Schedules:
         for name in step.cancel:
             await self._connection.patch(JOBSPEC, key[0], name, {"spec": {"cancelled": True}})
         for start in step.start:
-            await self.start(item, schedule, start)
+            await self.start(item, schedule, start, last_good(step.status.runs, written(start.due)))
         await self._store(key, item, step.status.model_dump(mode="json", by_alias=True))
         self._events.tell_of_runs(item, step.news)
         for name in step.delete:
@@ -151,11 +146,11 @@ class Schedules:
         if schedule.spec.notify is not None:
             self._webhooks.send(key, schedule.spec.notify, step.status.runs)
 
-    async def start(self, item: Object, schedule: Schedule, start: Start) -> None:
-        """Create the JobSpec of a run, unless it exists."""
+    async def start(self, item: Object, schedule: Schedule, start: Start, against: LastGood | None) -> None:
+        """Create the JobSpec of a run, unless it exists. `against`: the run whose rows it compares."""
         namespace = item["metadata"]["namespace"]
         try:
-            self._jobs.put(await self._connection.create(JOBSPEC, namespace, jobspec_of(item, schedule.spec, start)))
+            self._jobs.put(await self._connection.create(JOBSPEC, namespace, jobspec_of(item, schedule.spec, start, against)))
         except AlreadyExists:
             log.info("%s/%s was started already", namespace, start.name)
 
@@ -169,16 +164,25 @@ class Schedules:
 
 
 def new_schedules(
-    connection: Connection, again: Connect, jobs: JobSpecs, events: Events, settings: Settings, count_webhook: Callable[[bool], None]
+    connection: Connection,
+    again: Connect,
+    jobs: JobSpecs,
+    events: Events,
+    settings: Settings,
+    clock: Clock,
+    count_webhook: Callable[[bool], None],
 ) -> Schedules:
-    """The Schedules of a hub. `again` opens another connection to the hub's API server; `count_webhook`: as in `Webhooks`."""
+    """The Schedules of a hub.
+
+    `again` opens another connection to the hub's API server. `clock`: the present time. `count_webhook`: as in `Webhooks`.
+    """
 
     async def reach(cluster: Cluster) -> Connection:
         return await connect(cluster, connection, again, settings.namespace, at_once=4)
 
     keys = StorageKeys(connection, MemberKeys(reach, Limits()), "", {})
     webhooks = Webhooks(connection, settings.webhook_hosts, count=count_webhook)
-    return Schedules(connection, jobs, events, DataLooks(keys), webhooks)
+    return Schedules(connection, jobs, events, DataLooks(keys), webhooks, clock=clock)
 
 
 @dataclass(frozen=True)

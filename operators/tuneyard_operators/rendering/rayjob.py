@@ -12,6 +12,7 @@ from tuneyard.api import STOP_GRACE_S, Attempt, BadInput, Cluster, DataService, 
 from tuneyard.catalog import given_json, gpu_resource, kinds
 from tuneyard.catalog.gpu_facts import NVIDIA_RESOURCE
 from tuneyard.runtime.sessions.stacks import DATA_RESOURCE, ENGINES, SERVERS, TRAINING
+from tuneyard.schedules import LastGood
 from tuneyard.tracing import attempt_context
 from tuneyard_operators.rendering.autoscaler import autoscaling, data_service, with_accounts_apart
 from tuneyard_operators.rendering.container import (
@@ -353,6 +354,9 @@ def _written(job: JobSpec) -> dict[str, Any]:
     """The JobSpec in the form of a file: without status, and with only the metadata that Tuneyard reads."""
     whole = job.to_yaml_dict()
     metadata = {key: value for key, value in whole["metadata"].items() if key in ("name", "namespace", "labels")}
+    against = LastGood.of(job.metadata.annotations)
+    if against is not None:
+        metadata["annotations"] = against.annotations
     return {"apiVersion": job.api_version, "kind": job.kind, "metadata": metadata, "spec": whole["spec"]}
 
 

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from tuneyard.api.base import Fields, Resource, located
+from tuneyard.api.base import Fields, Name, Resource, located
 from tuneyard.api.jobspec import Job
 from tuneyard.api.moments import Moment
 from tuneyard.api.quantities import Duration
@@ -60,6 +60,10 @@ class ScheduleGoal(Fields):
         description="start one run for this time, beside those of the cron line; another value starts another run; default: none",
     )
     backfill: Backfill | None = Field(default=None, description="start runs for dates of the past; default: none")
+    accept: Name | None = Field(
+        default=None,
+        description="a run that has regressed: its figures are the measure of the runs after it; default: none",
+    )
     template: JobTemplate
 
     @field_validator("time_zone")

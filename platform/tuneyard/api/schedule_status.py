@@ -23,6 +23,12 @@ class RunFigure(StatusFields):
     value: float = Field(description="value of the figure")
     low: float | None = Field(default=None, description="lower bound at 95 % confidence; default: unknown")
     high: float | None = Field(default=None, description="upper bound at 95 % confidence; default: unknown")
+    change: float | None = Field(
+        default=None, description="value less that of the last good run, over the same rows; default: the rows were not compared"
+    )
+    change_low: float | None = Field(default=None, description="lower bound of `change` at 95 % confidence; default: unknown")
+    change_high: float | None = Field(default=None, description="upper bound of `change` at 95 % confidence; default: unknown")
+    change_rows: int | None = Field(default=None, ge=0, description="rows of both runs that have the figure; default: unknown")
 
 
 class ScheduledRun(StatusFields):
@@ -37,10 +43,16 @@ class ScheduledRun(StatusFields):
     figures: list[RunFigure] = Field(default_factory=list, max_length=16, description="figures of its score tasks")
     verdict: str = Field(
         default="",
-        description="good, regressed, unmeasured (a figure is missing), failed, cancelled, missed, skipped or lost; empty: it goes on",
+        description="good, regressed, unmeasured (a figure is missing), failed, cancelled, missed, skipped, lost, or accepted as the new "
+        "measure; empty: it goes on",
     )
     message: str = Field(default="", max_length=500, description="reason of the verdict, for people")
     compared_with: str = Field(default="", description="the good run that it was compared with")
+    rows_compared_with: str = Field(
+        default="",
+        description="the run whose rows it was compared with, one by one; empty: its figures were compared as those of other rows",
+    )
+    output: str = Field(default="", max_length=1024, description="URI of its output; empty: unknown")
     notice: str = Field(
         default="", max_length=300, description="state of the message to the webhook: due, sent, or why it could not be sent"
     )

@@ -17,7 +17,7 @@ from tuneyard.runtime.interrupt import ShouldStop
 from tuneyard.runtime.job_report import JobReport
 from tuneyard.runtime.machines import Machines, engine_log, rank_log
 from tuneyard.runtime.output import JobOutput
-from tuneyard.runtime.score.comparing import compare_finished, with_comparisons
+from tuneyard.runtime.score.comparing import changes_since_last_good, compare_finished, with_comparisons
 from tuneyard.runtime.task_context import Result, TaskContext
 from tuneyard.runtime.tasks import run_task
 from tuneyard.tracking import REPORT_JSON, Event, Recorder, Report, TaskEvent, Warned, open_recorder
@@ -120,6 +120,7 @@ class Conductor:
                 context.results[task.name] = done
                 if task.score is not None:
                     compare_finished(context.job, task.name, context.output, context.emit, anew=False)
+                    done = {**done, **changes_since_last_good(context.job, task.name, context.output, context.emit, anew=False)}
                 context.emit(TaskEvent(task=task.name, state="skipped", kind=task.kind, result=done))
                 continue
             result = self._run(task, context)
@@ -212,6 +213,7 @@ def _run_and_commit(task: Task, context: TaskContext) -> Result:
         context.output.finish(task.name, result)
         if task.score is not None:
             compare_finished(context.job, task.name, context.output, context.emit, anew=True)
+            result = {**result, **changes_since_last_good(context.job, task.name, context.output, context.emit, anew=True)}
     number = context.machines.number(len(result["attempts"]))
     context.emit(TaskEvent(task=task.name, state=result["status"], kind=task.kind, attempt=number, result=result))
     return result

@@ -11,6 +11,7 @@ status afterwards. Names of runs depend on their due time alone, so that a step 
 
 from tuneyard.schedules.advancing import ScheduleStep, advance_schedule
 from tuneyard.schedules.expressions import BadExpression, Moment
+from tuneyard.schedules.last_good import LAST_GOOD, LAST_GOOD_OUTPUT, LastGood, last_good
 from tuneyard.schedules.names import due_of, requested_name, run_name
 from tuneyard.schedules.news import LIMIT_S, PAUSES_S, SENT, News, notice_body
 from tuneyard.schedules.outcomes import Run, figures_of, with_notices
@@ -20,10 +21,13 @@ from tuneyard.schedules.times import next_after, times_between
 from tuneyard.schedules.waits import Look
 
 __all__ = [
+    "LAST_GOOD",
+    "LAST_GOOD_OUTPUT",
     "LIMIT_S",
     "PAUSES_S",
     "SENT",
     "BadExpression",
+    "LastGood",
     "Look",
     "Moment",
     "News",
@@ -34,6 +38,7 @@ __all__ = [
     "due_of",
     "expression_problems",
     "figures_of",
+    "last_good",
     "next_after",
     "notice_body",
     "rendered",

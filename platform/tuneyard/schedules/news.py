@@ -9,7 +9,13 @@ from typing import Any, Literal
 from tuneyard.api.schedule_parts import Occasion
 from tuneyard.api.schedule_status import ScheduledRun
 
-_REASONS: Mapping[Occasion, str] = {"regressed": "Regressed", "recovered": "Recovered", "failed": "RunFailed", "missed": "RunMissed"}
+_REASONS: Mapping[str, str] = {
+    "regressed": "Regressed",
+    "recovered": "Recovered",
+    "accepted": "Accepted",
+    "failed": "RunFailed",
+    "missed": "RunMissed",
+}
 _MARKS: Mapping[str, str] = {
     "regressed": ":small_red_triangle_down:",
     "recovered": ":white_check_mark:",
@@ -28,9 +34,9 @@ LIMIT_S = 10.0
 
 @dataclass(frozen=True)
 class News:
-    """One piece of news about a run. `reason`: one word, as in Kubernetes' events."""
+    """One piece of news about a run. `reason`: one word, as in Kubernetes' events. A webhook is told of each occasion but `accepted`."""
 
-    occasion: Occasion
+    occasion: Occasion | Literal["accepted"]
     run: str
     message: str
 
@@ -40,7 +46,7 @@ class News:
 
     @property
     def is_warning(self) -> bool:
-        return self.occasion != "recovered"
+        return self.occasion not in ("recovered", "accepted")
 
 
 def notice_body(form: Literal["slack", "json"], namespace: str, schedule: str, run: ScheduledRun) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from tuneyard.api.schedule import ScheduleGoal
 from tuneyard.api.schedule_status import MOST_RUNS, RunFigure, RunKind, ScheduledRun, ScheduleStatus
 from tuneyard.metrics import FIGURES
 from tuneyard.schedules.conditions import with_condition
+from tuneyard.schedules.last_good import IS_MEASURE, measure_before
 from tuneyard.schedules.news import News
 from tuneyard.schedules.regression import judge
 
@@ -21,9 +22,12 @@ REGRESSED = "Regressed"
 _OPEN = ("", "lost")
 """Verdicts of runs that go on, as far as is known."""
 _LONGEST = 500
+_LONGEST_URI = 1024
 _MOST_FIGURES = 16
 _LOW, _HIGH = ".low", ".high"
 """Endings of the names under which a status reports the bounds of a figure."""
+_CHANGE, _ROWS = ".change", ".change.rows"
+"""Endings of the names under which it reports the difference from the last good run over the same rows, and their number."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,9 @@ class Run:
     figures: tuple[RunFigure, ...] = ()
     finished: str | None = None
     message: str = ""
+    output: str = ""
+    rows_compared_with: str = ""
+    """The run whose rows its figures hold the change against."""
 
 
 def figures_of(tasks: Mapping[str, Mapping[str, Any]], watched: Sequence[str]) -> tuple[RunFigure, ...]:
@@ -45,10 +52,23 @@ def figures_of(tasks: Mapping[str, Mapping[str, Any]], watched: Sequence[str]) -
     found = []
     for task, numbers in tasks.items():
         for name in [name for name in numbers if name in FIGURES or name in watched]:
-            value, low, high = (_number(numbers.get(each)) for each in (name, name + _LOW, name + _HIGH))
+            value, low, high = _with_bounds(numbers, name)
             if value is not None:
-                found.append(RunFigure(task=task, name=name, value=value, low=low, high=high))
+                figure = RunFigure(task=task, name=name, value=value, low=low, high=high)
+                found.append(figure.model_copy(update=_changes(numbers, name)))
     return tuple(sorted(found, key=lambda figure: figure.name not in watched)[:_MOST_FIGURES])
+
+
+def _with_bounds(numbers: Mapping[str, Any], name: str) -> tuple[float | None, ...]:
+    return tuple(_number(numbers.get(each)) for each in (name, name + _LOW, name + _HIGH))
+
+
+def _changes(numbers: Mapping[str, Any], name: str) -> dict[str, Any]:
+    change, low, high = _with_bounds(numbers, name + _CHANGE)
+    rows = _number(numbers.get(name + _ROWS))
+    if change is None or low is None or high is None or rows is None:
+        return {}
+    return {"change": change, "change_low": low, "change_high": high, "change_rows": max(0, int(rows))}
 
 
 def with_outcomes(
@@ -68,6 +88,7 @@ def with_outcomes(
         news += [] if is_first else _news(goal, after, records)
         if _is_told(goal, after, news):
             records[index] = after.model_copy(update={"notice": "due"})
+    news += _accepted(goal, records)
     conditions = _with_regressed(goal, status, records, now)
     return status.model_copy(update={"runs": trimmed(records), "conditions": conditions}), tuple(news)
 
@@ -75,7 +96,7 @@ def with_outcomes(
 def trimmed(records: Sequence[ScheduledRun]) -> list[ScheduledRun]:
     """The last records, with all runs that go on and the newest good one, which later runs are compared with."""
     spare = len(records) - MOST_RUNS
-    best = max((record for record in records if record.verdict == "good"), key=lambda record: record.due, default=None)
+    best = max((record for record in records if record.verdict in IS_MEASURE), key=lambda record: record.due, default=None)
     return [record for index, record in enumerate(records) if index >= spare or record.verdict in _OPEN or record is best]
 
 
@@ -113,6 +134,7 @@ def _followed(record: ScheduledRun, run: Run | None, now: datetime) -> Scheduled
         return record
     finished = (run.finished or written(now)) if run.phase.final else None
     changes = {"phase": str(run.phase), "finished_at": finished, "verdict": "", "message": "", "compared_with": ""}
+    changes |= {"rows_compared_with": run.rows_compared_with, "output": run.output[:_LONGEST_URI]}
     return record.model_copy(update={**changes, "figures": list(run.figures), "message": run.message[:_LONGEST]})
 
 
@@ -121,13 +143,15 @@ def _judged(goal: ScheduleGoal, record: ScheduledRun, records: Sequence[Schedule
         return record
     if record.phase != Phase.SUCCEEDED:
         return record.model_copy(update={"verdict": record.phase.lower()})
-    baseline = max((each for each in records if each.verdict == "good" and each.due < record.due), key=lambda each: each.due, default=None)
-    found = judge(goal.limits, record.figures, baseline)
+    baseline = measure_before(records, record.due)
+    is_paired = baseline is not None and record.rows_compared_with == baseline.name
+    found = judge(goal.limits, record.figures, baseline, is_paired=is_paired)
     return record.model_copy(
         update={
             "verdict": found.verdict,
             "message": found.message[:_LONGEST],
             "compared_with": found.compared_with if goal.regression else "",
+            "rows_compared_with": record.rows_compared_with if found.is_paired else "",
         }
     )
 
@@ -137,11 +161,21 @@ def _news(goal: ScheduleGoal, record: ScheduledRun, records: Sequence[ScheduledR
         return [News(record.verdict, record.name, record.message)]  # type: ignore[arg-type]
     if record.verdict != "good" or not goal.regression:
         return []
-    measured = [each for each in records if each.verdict in ("good", "regressed") and each.due < record.due]
+    measured = [each for each in records if each.verdict in (*IS_MEASURE, "regressed") and each.due < record.due]
     last = max(measured, key=lambda each: each.due, default=None)
-    if last is None or last.verdict != "regressed" or any(each.due > record.due and each.verdict == "good" for each in records):
+    if last is None or last.verdict != "regressed" or any(each.due > record.due and each.verdict in IS_MEASURE for each in records):
         return []
     return [News("recovered", record.name, f"its figures are as good as those of {record.compared_with or 'the limits'} again")]
+
+
+def _accepted(goal: ScheduleGoal, records: list[ScheduledRun]) -> list[News]:
+    """Accept the run that `spec.accept` names, in `records`, once it has regressed."""
+    for index, record in enumerate(records):
+        if record.name == goal.accept and record.verdict == "regressed":
+            message = f"accepted as the new measure: {record.message}"[:_LONGEST]
+            records[index] = record.model_copy(update={"verdict": "accepted", "message": message})
+            return [News("accepted", record.name, message)]
+    return []
 
 
 def _is_told(goal: ScheduleGoal, record: ScheduledRun, news: Sequence[News]) -> bool:
@@ -150,12 +184,12 @@ def _is_told(goal: ScheduleGoal, record: ScheduledRun, news: Sequence[News]) -> 
 
 def _with_regressed(goal: ScheduleGoal, status: ScheduleStatus, records: Sequence[ScheduledRun], now: datetime) -> list[Any]:
     """The conditions, with `Regressed` by the newest run that was measured."""
-    measured = [record for record in records if record.verdict in ("good", "regressed", "unmeasured")]
+    measured = [record for record in records if record.verdict in (*IS_MEASURE, "regressed", "unmeasured")]
     newest = max(measured, key=lambda record: record.due, default=None)
     if not goal.regression or newest is None:
         return [each for each in status.conditions if each.type != REGRESSED]
-    value = {"good": "False", "regressed": "True"}.get(newest.verdict, "Unknown")
-    reason = {"good": "AsGoodAsBefore", "regressed": "Worse"}.get(newest.verdict, "NotMeasured")
+    value = {"good": "False", "accepted": "False", "regressed": "True"}.get(newest.verdict, "Unknown")
+    reason = {"good": "AsGoodAsBefore", "accepted": "Accepted", "regressed": "Worse"}.get(newest.verdict, "NotMeasured")
     message = f"{newest.name}: {newest.message}" if newest.message else f"measured in {newest.name}"
     return with_condition(status.conditions, REGRESSED, value, reason, message, now)
 

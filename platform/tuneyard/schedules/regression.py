@@ -4,6 +4,9 @@ A figure with a 95 % interval in both runs is an estimate from a sample of rows.
 standard errors of the difference of two independent estimates (a one-sided z-test; the standard error of each is its half interval over
 1.96). Of 20 equal runs, one or more raise an alarm with a probability of 20 * 0.00048 = 1 % at most, whatever `worseBy` says. Without
 intervals, the difference itself counts.
+
+Where a run has read the rows of the last good run, and they are the same, its figures hold the change over these rows. The interval of a
+paired change is narrower, because most rows get the same answer in both runs. The same test is made with it.
 """
 
 from __future__ import annotations
@@ -27,27 +30,38 @@ class Judgement:
     verdict: str
     message: str = ""
     compared_with: str = ""
+    is_paired: bool = False
+    """Whether at least one figure was compared over the same rows."""
 
 
-def judge(limits: Mapping[str, Limit], figures: Sequence[RunFigure], baseline: ScheduledRun | None) -> Judgement:
+def judge(
+    limits: Mapping[str, Limit], figures: Sequence[RunFigure], baseline: ScheduledRun | None, *, is_paired: bool = False
+) -> Judgement:
     """The judgement of a run that has succeeded. `limits`: with directions, as `ScheduleGoal.limits` has them.
 
-    `baseline`: the last good run before it; None: it is the first.
+    `baseline`: the last good run before it; None: it is the first. `is_paired`: changes in `figures` are against the baseline; otherwise
+    they are not used.
     """
     wrong: list[str] = []
     missing: list[str] = []
+    paired = False
     for name, limit in limits.items():
         own = [figure for figure in figures if figure.name == name]
         if not own:
             missing.append(name)
-        for figure in own:
+        for figure in own if is_paired else map(_unpaired, own):
+            paired |= figure.change is not None
             wrong += _beyond(limit, figure, _same(figure, baseline.figures if baseline is not None else ()))
     compared = baseline.name if baseline is not None else ""
     if wrong:
-        return Judgement("regressed", "; ".join(wrong), compared)
+        return Judgement("regressed", "; ".join(wrong), compared, paired)
     if missing:
-        return Judgement("unmeasured", f"no task has the figure {', '.join(missing)}", compared)
-    return Judgement("good", compared_with=compared)
+        return Judgement("unmeasured", f"no task has the figure {', '.join(missing)}", compared, paired)
+    return Judgement("good", compared_with=compared, is_paired=paired)
+
+
+def _unpaired(figure: RunFigure) -> RunFigure:
+    return figure.model_copy(update={"change": None})
 
 
 def _same(figure: RunFigure, others: Iterable[RunFigure]) -> RunFigure | None:
@@ -64,9 +78,11 @@ def _beyond(limit: Limit, now: RunFigure, before: RunFigure | None) -> list[str]
         found.append(f"{what}, above {limit.above:g}")
     if before is None:
         return found
-    loss = (before.value - now.value) if limit.better == "higher" else (now.value - before.value)
+    change = now.value - before.value if now.change is None else now.change
+    loss = -change if limit.better == "higher" else change
     if limit.better is None or loss <= 0 or not _is_certain(loss, before, now):
         return found
+    what += f" over the same {now.change_rows:,} rows" if now.change is not None else ""
     share = loss / abs(before.value) if before.value else math.inf
     if limit.share is not None and share > limit.share:
         found.append(f"{what}, {share:.1%} worse than {before.value:.4g}; worseBy is {limit.worse_by}")
@@ -77,6 +93,8 @@ def _beyond(limit: Limit, now: RunFigure, before: RunFigure | None) -> list[str]
 
 def _is_certain(loss: float, before: RunFigure, now: RunFigure) -> bool:
     """Whether a loss is more than noise. True where one of the figures has no interval."""
+    if now.change is not None and now.change_low is not None and now.change_high is not None:
+        return loss > _CERTAIN * (now.change_high - now.change_low) / (2 * _Z)
     errors = [_standard_error(before), _standard_error(now)]
     known = [error for error in errors if error is not None]
     return len(known) < len(errors) or loss > _CERTAIN * math.hypot(*known)

@@ -13,6 +13,7 @@ from tests.hub_in_memory import until
 from tests.memory_api import MemoryApi
 from tests.schedules import MONDAY, TEMPLATE, at_hour
 
+from tuneyard.schedules import LastGood
 from tuneyard_operators.hub import data_looks
 from tuneyard_operators.hub.data_looks import DataLooks
 from tuneyard_operators.hub.events import Events
@@ -76,7 +77,8 @@ class Week:
         return self.now
 
     async def end(self, name: str, phase: str = "Succeeded", **metrics: float) -> None:
-        status = {"phase": phase, "tasks": [{"name": "judge", "phase": phase, "metrics": metrics}], "finishedAt": "2026-11-23T03:00:00Z"}
+        tasks = [{"name": "judge", "phase": phase, "metrics": metrics}]
+        status = {"phase": phase, "tasks": tasks, "finishedAt": "2026-11-23T03:00:00Z", "output": f"s3://evals/{name}"}
         await self.api.patch(JOBSPEC, "maps", name, {"status": status}, subresource="status")
 
     @property
@@ -309,6 +311,30 @@ def test_a_quiet_schedule_is_not_looked_at_until_its_next_run() -> None:
             assert week.api.requests == []
             await week.at(at_hour(1.01))
             assert len(week.names()) == 1
+
+    asyncio.run(story())
+
+
+def test_a_run_is_told_of_the_last_good_one_whose_rows_it_compares_and_a_drop_is_accepted() -> None:
+    async def story() -> None:
+        async with hub_of_schedules() as week:
+            await week.apply(regression={"exact_match": {"worseBy": "2%"}})
+            await week.at(at_hour(1.01))
+            (first,) = week.names()
+            await week.end(first, **{"exact_match": 0.70, "exact_match.low": 0.67, "exact_match.high": 0.73})
+            await week.at(at_hour(25.01))
+            (second,) = set(week.names()) - {first}
+            assert LastGood.of(week.jobs["maps", second]["metadata"]["annotations"]) == LastGood(first, f"s3://evals/{first}")
+            changes = {"change": -0.03, "change.low": -0.045, "change.high": -0.015, "change.rows": 1000}
+            numbers = {f"exact_match.{name}": value for name, value in changes.items()}
+            await week.end(second, **{"exact_match": 0.67, "exact_match.low": 0.64, "exact_match.high": 0.70, **numbers})
+            await week.at(at_hour(26))
+            run = week.status()["runs"][-1]
+            assert (run["verdict"], run["rowsComparedWith"], run["output"]) == ("regressed", first, f"s3://evals/{second}")
+            await week.api.patch(SCHEDULE, "maps", "nightly", {"spec": {"accept": second}})
+            await week.at(at_hour(27))
+            assert week.status()["runs"][-1]["verdict"] == "accepted"
+            assert week.events()[-2:] == ["Regressed", "Accepted"]
 
     asyncio.run(story())
 

@@ -158,3 +158,64 @@ def test_an_own_metric_is_watched_in_the_direction_of_its_name() -> None:
     nights.night(1, figure(0.7, name="rate"), figure(0.9, name="polite"))
     nights.night(2, figure(0.9, name="rate"), figure(0.9, name="polite"))
     assert nights.verdicts == ["good", "good", "regressed"]
+
+
+def over_the_same_rows(before: float, worse: int, better: int, rows: int = 1000) -> RunFigure:
+    """exact_match of a run in which these numbers of rows have turned wrong, and right, since a run with the value `before`."""
+    change = (better - worse) / rows
+    half = 1.96 * math.sqrt((better + worse) / rows - change**2) / math.sqrt(rows)
+    changes = {"change": change, "change_low": change - half, "change_high": change + half, "change_rows": rows}
+    return figure(before + change, 0.028).model_copy(update=changes)
+
+
+def test_a_drop_of_three_points_is_seen_over_the_same_rows_alone() -> None:
+    limits = {"exact_match": Limit.model_validate({"worseBy": "2%", "better": "higher"})}
+    baseline = ScheduledRun(name="a", due="2026-11-23T02:00:00Z", figures=[figure(0.7, 0.028)])
+    now = over_the_same_rows(0.7, worse=45, better=15)
+    found = judge(limits, [now], baseline, is_paired=True)
+    assert (found.verdict, found.is_paired) == ("regressed", True)
+    assert "over the same 1,000 rows" in found.message
+    assert judge(limits, [now], baseline).verdict == "good", "as of other rows, the difference is noise"
+    assert judge(limits, [over_the_same_rows(0.7, worse=60, better=35)], baseline, is_paired=True).verdict == "good", "noise of the rows"
+
+
+def test_changes_against_another_run_are_not_used() -> None:
+    nights = watching(exact_match={"worseBy": "1%"})
+    nights.night(0, figure(0.70, 0.03))
+    for day, against, verdict in ((1, "somebody-else", "good"), (2, "", "good"), (3, "last", "regressed")):
+        (start,) = nights.look(at_hour(24 * day + 2)).start
+        last = nights.status.runs[-2].name if against == "last" else against
+        nights.end(start.name, Phase.SUCCEEDED, over_the_same_rows(0.7, worse=45, better=15), against=last)
+        nights.look(at_hour(24 * day + 3))
+        run = nights.status.runs[-1]
+        assert (run.verdict, run.rows_compared_with) == (verdict, last if against == "last" else "")
+
+
+def test_an_accepted_run_is_the_new_measure() -> None:
+    nights = watching(exact_match={"worseBy": "2%"})
+    assert [nights.night(day, figure(value)) for day, value in enumerate((0.8, 0.7))] == ["good", "regressed"]
+    worse = nights.status.runs[-1].name
+    nights.goal = nights.goal.model_copy(update={"accept": worse})
+    for _ in range(2):
+        nights.look(at_hour(28))
+    assert (nights.verdicts, nights.condition("Regressed")) == (["good", "accepted"], "False")
+    assert nights.news == ["Regressed", "Accepted"]
+    assert [nights.night(day, figure(value)) for day, value in ((2, 0.7), (3, 0.6))] == ["good", "regressed"]
+    assert nights.status.runs[2].compared_with == worse
+    assert nights.news == ["Regressed", "Accepted", "Regressed"], "a run after an accepted one has not recovered"
+
+
+def test_a_good_run_is_not_accepted() -> None:
+    nights = watching(exact_match={"worseBy": "2%"})
+    nights.night(0, figure(0.8))
+    nights.goal = nights.goal.model_copy(update={"accept": nights.status.runs[0].name})
+    nights.look(at_hour(4))
+    assert nights.verdicts == ["good"]
+
+
+def test_figures_carry_their_change() -> None:
+    numbers = {"exact_match": 0.5, "exact_match.change": -0.1, "exact_match.change.low": -0.2, "exact_match.change.high": 0.0}
+    (found,) = figures_of({"judge": {**numbers, "exact_match.change.rows": 40}}, ())
+    assert (found.change, found.change_low, found.change_high, found.change_rows) == (-0.1, -0.2, 0.0, 40)
+    (found,) = figures_of({"judge": {**numbers, "exact_match.change.low": math.nan}}, ())
+    assert found.change is None

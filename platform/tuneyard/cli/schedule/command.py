@@ -10,8 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from tuneyard.api import BadInput
+from tuneyard.api.loading_reasons import did_you_mean
 from tuneyard.api.moments import written
 from tuneyard.api.schedule_parts import Backfill
+from tuneyard.api.schedule_status import ScheduledRun
 from tuneyard.cli.hub_options import ContextOption, KubeconfigOption, NamespaceOption
 from tuneyard.cli.output import Format, OutputOption, print_json, print_table
 from tuneyard.cli.schedule.follow import follow
@@ -148,6 +150,42 @@ def _again(name: str, local: Path | None) -> str:
 
 
 @app.command()
+def accept(
+    name: NameArgument,
+    run: Annotated[str | None, typer.Option(metavar="RUN", help="the run to accept; default: the newest that has regressed")] = None,
+    local: LocalOption = None,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Accept the figures of a run that has regressed: later runs are compared with it.
+
+    The limits `below` and `above` stay as they are.
+
+    Example: tuneyard schedule accept nightly -n maps
+    """
+    source = source_of(local, namespace, context, kubeconfig)
+    found = _regressed(source.one(name), run)
+    source.change(name, {"accept": found.name})
+    typer.echo(f"{found.name} is accepted; it was: {found.message}")
+    typer.echo(f"later runs are compared with it; see: tuneyard schedule show {_again(name, local)}")
+
+
+def _regressed(schedule: ScheduleView, name: str | None) -> ScheduledRun:
+    """The run that is to be accepted. Raises BadInput unless it has regressed."""
+    regressed = {run.name: run for run in schedule.runs if run.verdict == "regressed"}
+    if name is None:
+        if not regressed:
+            raise BadInput(f"no run of {schedule.name} has regressed", f"see its runs: tuneyard schedule history {schedule.name}")
+        return next(iter(regressed.values()))
+    if name not in regressed:
+        runs = {run.name: run for run in schedule.runs}
+        why = f"is {runs[name].verdict or 'still running'}" if name in runs else f"is no run of {schedule.name}{did_you_mean(name, runs)}"
+        raise BadInput(f"{name} {why}: only a run that has regressed is accepted", f"there are: {', '.join(regressed) or 'none'}")
+    return regressed[name]
+
+
+@app.command()
 def history(
     name: NameArgument,
     limit: Annotated[int, typer.Option(min=1, help="runs to show, newest first")] = 20,
@@ -194,6 +232,9 @@ def _lines(schedule: ScheduleView) -> list[tuple[str, str]]:
         *(("active", run) for run in status.active),
         *(("waiting", f"{each.name} for {each.path}: {each.message or 'not there yet'}") for each in status.waiting),
     ]
+    accepted = next((run for run in schedule.runs if run.verdict == "accepted"), None)
+    if accepted is not None:
+        lines.append(("accepted", f"{accepted.name}: {accepted.message}"))
     if status.backfill is not None:
         state = "all started" if status.backfill.done else "goes on"
         lines.append(("backfill", f"{status.backfill.started} of {status.backfill.of} runs started, {state}"))

@@ -105,4 +105,4 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def _say(text: str) -> None:
-    print(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S} {text}", file=sys.stderr, flush=True)
+    print(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S%z} {text}", file=sys.stderr, flush=True)

@@ -10,7 +10,7 @@ from tuneyard.metrics import FIGURES
 from tuneyard.schedules.view import ScheduleView
 
 COLUMNS = ("name", "namespace", "cron", "zone", "suspended", "last_run", "verdict", "next_run", "active")
-RUN_COLUMNS = ("run", "due", "kind", "phase", "verdict", "figures", "message")
+RUN_COLUMNS = ("run", "due", "kind", "phase", "verdict", "figures", "compared", "message")
 
 
 def row(schedule: ScheduleView) -> dict[str, Any]:
@@ -36,8 +36,14 @@ def run_row(run: ScheduledRun) -> dict[str, Any]:
         "phase": run.phase,
         "verdict": run.verdict or None,
         "figures": ", ".join(_figures(run)) or None,
+        "compared": _compared(run),
         "message": run.message or None,
     }
+
+
+def _compared(run: ScheduledRun) -> str | None:
+    """The run that it was compared with, and whether over the same rows."""
+    return f"{run.compared_with}, {'same' if run.rows_compared_with else 'other'} rows" if run.compared_with else None
 
 
 def _figures(run: ScheduledRun) -> Iterator[str]:

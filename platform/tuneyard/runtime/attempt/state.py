@@ -75,14 +75,19 @@ def _progress(task: TaskProgress) -> Progress:
 
 def figures(result: Mapping[str, Any]) -> dict[str, float | int]:
     """The numbers in a task's result, the peak of its ranks' memory, and the metrics of a score task with the bounds of their 95 %
-    intervals: NAME.low and NAME.high.
+    intervals: NAME.low and NAME.high. NAME.change, with bounds and `.rows`, is the change since the last good run over the same rows.
     """
     bounds = {
         f"{name}.{side}": bound
         for name, interval in (result.get("intervals") or {}).items()
         for side, bound in zip(("low", "high"), interval or (), strict=False)
     }
-    named = {**result, **(result.get("metrics") or {}), **bounds}
+    changes = {
+        f"{name}.change{'' if part == 'change' else f'.{part}'}": value
+        for name, change in (result.get("changes") or {}).items()
+        for part, value in change.items()
+    }
+    named = {**result, **(result.get("metrics") or {}), **bounds, **changes}
     peaks = [peak for peak in _listed(named.get("peak_memory_gb")) if _is_number(peak)]
     found = {name: value for name, value in named.items() if _is_number(value)}
     return {**found, "peak_memory_gb": max(peaks)} if peaks else found

@@ -11,6 +11,7 @@ from typing import Any
 
 from tuneyard.api import Phase, TuneyardError
 from tuneyard.api.schedule_status import RunFigure
+from tuneyard.runtime.attempt.state import figures
 from tuneyard.runtime.output import LOCK
 from tuneyard.schedules import figures_of
 from tuneyard.storage import is_local, local_path, open_store
@@ -29,7 +30,7 @@ class Result:
     tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def figures(self, watched: Sequence[str]) -> tuple[RunFigure, ...]:
-        return figures_of({name: _numbers(task) for name, task in self.tasks.items()}, watched)
+        return figures_of({name: figures(task) for name, task in self.tasks.items()}, watched)
 
 
 def result_at(output: str, code: int | None = None, log: Path | None = None) -> Result:
@@ -61,14 +62,6 @@ def is_in_use(output: str) -> bool:
         except BlockingIOError:
             return True
     return False
-
-
-def _numbers(task: Mapping[str, Any]) -> dict[str, Any]:
-    bounds: dict[str, Any] = {}
-    for name, interval in (task.get("intervals") or {}).items():
-        if isinstance(interval, list) and len(interval) == 2:
-            bounds |= {f"{name}.low": interval[0], f"{name}.high": interval[1]}
-    return {**task, **(task.get("metrics") or {}), **bounds}
 
 
 def _last_line(log: Path | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from tuneyard.api import JobSpec, Phase, Schedule
 from tuneyard.api.base import API_VERSION
@@ -18,7 +19,7 @@ from tuneyard.runtime.scheduled.looks import Looks
 from tuneyard.runtime.scheduled.process import RunProcess
 from tuneyard.runtime.scheduled.results import Result, is_in_use, result_at
 from tuneyard.runtime.scheduled.webhook import Webhook
-from tuneyard.schedules import Moment, Run, Start, advance_schedule, run_spec, with_notices
+from tuneyard.schedules import LastGood, Moment, Run, Start, advance_schedule, last_good, next_after, run_spec, with_notices
 from tuneyard.schedules.view import BAD
 from tuneyard.storage import join
 
@@ -52,6 +53,7 @@ class Runner:
         At the end, runs under way are finished; after `should_stop` they are asked to stop, and a later runner resumes them. The caller
         holds the lock of the folder.
         """
+        self._introduce()
         try:
             while not should_stop():
                 now = self._clock.now()
@@ -63,6 +65,12 @@ class Runner:
         finally:
             self._end()
         return not self._bad
+
+    def _introduce(self) -> None:
+        goal, now = self._goal(), self._clock.now()
+        coming = next_after(goal.cron, goal.time_zone, now).astimezone(ZoneInfo(goal.time_zone))
+        state = "it is paused" if goal.suspend else f"next run {coming.isoformat()}"
+        self._say(f"{self._name}: {goal.cron} ({goal.time_zone}), {state}; data folder {self._folder.path}")
 
     # --- one step
 
@@ -132,7 +140,21 @@ class Runner:
             message = result.message if result is not None else ""
             started = moment_of(record.started_at) if record.started_at else self._clock.now()
             finished = written(self._clock.now()) if phase.final else None
-            found.append(Run(record.name, started, phase, moment_of(record.due), record.kind, figures, finished, message))
+            against = LastGood.of((self._folder.job(record.name).get("metadata") or {}).get("annotations") or {})
+            found.append(
+                Run(
+                    record.name,
+                    started,
+                    phase,
+                    moment_of(record.due),
+                    record.kind,
+                    figures,
+                    finished,
+                    message,
+                    output=self._output(record.name),
+                    rows_compared_with=against.run if against is not None else "",
+                )
+            )
         return found
 
     def _reap(self) -> None:
@@ -181,7 +203,13 @@ class Runner:
 
     def _job(self, goal: ScheduleGoal, start: Start) -> JobSpec:
         spec = run_spec(goal.template.spec.to_yaml_dict(), Moment(start.name, start.due, goal.time_zone))
-        metadata = {"name": start.name, "namespace": self._schedule.metadata.namespace, "labels": goal.template.labels}
+        against = last_good(self._status.runs, written(start.due))
+        metadata = {
+            "name": start.name,
+            "namespace": self._schedule.metadata.namespace,
+            "labels": goal.template.labels,
+            "annotations": against.annotations if against is not None else {},
+        }
         return JobSpec.model_validate({"apiVersion": API_VERSION, "kind": "JobSpec", "metadata": metadata, "spec": spec})
 
     def _output(self, name: str) -> str:
