@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -26,6 +25,7 @@ from tuneyard.api.quantities import parse_duration_s
 from tuneyard.api.secrets import redact
 from tuneyard.tracking.history import History
 from tuneyard.tracking.hub_rows import JobRows
+from tuneyard_operators.history.jobs import Jobs
 from tuneyard_operators.history.metrics import HistoryMetrics
 from tuneyard_operators.history.pending import Pending, Told
 from tuneyard_operators.history.rows import Object, job_key, rows_of, signature_of
@@ -40,15 +40,6 @@ _LEAST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _LOOKS_S = 1.0
 _GATHER_S = 0.2
 _TIDY_EVERY_S = 3600.0
-
-
-@dataclass(frozen=True)
-class Jobs:
-    """The hub's JobSpecs: the cache, the status of one, and whether all are listed."""
-
-    items: Mapping[Key, Object]
-    status: Callable[[Key], JobStatus]
-    synced: asyncio.Event
 
 
 class HistoryWriter:

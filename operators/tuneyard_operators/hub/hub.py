@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from tuneyard.api import Cluster, JobStatus, Phase
 from tuneyard.api.templates import template_of
 from tuneyard.tracing import exporter_from
+from tuneyard_operators.history.jobs import Jobs
 from tuneyard_operators.hub import attempt_objects, last_resort
 from tuneyard_operators.hub.actions import Actions
 from tuneyard_operators.hub.clock import Clock, utc_now
@@ -58,7 +59,6 @@ from tuneyard_operators.hub.workqueue import WorkQueue
 from tuneyard_operators.hub.write_pace import is_news, must_be_on_record
 from tuneyard_operators.kube import ApiError, Conflict, Connection, Invalid, Key, Missing
 from tuneyard_operators.rendering import needed_secrets
-from tuneyard_operators.tracing import Jobs as TracedJobs
 from tuneyard_operators.tracing import TraceSender
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class Hub:
         self.cycles = Cycles(self.placements, self.jobs, self.members, self.teams, metrics, look_at=self._look_at, sync_all=self._sync_all)
         self._connection = connection
         self._queue: WorkQueue[Key] = WorkQueue()
+        self._seen_jobs = Jobs(self.jobs.items, self.jobs.status, self.jobs.synced)
         self._history = self._history_writer() if settings.history.url else None
         self._traces = self._trace_sender() if settings.defaults.traces else None
         self._actions = Actions(connection, self.jobs, self.members, self._queue, settings, self._may_vanish)
@@ -305,10 +306,9 @@ class Hub:
 
     def _history_writer(self) -> HistoryWriter:
         """The writer of run history. Its libraries are loaded by a hub that has one."""
-        from tuneyard_operators.history.writer import HistoryWriter, Jobs
+        from tuneyard_operators.history.writer import HistoryWriter
 
-        jobs = Jobs(self.jobs.items, self.jobs.status, self.jobs.synced)
-        return HistoryWriter(self._connection, jobs, self.settings.history, self.metrics.history, self._look_at)
+        return HistoryWriter(self._connection, self._seen_jobs, self.settings.history, self.metrics.history, self._look_at)
 
     def _may_vanish(self, key: Key) -> bool:
         recorded = self._history is None or self._history.may_vanish(key, datetime.now(UTC))
@@ -318,8 +318,7 @@ class Hub:
 
     def _trace_sender(self) -> TraceSender:
         """The sender of traces; the libraries are loaded with its first span, in its thread."""
-        jobs = TracedJobs(self.jobs.items, self.jobs.status, self.jobs.synced)
-        return TraceSender(jobs, lambda: exporter_from(os.environ, "tuneyard-hub"), self.metrics.traces, self._look_at)
+        return TraceSender(self._seen_jobs, lambda: exporter_from(os.environ, "tuneyard-hub"), self.metrics.traces, self._look_at)
 
     # --- teams
 

@@ -4,6 +4,6 @@ Importing this room loads nothing of OpenTelemetry: a hub without an endpoint do
 """
 
 from tuneyard_operators.tracing.metrics import TracingMetrics
-from tuneyard_operators.tracing.sender import Jobs, TraceSender
+from tuneyard_operators.tracing.sender import TraceSender
 
-__all__ = ["Jobs", "TraceSender", "TracingMetrics"]
+__all__ = ["TraceSender", "TracingMetrics"]

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -23,6 +22,7 @@ from tuneyard.api import Attempt, JobStatus
 from tuneyard.api.moments import moment_of
 from tuneyard.tracing import Exporter, Span, is_over, job_spans
 from tuneyard.tracing.export import BATCH
+from tuneyard_operators.history.jobs import Jobs
 from tuneyard_operators.history.threads import Threads
 from tuneyard_operators.kube import Key
 from tuneyard_operators.metrics import Sample, families
@@ -37,15 +37,6 @@ _LEAST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 _MOST_JOBS = 20
 Object = Mapping[str, Any]
 Signature = tuple[object, ...]
-
-
-@dataclass(frozen=True)
-class Jobs:
-    """The hub's JobSpecs: the cache, the status of one, and whether all are listed."""
-
-    items: Mapping[Key, Object]
-    status: Callable[[Key], JobStatus]
-    synced: asyncio.Event
 
 
 class TraceSender:
