@@ -75,9 +75,10 @@ class Scene:
     def remembers(self, name: str) -> list[str]:
         """Places in the hub's memory, caches included, that mention a job by its name.
 
-        Left out: the native scheduler's picture of its last cycle, which the next question replaces.
+        Left out: the native scheduler's picture of its last cycle, which the next question replaces; and the reasons for which other jobs
+        have waited, which are a part of their status.
         """
-        return [place for place in mentions(self.hub, name) if ".scheduler._known" not in place]
+        return [place for place in mentions(self.hub, name) if ".scheduler._known" not in place and "[waits]" not in place]
 
 
 @asynccontextmanager

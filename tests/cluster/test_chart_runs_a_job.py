@@ -7,7 +7,6 @@ import base64
 import json
 import urllib.error
 import urllib.request
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,7 @@ from tests.testcluster.install import BUCKET, JOBS, STORAGE_SECRET, Storage
 from tests.testcluster.waiting import wait_for
 
 import tuneyard
-from tuneyard.api import JobStatus
 from tuneyard.storage import open_store
-from tuneyard.tracing import job_spans, timeline
 from tuneyard.tracking import LogReader
 
 LOGS = "/apis/logs.tuneyard.dev/v1alpha1"
@@ -119,12 +116,6 @@ def test_a_job_runs_with_these_rights_and_the_files_beside_it(
     status = wait_for("the end of the job", ended, limit_s=900, every_s=1, words=state)
     assert status["phase"] == "Succeeded", state()
     assert open_store(output).get("say/files/said") == b"HELLO FROM THE LAPTOP"
-    stored = home.api.get(f"{OURS}/namespaces/default/jobspecs/hello")
-    spans = job_spans(stored, JobStatus.model_validate(status, extra="ignore"))
-    print("\n".join(timeline(spans, datetime.now(UTC))))
-    start = ("create RayJob", "schedule pods", "pull images and start containers", "run setup and start Ray", "start the driver")
-    assert {"submit", *start, "running bash", "saving"} <= {span.name for span in spans}
-    assert all(span.end is not None for span in spans)
     answer = json.loads(as_viewer(home, tmp_path, "get", "--raw", f"{LOGS}/namespaces/default/jobspecs/hello/log"))
     assert "driver" in answer["sources"]
     assert "\n" in "".join(part["text"] for part in answer["parts"] if part["source"] == "driver")

@@ -120,11 +120,13 @@ def _task(job: _Job, root: Span, task: TaskStatus) -> Iterator[Span]:
         return
     start = min(filter(None, [ready, *(_moment(each.placed_at) for each in attempts[:1])]), default=job.created)
     last = attempts[-1] if attempts else None
-    over = task.phase.final or job.ended is not None
+    ends = [_moment(each.ended_at) for each in attempts]
+    done = task.phase is Phase.SUCCEEDED and bool(ends) and all(ends)
+    over = done or job.ended is not None
     span = root.child(
         f"task {cut(task.name)}",
         start,
-        (_moment(last.ended_at) if last is not None and last.phase is Phase.SUCCEEDED else None) or job.ended if over else None,
+        max(filter(None, ends)) if done else job.ended,
         attributes=told({"tuneyard.task.name": task.name, "tuneyard.task.phase": str(task.phase) if over else None}),
         error=bounded(task.message or (last.message if last is not None else "") or "failed") if task.phase is Phase.FAILED else "",
     )

@@ -67,7 +67,14 @@ def test_every_field_says_what_it_is(kind: str) -> None:
 @every_kind
 def test_a_field_that_may_be_left_out_says_what_then_happens(kind: str) -> None:
     definitions = defaults_schema(kind)["$defs"]
-    reported = {name for name in definitions if name.endswith("Status")} | {"Condition", "Attempt", "Progress"}
+    reported = {name for name in definitions if name.endswith("Status")} | {
+        "Condition",
+        "Attempt",
+        "Progress",
+        "StageTime",
+        "StartTimes",
+        "Reason",
+    }
     for name in definitions.keys() - reported:
         for field, node in definitions[name].get("properties", {}).items():
             kinds = {branch.get("type") for branch in node.get("anyOf", [])}
