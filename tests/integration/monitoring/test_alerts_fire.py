@@ -339,7 +339,10 @@ def test_each_alert_fires_by_its_fault_and_not_before(tmp_path: Path, monkeypatc
             await shown.begin(attempt)
             runner = await serve(stage.ports["hub"], stage.metrics, alive=str, ready=str, refresh=stage.refresh)
             stack.push_async_callback(runner.cleanup)
-            targets = {"tuneyard-hub": [stage.ports["hub"], stage.ports["second"]], "tuneyard-console": [stage.ports["console"]]}
+            targets = {
+                "tuneyard-hub": [stage.ports["hub"], stage.ports["second"]],
+                "tuneyard-hub-console-metrics": [stage.ports["console"]],
+            }
             server = stack.enter_context(prometheus(tmp_path, targets, SCALED))
             await heard(server, "TuneyardConsoleDown")  # nothing listens on its port
             for alert, fault in FAULTS:

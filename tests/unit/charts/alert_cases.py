@@ -145,9 +145,9 @@ CASES: dict[str, Case] = {
         waits=False,
     ),
     "TuneyardConsoleDown": Case(
-        {'up{job="tuneyard-console",namespace="tuneyard-system",instance="a"}': "0x120"},
+        {'up{job="tuneyard-hub-console-metrics",namespace="tuneyard-system",instance="a"}': "0x120"},
         {
-            f'up{{job="tuneyard-console",namespace="tuneyard-system",instance="{each}"}}': f"{value}x120"
+            f'up{{job="tuneyard-hub-console-metrics",namespace="tuneyard-system",instance="{each}"}}': f"{value}x120"
             for each, value in (("a", 0), ("b", 1))
         },
         5,

@@ -1,4 +1,4 @@
-"""Alerts and the dashboard ask for metrics that the hub has, by labels that these have."""
+"""Alerts and dashboards ask for metrics that the hub and the console have, by labels that these have."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from scripts.charts import CHARTS
 from tests.prometheus import rules
 from tests.unit.charts.rendering import of_kind, render_variant
 
+from tuneyard.console.hosted.metrics import ConsoleMetrics
 from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.metrics import FAMILIES
 
 
 def declared() -> dict[str, tuple[str, ...]]:
-    """Labels of every metric of the hub, by the name that queries have."""
+    """Labels of every metric of the hub and the console, by the name that queries have."""
     metrics = Metrics()
     suffixes = {"counter": "_total", "histogram": "_bucket", "gauge": ""}
-    events = [each for each in (*vars(metrics).values(), *vars(metrics.history).values()) if isinstance(each, MetricWrapperBase)]
+    parts = (metrics, metrics.history, metrics.traces, ConsoleMetrics())
+    events = [each for part in parts for each in vars(part).values() if isinstance(each, MetricWrapperBase)]
     return {f"{each._name}{suffixes[each._type]}": tuple(each._labelnames) for each in events} | {
         each.name: each.labels for each in FAMILIES
     }
@@ -58,6 +60,13 @@ def test_the_query_asks_for_what_the_hub_has(name: str) -> None:
 def test_an_alert_says_what_happened_and_where_to_look(rule: dict[str, dict[str, str]]) -> None:
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
     assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
+
+
+def test_the_console_is_scraped_under_a_name_that_its_alert_knows() -> None:
+    (rule,) = [rule for rule in ALERTS if rule["alert"] == "TuneyardConsoleDown"]
+    (pattern,) = re.findall(r'job=~"([^"]*)"', rule["expr"])
+    services = [each["metadata"]["name"] for each in of_kind(render_variant("hub-with-console"), "Service")]
+    assert [name for name in services if re.fullmatch(pattern, name)] == ["tuneyard-hub-console", "tuneyard-hub-console-metrics"]
 
 
 def test_each_alert_has_its_runbook_and_each_runbook_its_alert() -> None:
