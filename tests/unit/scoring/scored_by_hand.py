@@ -14,6 +14,7 @@ from tuneyard.scoring.exchange import Answer, Evaluate
 from tuneyard.scoring.open_part import OpenPart
 from tuneyard.scoring.own_metrics import OwnMetrics
 from tuneyard.scoring.parts import commit
+from tuneyard.scoring.similarity import similarities_of
 from tuneyard.storage import open_store
 
 UNMEASURED = Measured(wall_s=1.0, load_s=0.0, generation_s=0.0, deaths=0, stopped=False, settings=None)
@@ -56,11 +57,11 @@ def request(
 def answer_all(asked: ScoreRequest, say: Callable[[int], Answer | str], parts: Sequence[int] | None = None) -> ScoreResult:
     """Score all parts (or `parts`) as a worker does. `say`: row -> the model's answer."""
     job = prepare(asked)
-    new = []
+    new, similarities = [], similarities_of(asked)
     for part in job.missing if parts is None else parts:
         rows = job.order.rows.read(*job.order.layout.bounds(part))
         folder = Path(asked.task.metrics_dir) if asked.task.metrics_dir is not None else None
-        open_part = OpenPart(rows, asked.task, OwnMetrics(asked.task.own_metrics, folder))
+        open_part = OpenPart(rows, asked.task, OwnMetrics(asked.task.own_metrics, folder), similarities)
         waiting = open_part.requests(PROMPTS)
         while waiting:
             one = waiting.pop(0)
