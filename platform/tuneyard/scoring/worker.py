@@ -137,7 +137,8 @@ class PartWorker:
         return OpenWork(sum(p.rows_done for p in parts), sum(p.errors for p in parts), sum(p.output_tokens for p in parts))
 
     def close(self) -> None:
-        """Remove the engine's files. The process must end after this call."""
+        """Remove the engine's files, and end the process of own metrics. The process must end after this call."""
+        self._own.close()
         if self._engine is not None:
             self._engine.close()
 
