@@ -10,8 +10,8 @@ from typing import Any
 
 from tuneyard.admission import Machine, admit, refused
 from tuneyard.api import BadInput, Embedding, Endpoint, JobSpec, ScoreTask, Source, Task
-from tuneyard.api.programs import missing_object, module_files, module_of
 from tuneyard.api.local_files import looks_like_path
+from tuneyard.api.programs import missing_object, module_files, module_of
 from tuneyard.extras import need
 from tuneyard.metrics.own import program_of
 from tuneyard.runtime.models import read_config
@@ -141,7 +141,9 @@ def _check_embedding(name: str, embedding: Embedding, base_dir: Path) -> None:
     try:
         read_config(uri, embedding.revision)
     except BadInput as error:
-        raise BadInput(f"task {name}: embedding.model: {error.cause}", "name an encoder: a folder, a URI, or a Hugging Face name") from error
+        raise BadInput(
+            f"task {name}: embedding.model: {error.cause}", "name an encoder: a folder, a URI, or a Hugging Face name"
+        ) from error
 
 
 def _check_vllm(task: Task) -> None:

@@ -14,8 +14,10 @@ _OTHER = ["onnx/*", "openvino/*", "original/*", "rust_model.ot", "tf_model.h5"]
 
 
 def model_folder(name: str, cache: Path, revision: str | None = None) -> Path:
-    """A local folder with the model at a path, a URI, or a Hugging Face name. Raises BadInput for a name that the hub does not have, NotFound
-    where nothing is stored at a URI."""
+    """A local folder with the model at a path, a URI, or a Hugging Face name.
+
+    Raises BadInput for a name that the hub does not have, NotFound where nothing is stored at a URI.
+    """
     if looks_like_path(name) or (is_local(name) and local_path(name).exists()):
         return fetch_folder(name, cache)
     from huggingface_hub import snapshot_download

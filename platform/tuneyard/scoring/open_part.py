@@ -22,7 +22,9 @@ from tuneyard.scoring.structured import Fits
 class OpenPart:
     """A part in progress. The thread that drives the engine fills it; the thread that waits for the part calls `finish`."""
 
-    def __init__(self, rows: Sequence[ScoreRow], task: ScoreTask, own: OwnMetrics | None = None, similarities: Similarities | None = None) -> None:
+    def __init__(
+        self, rows: Sequence[ScoreRow], task: ScoreTask, own: OwnMetrics | None = None, similarities: Similarities | None = None
+    ) -> None:
         self._rows = rows
         self._task = task
         self._own = own or OwnMetrics([], None)

@@ -58,7 +58,7 @@ def value_of(function: Callable[..., Any], row: bytes) -> float | str:
         if not isinstance(value, Real) and not _is_one_number(value):
             return f"it returned {type(value).__name__}, not a number"
         number = float(value)
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
         return _said(error)
     return number if math.isfinite(number) else f"it is {number}"
 
@@ -71,7 +71,7 @@ def _is_one_number(value: Any) -> bool:
 def _said(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"[:_SHOWN]
-    except Exception:
+    except Exception:  # noqa: BLE001 - the text of an error is the user's code too
         return type(error).__name__
 
 

@@ -14,9 +14,9 @@ from tuneyard.catalog.config_reader import config_in
 from tuneyard.scoring.adapter import MERGE
 from tuneyard.scoring.engine import VllmEngine
 from tuneyard.scoring.exchange import Asked
+from tuneyard.scoring.model_folder import model_folder
 from tuneyard.scoring.open_part import OpenPart
 from tuneyard.scoring.order import ordered
-from tuneyard.scoring.model_folder import model_folder
 from tuneyard.scoring.own_metrics import own_metrics_of
 from tuneyard.scoring.prompts import PromptEncoder
 from tuneyard.scoring.ranks import RankLost

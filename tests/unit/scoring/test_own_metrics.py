@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +199,26 @@ def test_a_function_that_hangs_is_an_error_of_its_row_and_ends(folder: Path) -> 
 
     assert rows[3].values == {"hangs": 1.0}
     assert not [child for child in psutil.Process().children() if "tuneyard.scoring.own_functions" in child.cmdline()]
+
+
+def test_a_function_that_hangs_ends_with_its_worker(folder: Path) -> None:
+    code = f"""
+from pathlib import Path
+from tuneyard.scoring.own_metrics import OwnMetrics
+from tuneyard.scoring.rows import ScoredRow
+own = OwnMetrics(["my_metrics:hangs"], Path({str(folder)!r}))
+print("ready", flush=True)
+own.measure(ScoredRow(2, output="yes"), {{"n": 2}})
+"""
+    worker = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == b"ready\n"
+    (child,) = psutil.Process(worker.pid).children()
+
+    worker.kill()
+    worker.wait()
+
+    child.wait(60)
 
 
 def test_prints_are_passed_on_up_to_a_limit(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

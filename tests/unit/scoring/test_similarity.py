@@ -182,6 +182,14 @@ def test_two_models_are_compared_by_it_and_equal_answers_are_equal(plain: Path, 
     assert (found.figure, found.wins, found.ties, found.losses) == ("embedding_similarity", 1, 4, 1)
 
 
+def test_values_of_two_embedding_models_are_not_compared(plain: Path, tmp_path: Path) -> None:
+    scored(tmp_path, plain, "base", {})
+    scored(tmp_path, in_layout(plain, tmp_path / "other", {"pooling_mode": "max"}), "tuned", {})
+
+    with pytest.raises(BadInput, match="by different embedding models"):
+        compare(str(tmp_path / "tuned"), str(tmp_path / "base"), names=("tuned", "base"))
+
+
 def test_another_model_of_embeddings_cannot_continue_an_output(plain: Path, tmp_path: Path) -> None:
     scored(tmp_path, plain, "out", {})
     other = in_layout(plain, tmp_path / "other", {"pooling_mode": "max"})

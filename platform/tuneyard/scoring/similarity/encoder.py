@@ -119,7 +119,9 @@ def _load(folder: Path) -> tuple[Any, Any]:
         model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
     except (OSError, ValueError, KeyError) as error:
         said = next(iter(str(error).splitlines()), "")
-        raise BadInput(f"{folder} holds no encoder that can be loaded: {said}", "give a folder with config.json, weights and tokenizer") from error
+        raise BadInput(
+            f"{folder} holds no encoder that can be loaded: {said}", "give a folder with config.json, weights and tokenizer"
+        ) from error
     if model.config.is_encoder_decoder:
         raise BadInput(f"the embedding model {folder} is an encoder with a decoder", "take a model of an encoder alone, such as a BERT")
     return tokenizer, model
