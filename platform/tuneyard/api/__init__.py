@@ -16,7 +16,7 @@ from tuneyard.api.rank import EmbeddingTables, RankTask
 from tuneyard.api.rules import Violation, check_rules, check_task
 from tuneyard.api.rules_case import CPU, Device
 from tuneyard.api.schedule import ModelTemplate, Schedule
-from tuneyard.api.score import Engine, Generation, Judge, RankerScoring, ScoreTask, Windows
+from tuneyard.api.score import Embedding, Engine, Generation, Judge, RankerScoring, ScoreTask, Windows
 from tuneyard.api.status import Attempt, Condition, JobStatus, Phase, PlacementStatus, Progress, TaskStatus
 from tuneyard.api.tasks import ProcessTask, Resources, Task, TuneTask, WorkerRange
 from tuneyard.api.team import Team
@@ -44,6 +44,7 @@ __all__ = [
     "DataService",
     "Device",
     "Document",
+    "Embedding",
     "EmbeddingTables",
     "Endpoint",
     "Engine",

@@ -151,6 +151,19 @@ class Judge(Fields):
         return scale
 
 
+class Embedding(Fields):
+    """The model of sentence embeddings that the metric embedding_similarity compares by."""
+
+    model: str = Field(
+        min_length=1,
+        max_length=4096,
+        description="Hugging Face name, local folder, or URI of an encoder's folder, in the layout of sentence-transformers or plain",
+    )
+    revision: str | None = Field(
+        default=None, description="commit, tag or branch on Hugging Face; pin it for jobs that must repeat; default: the newest"
+    )
+
+
 class ScoreTask(Fields):
     """Score a data set with a language model, or a table with a ranker."""
 
@@ -181,6 +194,9 @@ class ScoreTask(Fields):
         description="folder with the modules of ownMetrics: a path or a URI; default: the folder of the JobSpec file, "
         "from which `tuneyard submit` ships the modules and what they import",
     )
+    embedding: Embedding | None = Field(
+        default=None, description="model of the metric embedding_similarity, which needs it; it runs on the CPU of each worker"
+    )
     ranking: RankerScoring = Field(default_factory=RankerScoring, description="of a ranker alone")
     rows_per_part: Count | Auto = Field(
         default="auto",
@@ -203,6 +219,15 @@ class ScoreTask(Fields):
             raise ValueError("a judge's own answers have no metrics: leave metrics out, or name them in the task whose answers it judges")
         if self.judge is None and self.data.answer is not None:
             raise ValueError("data.answer is what a judge scores: give judge, or leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _embeds_for_a_metric(self) -> Self:
+        asked = bool(needing("similarity", [METRICS[name] for name in self.metrics]))
+        if asked and self.embedding is None:
+            raise located("embedding_similarity needs a model of sentence embeddings: give embedding.model", "embedding")
+        if not asked and self.embedding is not None:
+            raise located("no metric uses it: add embedding_similarity to metrics, or leave embedding out", "embedding")
         return self
 
     @model_validator(mode="after")

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tuneyard.api import BadInput, FindTemplate, JobSpec, ScoreTask
+from tuneyard.api import BadInput, FindTemplate, JobSpec, ScoreTask, Task
 from tuneyard.api.loading_yaml import Path as Field
 from tuneyard.api.local_files import SHIPPED, LocalFile, is_relative, local_files
 from tuneyard.api.programs import files_below, missing_object, module_files, module_of, named_files, program_files
@@ -212,16 +212,19 @@ def _named(job: JobSpec, base_dir: Path) -> Iterator[LocalFile]:
         if file.what != "script" or not os.path.exists(base_dir / file.text):  # existing scripts are shipped with their command
             yield file
     for index, task in enumerate(job.spec.tasks):
-        body = task.train or task.score
-        name = body.model.name if body is not None else None
-        field = ("spec", "tasks", index, task.kind, "model", "name")
-        if (
-            name is not None
-            and is_relative(name)
-            and os.path.isdir(base_dir / name)
-            and all(f.path != field for f in local_files(job.spec))
-        ):
-            yield LocalFile(field, name, "model")
+        for name, place in _models(task):
+            field = ("spec", "tasks", index, task.kind, *place)
+            if is_relative(name) and os.path.isdir(base_dir / name) and all(f.path != field for f in local_files(job.spec)):
+                yield LocalFile(field, name, "model")
+
+
+def _models(task: Task) -> Iterator[tuple[str, Field]]:
+    """Names of models, each with its field below the task's kind."""
+    body = task.train or task.score
+    if body is not None and body.model.name is not None:
+        yield body.model.name, ("model", "name")
+    if task.score is not None and task.score.embedding is not None:
+        yield task.score.embedding.model, ("embedding", "model")
 
 
 def _parcel(file: LocalFile, base_dir: Path) -> Parcel:

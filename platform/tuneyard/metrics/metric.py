@@ -13,11 +13,12 @@ from functools import reduce
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
+    from tuneyard.metrics.similarity import Similarity
     from tuneyard.metrics.win_rate import Preference
 
-Need = Literal["output", "reference", "likelihood", "verdict", "preference"]
-"""A part of a row: the output of the model, the expected answers, the model's likelihood of the one expected answer, or the score or
-preference that the model gives as a judge."""
+Need = Literal["output", "reference", "likelihood", "verdict", "preference", "similarity"]
+"""A part of a row: the output of the model, the expected answers, the model's likelihood of the one expected answer, the score or
+preference that the model gives as a judge, or the similarity of the embeddings of output and reference."""
 Totals = dict[str, float]
 """Sums over rows, by name, as in JSON. Sums of two parts are added name by name."""
 Interval = tuple[float, float]
@@ -36,6 +37,8 @@ class Row(Protocol):
     """The score of a judge."""
     preference: Preference | None
     """The verdicts of a judge on two answers."""
+    similarity: Similarity | None
+    """The cosine of the embeddings of output and reference."""
     values: dict[str, float]
     """Values of this row by metric, for metrics with a value per row."""
     sums: dict[str, Totals]
@@ -97,6 +100,7 @@ class Metric:
             "likelihood": row.nll is not None,
             "verdict": row.verdict is not None,
             "preference": row.preference is not None,
+            "similarity": row.similarity is not None,
         }
         return all(has[need] for need in self.needs)
 

@@ -9,6 +9,7 @@ from tuneyard.metrics.aggregates import closest, mean, ratio, ratio_interval, ra
 from tuneyard.metrics.chrf import chrf_metric
 from tuneyard.metrics.judge import judge_mean
 from tuneyard.metrics.metric import Figure, Interval, Metric, Row, Totals
+from tuneyard.metrics.similarity import embedding_similarity
 from tuneyard.metrics.text import BLEU_SUMS, bleu, bleu_totals, exact_match, json_valid, rouge_l
 from tuneyard.metrics.win_rate import win_rate_metric
 
@@ -55,6 +56,7 @@ _ENTRIES = (
         row_sums=BLEU_SUMS,
     ),
     chrf_metric(),
+    embedding_similarity(),
     mean(
         "json_valid",
         title="valid JSON",

@@ -1,6 +1,7 @@
 """The win rate of pairwise judging: a judge sees two answers to a row twice, in both orders (Zheng et al. 2023, MT-Bench, section 3.4).
 
-Ties count half, as in Chatbot Arena and AlpacaEval. A row with two different verdicts is a tie, and counted as order-dependent.
+Ties count half, as in the win rate of AlpacaEval and the Elo ratings of Chatbot Arena.
+A row with two different verdicts is a tie, and counted as order-dependent.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.admission import Machine, admit, refused
-from tuneyard.api import BadInput, Endpoint, JobSpec, ScoreTask, Source, Task
+from tuneyard.api import BadInput, Embedding, Endpoint, JobSpec, ScoreTask, Source, Task
+from tuneyard.api.local_files import looks_like_path
 from tuneyard.api.programs import missing_object, module_files, module_of
 from tuneyard.extras import need
 from tuneyard.metrics.own import program_of
@@ -56,6 +57,8 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine, names: Collecti
         if task.score is not None:
             _check_schema(task.score, base_dir)
             _check_own_metrics(task.name, task.score, base_dir)
+            if task.score.embedding is not None:
+                _check_embedding(task.name, task.score.embedding, base_dir)
         if task.endpoint is not None:
             _check_key(job, task, task.endpoint)
         elif task.score is not None and ranker_of(job.spec, task, base_dir) is None:
@@ -128,6 +131,19 @@ def _check_own_metrics(name: str, score: ScoreTask, base_dir: Path) -> None:
                 f"own metric {metric} of task {name}: there is no module {module} in {folder}, and no installed package has it",
                 "put the module beside the JobSpec, name its folder in score.metricsDir, or install its package where the job runs",
             )
+
+
+def _check_embedding(name: str, embedding: Embedding, base_dir: Path) -> None:
+    """Raises BadInput for a model of embeddings that does not exist."""
+    uri = named_model(embedding.model, base_dir)
+    if is_local(uri) and looks_like_path(uri) and (local_path(uri) / "modules.json").is_file():
+        return  # its config.json may be in the folder of a module; the workers read it
+    try:
+        read_config(uri, embedding.revision)
+    except BadInput as error:
+        raise BadInput(
+            f"task {name}: embedding.model: {error.cause}", "name an encoder: a folder, a URI, or a Hugging Face name"
+        ) from error
 
 
 def _check_vllm(task: Task) -> None:

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tuneyard.api import BadInput
+from tuneyard.api import BadInput, Embedding
 from tuneyard.catalog import gpu
 from tuneyard.data import ScoreRows
 from tuneyard.metrics import METRICS, needing
+from tuneyard.metrics.similarity import EMBEDDING_SIMILARITY
 from tuneyard.scoring.metrics import Sums
 from tuneyard.scoring.parts import FOLDER, Columns, Layout, committed_parts, read_sums
 from tuneyard.scoring.plan import agree, check_errors, clear, identity, rows_per_part
@@ -140,6 +141,7 @@ def _details(job: ScoreJob, total: Sums, ours: Sums, measured: Measured) -> dict
         "instances": job.order.request.instances,
         **({} if measured.chats is None else {"prompts": "chats" if measured.chats else "plain"}),
         **_judge_details(job.order.request, total),
+        **_embedding_details(job.order.request, total),
         "errors": dict(total.reasons.most_common(5)),
         "engine": asdict(measured.settings) if measured.settings else {},
         **_endpoint_details(job.order.request, total),
@@ -174,6 +176,14 @@ def _judge_details(request: ScoreRequest, total: Sums) -> dict[str, Any]:
             "by_length": lengths,
         },
     }
+
+
+def _embedding_details(request: ScoreRequest, total: Sums) -> dict[str, Any]:
+    """The model of embeddings, and the rows with a text that was longer than it takes."""
+    if request.task.embedding is None:
+        return {}
+    cut = total.metrics.get(EMBEDDING_SIMILARITY, {}).get("cut", 0)
+    return {"embedding": {"model": request.task.embedding.model, "cut_rows": int(cut)}}
 
 
 def _endpoint_details(request: ScoreRequest, total: Sums) -> dict[str, Any]:
@@ -218,6 +228,7 @@ def _settings(request: ScoreRequest, rows: ScoreRows) -> dict[str, Any]:
         "metrics": sorted(task.measured),
         "judge": task.judge.model_dump(mode="json", by_alias=True) if task.judge is not None else None,
         **_model_settings(request),
+        **_embedding_settings(task.embedding),
         "data": {
             **task.data.model_dump(
                 mode="json", by_alias=True, include={"prompt", "reference", "keep", "chat", "limit", "sample", "sample_seed", "answer"}
@@ -227,6 +238,13 @@ def _settings(request: ScoreRequest, rows: ScoreRows) -> dict[str, Any]:
         },
         "generation": task.generation.model_dump(mode="json", by_alias=True),
     }
+
+
+def _embedding_settings(embedding: Embedding | None) -> dict[str, Any]:
+    """Nothing without a model: plans of earlier versions have no such entry."""
+    if embedding is None:
+        return {}
+    return {"embedding": {**embedding.model_dump(mode="json", by_alias=True), "files": identity(embedding.model)}}
 
 
 def _identity(rows: ScoreRows) -> str:

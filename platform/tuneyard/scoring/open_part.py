@@ -15,16 +15,20 @@ from tuneyard.scoring.judging import Judging, Request
 from tuneyard.scoring.own_metrics import OwnMetrics
 from tuneyard.scoring.prompts import BadRow
 from tuneyard.scoring.rows import ScoredRow, asks_of
+from tuneyard.scoring.similarity import Similarities
 from tuneyard.scoring.structured import Fits
 
 
 class OpenPart:
     """A part in progress. The thread that drives the engine fills it; the thread that waits for the part calls `finish`."""
 
-    def __init__(self, rows: Sequence[ScoreRow], task: ScoreTask, own: OwnMetrics | None = None) -> None:
+    def __init__(
+        self, rows: Sequence[ScoreRow], task: ScoreTask, own: OwnMetrics | None = None, similarities: Similarities | None = None
+    ) -> None:
         self._rows = rows
         self._task = task
         self._own = own or OwnMetrics([], None)
+        self._similarities = similarities
         self.scored = [ScoredRow(row["index"], references=row["references"], error=row["error"]) for row in rows]
         self._waiting_for = [0] * len(rows)
         self._rows_left = 0
@@ -99,6 +103,8 @@ class OpenPart:
     def finish(self) -> list[ScoredRow]:
         """Wait for the last answer, and return the scored rows in input order. Raises the engine's error."""
         self._complete.result()
+        if self._similarities is not None:
+            self._similarities.measure(self.scored)
         for row, asked in zip(self.scored, self._rows, strict=True):
             if row.error is None:
                 self._measure(row, asked["kept"])
@@ -109,7 +115,7 @@ class OpenPart:
     def _clear(self, row: ScoredRow) -> None:
         """Remove the scores of a row with an error. The answer of a judge without a score stays, for people."""
         row.values, row.sums, row.follows_schema = {}, {}, None
-        row.nll = row.latency_s = row.finish_reason = row.verdict = row.preference = None
+        row.nll = row.latency_s = row.finish_reason = row.verdict = row.preference = row.similarity = None
         row.output_tokens = row.reference_tokens = 0
         if self._task.judge is None:
             row.output = None

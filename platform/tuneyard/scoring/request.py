@@ -88,6 +88,9 @@ class ScoreResult:
                 f"{self.off_schema} of {answers} answers do not follow generation.schema: raise generation.maxTokens if they are cut off; "
                 "else the endpoint ignores schemas"
             )
+        cut_rows = self.details.get("embedding", {}).get("cut_rows", 0)
+        if cut_rows:
+            said.append(f"{cut_rows} rows have texts longer than the embedding model takes: embedding_similarity sees their beginnings")
         if self.cut_off > _MOST * answers:
             limit = f"maxTokens {max_tokens}, or at the model's length"
             advice = "raise generation.maxTokens; if answers continue after their end, set generation.stop"

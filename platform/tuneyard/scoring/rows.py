@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from tuneyard.api import ScoreTask
 from tuneyard.metrics import Totals, metric_named, needing
+from tuneyard.metrics.similarity import Similarity
 from tuneyard.metrics.win_rate import Preference
 
 
@@ -51,6 +52,8 @@ class ScoredRow:
     """The score of a judge."""
     preference: Preference | None = None
     """The verdicts of a judge on two answers."""
+    similarity: Similarity | None = None
+    """The cosine of the embeddings of output and reference."""
     retried: bool = False
     """Whether a judge was asked twice."""
     values: dict[str, float] = field(default_factory=dict)

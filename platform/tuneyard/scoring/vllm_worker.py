@@ -14,12 +14,14 @@ from tuneyard.catalog.config_reader import config_in
 from tuneyard.scoring.adapter import MERGE
 from tuneyard.scoring.engine import VllmEngine
 from tuneyard.scoring.exchange import Asked
+from tuneyard.scoring.model_folder import model_folder
 from tuneyard.scoring.open_part import OpenPart
 from tuneyard.scoring.order import ordered
 from tuneyard.scoring.own_metrics import own_metrics_of
 from tuneyard.scoring.prompts import PromptEncoder
 from tuneyard.scoring.ranks import RankLost
 from tuneyard.scoring.settings import EngineSettings, resolve_engine
+from tuneyard.scoring.similarity import similarities_of
 from tuneyard.scoring.worker import Loaded, PartWorker, end_process
 from tuneyard.storage import fetch_folder
 from tuneyard.warm import WHY_COLD
@@ -34,7 +36,8 @@ class VllmWorker(PartWorker):
         request = self._order.request
         cache = Path(request.scratch) / "models"
         self._own = own_metrics_of(request)
-        model = fetch_folder(request.model_uri, cache)
+        self._similarities = similarities_of(request)
+        model = model_folder(request.model_uri, cache, request.task.model.revision)
         adapter = fetch_folder(request.adapter_uri, cache) if request.adapter_uri else None
         self._shape = model_shape_of(config_in(model))
         self._settings = resolve_engine(request.task, model, self._shape, adapter, sku=request.sku)
@@ -48,7 +51,8 @@ class VllmWorker(PartWorker):
         except Exception as error:
             raise _load_failure(error, self._settings) from error
         self._begin(engine, prompts)
-        return Loaded(os.getpid(), time.perf_counter() - began, self._settings, prompts.chats, os.environ.get(WHY_COLD, ""))
+        took_s = time.perf_counter() - began
+        return Loaded(os.getpid(), took_s, self._settings, prompts.chats, os.environ.get(WHY_COLD, ""), self._warnings)
 
     def _ordered(self, requests: list[Asked]) -> list[Asked]:
         return ordered(requests)

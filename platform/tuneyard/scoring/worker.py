@@ -23,6 +23,7 @@ from tuneyard.scoring.parts import Columns, Layout, commit, read_sums
 from tuneyard.scoring.ranks import RankLost
 from tuneyard.scoring.request import ScoreRequest
 from tuneyard.scoring.settings import EngineSettings
+from tuneyard.scoring.similarity import Similarities
 from tuneyard.storage import open_store
 
 
@@ -47,6 +48,8 @@ class Loaded:
     chats: bool | None
     """Whether the chat template renders prompts; None for a ranker."""
     why_cold: str = ""
+    warnings: tuple[str, ...] = ()
+    """Sentences for the user, about the embedding model."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,7 @@ class PartWorker:
         self._broken: BaseException | None = None
         self._engine: Engine | None = None
         self._own = OwnMetrics([], None)
+        self._similarities: Similarities | None = None
 
     def load(self) -> Loaded:
         """Make the engine, then call `_begin`. Raises BadInput for unusable inputs, JobFailed for failures of the engine."""
@@ -93,6 +97,10 @@ class PartWorker:
         """Start the thread that drives the engine."""
         self._engine, self._prompts = engine, prompts
         threading.Thread(target=self._drive, name="engine", daemon=True).start()
+
+    @property
+    def _warnings(self) -> tuple[str, ...]:
+        return self._similarities.warnings if self._similarities is not None else ()
 
     def _ordered(self, requests: list[Asked]) -> list[Asked]:
         """The requests of a part in the order in which the engine gets them."""
@@ -106,7 +114,7 @@ class PartWorker:
         """Score the rows of a part and commit it. Raises the error of a failed engine."""
         start, stop = self._order.layout.bounds(part)
         rows = self._order.rows.read(start, stop)
-        in_hand = OpenPart(rows, self._order.request.task, self._own)
+        in_hand = OpenPart(rows, self._order.request.task, self._own, self._similarities)
         with self._tokenizer_lock:
             requests = in_hand.requests(self._prompts)
         self._open[part] = in_hand
@@ -129,7 +137,8 @@ class PartWorker:
         return OpenWork(sum(p.rows_done for p in parts), sum(p.errors for p in parts), sum(p.output_tokens for p in parts))
 
     def close(self) -> None:
-        """Remove the engine's files. The process must end after this call."""
+        """Remove the engine's files, and end the process of own metrics. The process must end after this call."""
+        self._own.close()
         if self._engine is not None:
             self._engine.close()
 

@@ -252,10 +252,19 @@ def test_answers_end_where_the_template_ends_turns_and_cut_off_ones_are_warned_o
     tokenizer.save_pretrained(folder / "marks")
     seen: list[Event] = []
     rows = {"data": {"source": str(folder / "rows.jsonl"), "prompt": "question", "limit": 4}, "metrics": []}
+    turns = [("system", "be brief"), ("user", "the cat"), ("assistant", "sat"), ("user", "where?"), ("assistant", "on a mat")]
+    talks = [[{"role": role, "content": text} for role, text in turns[start:stop]] for start, stop in [(0, 4), (1, 2), (1, 4), (0, 5)]]
+    (folder / "talks.jsonl").write_text("".join(json.dumps({"question": talk}) + "\n" for talk in talks))
+    talking = {"data": {"source": str(folder / "talks.jsonl"), "prompt": "question"}, "metrics": [], "maxErrorFraction": 0.5}
 
-    ended = score(request(folder, "out-marks", "marks", **rows), emit=seen.append)
+    ended = score(request(folder, "out-marks", "marks", **talking), emit=seen.append)
 
-    assert [(row["finish_reason"], row["output_tokens"], row["output"]) for row in table(ended)] == [("stop", 1, "")] * 4
+    rendered = ["<|system|>be brief<|system|>", "<|user|>the cat<|system|>", "<|assistant|>sat<|system|>", "<|user|>where?<|system|>"]
+    texts = ["".join(rendered[start:stop]) + "<|assistant|>" for start, stop in [(0, 4), (1, 2), (1, 4)]]
+    lengths = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
+    assert [(row["finish_reason"], row["output_tokens"], row["output"]) for row in table(ended)[:3]] == [("stop", 1, "")] * 3
+    assert [row["input_tokens"] for row in table(ended)[:3]] == lengths
+    assert table(ended)[3]["error"] == "the prompt ends with a turn of the assistant: move the answer to the reference column"
     assert ended.cut_off == 0
     plain = score(request(folder, "out-plain", "marks", **{**rows, "data": {**rows["data"], "chat": False}}), emit=seen.append)
     assert (plain.cut_off, {row["finish_reason"] for row in table(plain)}) == (4, {"length"})

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -20,6 +22,7 @@ from tuneyard.scoring.open_part import OpenPart
 from tuneyard.scoring.paired.row_sums import columns_of, row_sums
 from tuneyard.scoring.parts import Columns
 from tuneyard.scoring.rows import ScoredRow
+from tuneyard.scoring.similarity import Similarities
 
 every_metric = pytest.mark.parametrize("name", METRICS)
 REFERENCE = "the cat sat on the mat"
@@ -38,23 +41,38 @@ class Prompts:
         return SimpleNamespace(ids=[1, 2], counted=[False, True])
 
 
+class Embedded:
+    """Each text is its own direction."""
+
+    warnings = ()
+
+    def encode(self, texts: Sequence[str]) -> tuple[Any, list[bool]]:
+        return np.eye(len(texts)), [False] * len(texts)
+
+
 def task(*metrics: str) -> ScoreTask:
-    own = {"judge": {"rubric": "r"}} if metrics == ("judge",) else {"metrics": metrics}
+    judges = {"judge": {"rubric": "r"}, "win_rate": {"rubric": "r", "against": {"source": "d"}}}
+    own: dict[str, Any] = {"judge": judges[metrics[0]]} if metrics and metrics[0] in judges else {"metrics": metrics}
+    if "embedding_similarity" in metrics:
+        own["embedding"] = {"model": "e"}
     return ScoreTask.model_validate({"model": {"name": "m"}, "data": {"source": "d", "reference": "r"}, **own})
 
 
 def row(*references: str) -> ScoreRow:
     asked = {"index": 0, "prompt": "p", "system": "", "tools": None, "references": references}
-    return cast(ScoreRow, asked | {"answer": REFERENCE, "kept": {}, "error": None})
+    return cast(ScoreRow, asked | {"answer": REFERENCE, "against": "no", "kept": {}, "error": None})
 
 
 def scored(asked_row: ScoreRow, *metrics: str, says: str = REFERENCE) -> list[ScoredRow]:
-    part = OpenPart([asked_row], task(*metrics))
+    similarities = Similarities(Embedded()) if "embedding_similarity" in metrics else None
+    part = OpenPart([asked_row], task(*metrics), similarities=similarities)
     prompts: Any = Prompts()  # a tokenizer takes seconds to load
-    for asked in part.requests(prompts):
-        text = "Score: 4" if metrics == ("judge",) else says
+    waiting, verdicts = part.requests(prompts), iter(["Verdict: A", "Verdict: B"])
+    while waiting:
+        asked = waiting.pop(0)
+        text = "Score: 4" if metrics == ("judge",) else next(verdicts) if metrics == ("win_rate",) else says
         said: dict[str, Any] = {"nll": 0.5} if isinstance(asked, Evaluate) else {"text": text, "finish_reason": "stop"}
-        part.take(0, Answer(asked.key, latency_s=0.1, **said))
+        waiting += part.take(0, Answer(asked.key, latency_s=0.1, **said))
     return part.finish()
 
 
@@ -79,10 +97,9 @@ def test_what_it_says_of_a_row_is_a_column(name: str) -> None:
     assert values.get(name) == rows[0].values.get(name)
     assert (name in values) == (METRICS[name].per_row is not None)
     compared = row_sums(METRICS[name], read.select(columns_of(METRICS[name])))
-    figures = dict(zip(compared.names, compared.sums.sum(axis=0).tolist(), strict=True))
-    assert {figure.name: value for figure, value, _ in METRICS[name].known(figures, 1)} == pytest.approx(
-        Sums.of(rows, [name]).figures([name])
-    )
+    sums, whole = dict(zip(compared.names, compared.sums.sum(axis=0).tolist(), strict=True)), Sums.of(rows, [name]).figures([name])
+    by_rows = {figure.name: figure.value(sums) for figure in METRICS[name].figures if not figure.of_all_rows}
+    assert by_rows == pytest.approx({figure: whole[figure] for figure in by_rows})
 
 
 def test_the_engine_is_asked_for_what_metrics_need() -> None:

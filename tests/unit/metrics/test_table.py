@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tuneyard.metrics import FIGURES, METRICS, Metric, Totals
 from tuneyard.metrics.metric import added
+from tuneyard.metrics.similarity import Similarity
 from tuneyard.metrics.win_rate import Preference
 from tuneyard.scoring.parts import Columns
 from tuneyard.scoring.rows import ScoredRow
@@ -33,6 +34,7 @@ class Answered:
     reference_tokens: int = 0
     verdict: float | None = None
     preference: Preference | None = None
+    similarity: Similarity | None = None
     values: dict[str, float] = field(default_factory=dict)
     sums: dict[str, Totals] = field(default_factory=dict)
 
@@ -48,6 +50,7 @@ ROWS = st.lists(
         preference=st.one_of(
             st.none(), st.builds(Preference, st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([0.0, 0.5, 1.0]), st.integers(-9, 9))
         ),
+        similarity=st.one_of(st.none(), st.builds(Similarity, st.floats(-1, 1), st.booleans())),
     ),
     max_size=40,
 )

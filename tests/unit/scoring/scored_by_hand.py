@@ -12,8 +12,9 @@ from tuneyard.api import ScoreTask
 from tuneyard.scoring import Measured, ScoreRequest, ScoreResult, Sums, finish, prepare
 from tuneyard.scoring.exchange import Answer, Evaluate
 from tuneyard.scoring.open_part import OpenPart
-from tuneyard.scoring.own_metrics import OwnMetrics
+from tuneyard.scoring.own_metrics import own_metrics_of
 from tuneyard.scoring.parts import commit
+from tuneyard.scoring.similarity import similarities_of
 from tuneyard.storage import open_store
 
 UNMEASURED = Measured(wall_s=1.0, load_s=0.0, generation_s=0.0, deaths=0, stopped=False, settings=None)
@@ -56,11 +57,10 @@ def request(
 def answer_all(asked: ScoreRequest, say: Callable[[int], Answer | str], parts: Sequence[int] | None = None) -> ScoreResult:
     """Score all parts (or `parts`) as a worker does. `say`: row -> the model's answer."""
     job = prepare(asked)
-    new = []
+    new, own, similarities = [], own_metrics_of(asked), similarities_of(asked)
     for part in job.missing if parts is None else parts:
         rows = job.order.rows.read(*job.order.layout.bounds(part))
-        folder = Path(asked.task.metrics_dir) if asked.task.metrics_dir is not None else None
-        open_part = OpenPart(rows, asked.task, OwnMetrics(asked.task.own_metrics, folder))
+        open_part = OpenPart(rows, asked.task, own, similarities)
         waiting = open_part.requests(PROMPTS)
         while waiting:
             one = waiting.pop(0)
@@ -74,4 +74,5 @@ def answer_all(asked: ScoreRequest, say: Callable[[int], Answer | str], parts: S
         sums = Sums.of(scored, job.order.columns.metrics)
         commit(open_store(asked.output), part, job.order.columns.encode(rows, scored, sums))
         new.append(sums)
+    own.close()
     return finish(prepare(asked), [], UNMEASURED) if parts is None else finish(job, new, UNMEASURED)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
@@ -16,9 +17,13 @@ from tuneyard.api import BadInput, ScoreTask
 from tuneyard.scoring import ScoreResult
 from tuneyard.scoring.own_metrics import OwnMetrics
 from tuneyard.scoring.paired import compare
+from tuneyard.scoring.rows import ScoredRow
 
 CODE = """
+import math
+import os
 import sys
+import time
 from fractions import Fraction
 
 def rate(output, references, row):
@@ -47,6 +52,52 @@ def spoils(output, references, row):
     row.clear()
     return 1
 
+def spoils_deeply(output, references, row):
+    row["tags"].clear()
+    return 1
+
+def tags(output, references, row):
+    return len(row["tags"])
+
+def ends(output, references, row):
+    if row["n"] == 1:
+        os._exit(7)
+    return 1
+
+def ends_always(output, references, row):
+    os.kill(os.getpid(), 9)
+
+def hangs(output, references, row):
+    while row["n"] == 2:
+        time.sleep(0.01)
+    return 1
+
+def prints(output, references, row):
+    for _ in range(64):
+        print("x" * (1 << 20))
+    return len(sys.stdin.read())
+
+def huge(output, references, row):
+    return 10**400
+
+def array(output, references, row):
+    import numpy
+    return numpy.ones(3)
+
+def scalar(output, references, row):
+    import numpy
+    return numpy.bool_(output in references)
+
+def torches(output, references, row):
+    import torch
+    return torch.tensor(0.5)
+
+def infinite(output, references, row):
+    return -math.inf
+
+def screams(output, references, row):
+    raise ValueError("x" * 100_000_000)
+
 def two(output, references):
     return 1
 
@@ -54,19 +105,16 @@ constant = 3
 """
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path) -> Iterator[Path]:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
     (tmp_path / "my_metrics.py").write_text(CODE)
     (tmp_path / "broken_metrics.py").write_text("import nothing_of_this_name\n")
-    before = list(sys.path)
-    yield tmp_path
-    sys.path[:] = before
-    for name in ("my_metrics", "broken_metrics"):
-        sys.modules.pop(name, None)
+    (tmp_path / "ending_metrics.py").write_text("import os\nos._exit(5)\n")
+    return tmp_path
 
 
 def scored(folder: Path, name: str, says: dict[int, str], *own: str) -> ScoreResult:
-    rows = [{"prompt": f"q{i}", "answer": "yes", "n": i} for i in range(4)]
+    rows = [{"prompt": f"q{i}", "answer": "yes", "n": i, "tags": ["a", "b"]} for i in range(4)]
     asked = request(folder, name, write_rows(folder / "rows.jsonl", rows), ownMetrics=own, metricsDir=str(folder))
     return answer_all(asked, lambda row: says.get(row, "yes"))
 
@@ -107,6 +155,10 @@ def test_two_models_are_compared_by_it_in_its_direction(folder: Path) -> None:
         ("nothing", "it returned NoneType, not a number"),
         ("nan", "it is nan"),
         ("leaves", "SystemExit: 3"),
+        ("huge", "OverflowError: int too large to convert to float"),
+        ("array", "it returned ndarray, not a number"),
+        ("infinite", "it is -inf"),
+        ("screams", f"ValueError: {'x' * 288}"),
     ],
 )
 def test_what_is_no_number_is_an_error_of_the_row(folder: Path, name: str, says: str) -> None:
@@ -117,10 +169,69 @@ def test_what_is_no_number_is_an_error_of_the_row(folder: Path, name: str, says:
 
 
 def test_a_function_cannot_spoil_the_row(folder: Path) -> None:
-    result = scored(folder, "out", {}, "my_metrics:spoils", "my_metrics:exact")
+    result = scored(folder, "out", {}, "my_metrics:spoils", "my_metrics:exact", "my_metrics:spoils_deeply", "my_metrics:tags")
 
-    assert result.metrics["exact"] == 1.0
+    assert (result.metrics["exact"], result.metrics["tags"]) == (1.0, 2.0)
     assert [row["n"] for row in table(folder, "out")] == [0, 1, 2, 3]
+
+
+def test_a_function_that_ends_its_process_is_an_error_of_its_row(folder: Path) -> None:
+    result = scored(folder, "out", {}, "my_metrics:exact", "my_metrics:ends")
+
+    assert result.errors == 1
+    assert table(folder, "out")[1]["error"] == "ends cannot be computed: it ended its process (exit code 7)"
+    assert [row["ends"] for row in table(folder, "out")] == [1.0, None, 1.0, 1.0]
+
+
+def test_one_that_always_ends_its_process_fails_the_task_by_name(folder: Path) -> None:
+    with pytest.raises(BadInput, match=r"own metric ends_always .* \(signal SIGKILL\), in row 2; 3 rows of one worker ended so"):
+        scored(folder, "out", {}, "my_metrics:exact", "my_metrics:ends_always")
+
+
+def test_a_function_that_hangs_is_an_error_of_its_row_and_ends(folder: Path) -> None:
+    own = OwnMetrics(["my_metrics:hangs"], folder, call_limit_s=1.0)
+    rows = [ScoredRow(n, output="yes") for n in range(4)]
+    with pytest.raises(ValueError, match="hangs cannot be computed: it gave no value within 1 s"):
+        own.measure(rows[2], {"n": 2})
+
+    own.measure(rows[3], {"n": 3})
+    own.close()
+
+    assert rows[3].values == {"hangs": 1.0}
+    assert not [child for child in psutil.Process().children() if "tuneyard.scoring.own_functions" in child.cmdline()]
+
+
+def test_a_function_that_hangs_ends_with_its_worker(folder: Path) -> None:
+    code = f"""
+from pathlib import Path
+from tuneyard.scoring.own_metrics import OwnMetrics
+from tuneyard.scoring.rows import ScoredRow
+own = OwnMetrics(["my_metrics:hangs"], Path({str(folder)!r}))
+print("ready", flush=True)
+own.measure(ScoredRow(2, output="yes"), {{"n": 2}})
+"""
+    worker = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == b"ready\n"
+    (child,) = psutil.Process(worker.pid).children()
+
+    worker.kill()
+    worker.wait()
+
+    child.wait(60)
+
+
+def test_prints_are_passed_on_up_to_a_limit(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    result = scored(folder, "out", {}, "my_metrics:prints")
+
+    assert result.metrics["prints"] == 0.0
+    assert len(capfd.readouterr().err) < 3 << 20
+
+
+def test_a_scalar_of_numpy_or_torch_is_a_number(folder: Path) -> None:
+    result = scored(folder, "out", {3: "no"}, "my_metrics:scalar", "my_metrics:torches")
+
+    assert (result.metrics["scalar"], result.metrics["torches"]) == (0.75, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -130,6 +241,7 @@ def test_a_function_cannot_spoil_the_row(folder: Path) -> None:
         ("my_metrics:constant", "has no function constant"),
         ("my_metrics:two", "does not take three arguments: too many positional arguments"),
         ("no_such_metrics:rate", "cannot be imported: ModuleNotFoundError"),
+        ("ending_metrics:rate", "ended its process while it was imported (exit code 5)"),
         ("broken_metrics:rate", "No module named 'nothing_of_this_name'"),
     ],
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from tests.unit.scoring.scored_by_hand import answer_all, request, write_rows
 
@@ -279,5 +281,19 @@ def test_a_damaged_part_and_an_output_that_is_written_anew_are_refused_by_name(t
         compare(other, first, names=("tuned", "base"))
     opened = ScoredOutput.open(other)
     (parts / "part-00001.parquet").unlink()
-    with pytest.raises(BadInput, match="is no longer there"):
+    with pytest.raises(BadInput, match="was written anew while it was compared"):
         list(opened.tables(["row"]))
+
+
+def test_an_output_that_is_written_anew_between_two_looks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, other = (scored(tmp_path, name, ["no"] * 20) for name in ("base", "tuned"))
+    tables = ScoredOutput.tables
+
+    def then_written_anew(output: ScoredOutput, columns: Sequence[str]) -> Iterator[Any]:
+        yield from tables(output, columns)
+        part = tmp_path / "tuned" / "parts" / "part-00000.parquet"
+        pq.write_table(pq.read_table(part).append_column("more", [[0] * 7]), part)
+
+    monkeypatch.setattr(ScoredOutput, "tables", then_written_anew)
+    with pytest.raises(BadInput, match="tuned was written anew while it was compared"):
+        compare(other, first, names=("tuned", "base"))

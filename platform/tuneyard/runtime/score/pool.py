@@ -244,9 +244,11 @@ class WorkerPool:
 
     def _now_ready(self, slot: _Slot, loaded: Loaded) -> None:
         slot.ready, self._loaded = True, loaded
-        if loaded.why_cold and loaded.why_cold not in self._remarked:
-            self._remarked.add(loaded.why_cold)
-            self._emit(Warned(task=self._name, message=f"engines start cold: {loaded.why_cold}"))
+        cold = [f"engines start cold: {loaded.why_cold}"] if loaded.why_cold else []
+        for message in (*cold, *loaded.warnings):
+            if message not in self._remarked:
+                self._remarked.add(message)
+                self._emit(Warned(task=self._name, message=message))
         if self._generating_since is None:
             self._generating_since = self._last_commit = time.monotonic()
         ready = sum(slot.ready for slot in self._slots)

@@ -10,6 +10,7 @@ from tuneyard.api import BadInput
 from tuneyard.scoring.endpoint.engine import EndpointEngine
 from tuneyard.scoring.endpoint.prompts import EndpointPrompts
 from tuneyard.scoring.own_metrics import own_metrics_of
+from tuneyard.scoring.similarity import similarities_of
 from tuneyard.scoring.worker import Loaded, PartWorker
 
 
@@ -23,11 +24,12 @@ class EndpointWorker(PartWorker):
         endpoint = request.task.engine.endpoint
         assert endpoint is not None
         self._own = own_metrics_of(request)
+        self._similarities = similarities_of(request)
         prompts = EndpointPrompts(chat=request.task.data.chat)
         key = key_of(endpoint.api_key_variable, os.environ)
         sharing = min(request.instances, self._order.layout.parts)
         self._begin(EndpointEngine(endpoint, request.task.generation, key=key, instances=sharing), prompts)
-        return Loaded(os.getpid(), time.perf_counter() - began, None, prompts.chats)
+        return Loaded(os.getpid(), time.perf_counter() - began, None, prompts.chats, warnings=self._warnings)
 
 
 def key_of(variable: str | None, environment: Mapping[str, str]) -> str | None:

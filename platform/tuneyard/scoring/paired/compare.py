@@ -9,6 +9,7 @@ import numpy as np
 
 from tuneyard.api import BadInput
 from tuneyard.metrics import METRICS, Metric, metric_named
+from tuneyard.metrics.similarity import EMBEDDING_SIMILARITY
 from tuneyard.scoring.paired.comparison import Compared, Comparison
 from tuneyard.scoring.paired.differing import Extremes, differing_row
 from tuneyard.scoring.paired.resampling import Judged, Resampled
@@ -30,9 +31,17 @@ class _Counted:
 def compare(task: str, against: str, *, names: tuple[str, str]) -> Comparison:
     """Compare the score tasks whose folders are `task` and `against`. `names`: how the comparison calls the two.
 
-    Raises BadInput: no finished score task, other data, or no metric and no row in common.
+    Raises BadInput: no finished score task, other data, no metric and no row in common, or an output that is written anew meanwhile.
     """
     ours, theirs = ScoredOutput.open(task), ScoredOutput.open(against)
+    try:
+        return _compared(ours, theirs, names)
+    finally:  # after an error too: it may come from parts of two different runs
+        ours.check_unchanged()
+        theirs.check_unchanged()
+
+
+def _compared(ours: ScoredOutput, theirs: ScoredOutput, names: tuple[str, str]) -> Comparison:
     metrics = _common(ours, theirs)
     columns = [*_ALWAYS, *(column for metric in metrics for column in columns_of(metric))]
     at_most = min(ours.layout.rows, theirs.layout.rows)
@@ -44,7 +53,9 @@ def compare(task: str, against: str, *, names: tuple[str, str]) -> Comparison:
         extremes.add(left, right, better)
         _count(counted, left, right)
     if not counted.rows:
-        raise BadInput(f"{task} and {against} have no row in common", "score the same rows: the same data.limit and data.sample")
+        raise BadInput(
+            f"{ours.store.uri} and {theirs.store.uri} have no row in common", "score the same rows: the same data.limit and data.sample"
+        )
     return Comparison(
         task=names[0],
         against=names[1],
@@ -60,6 +71,13 @@ def compare(task: str, against: str, *, names: tuple[str, str]) -> Comparison:
 
 def _common(ours: ScoredOutput, theirs: ScoredOutput) -> list[Metric]:
     both = [name for name in ours.metrics if name in theirs.metrics]
+    if EMBEDDING_SIMILARITY in both and ours.settings["embedding"] != theirs.settings["embedding"]:
+        both.remove(EMBEDDING_SIMILARITY)
+        if not both:
+            raise BadInput(
+                "the two have only embedding_similarity in common, and by different embedding models",
+                "name the same score.embedding in both",
+            )
     names = [*(name for name in METRICS if name in both), *(name for name in both if name not in METRICS)]
     if not names:
         first, second = (", ".join(output.metrics) or "none" for output in (ours, theirs))

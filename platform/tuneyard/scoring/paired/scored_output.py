@@ -12,7 +12,7 @@ import numpy as np
 
 from tuneyard.api import BadInput
 from tuneyard.scoring.parts import FOLDER, Layout, committed_parts, part_path
-from tuneyard.scoring.plan import FORMAT, PLAN
+from tuneyard.scoring.plan import FORMAT, PLAN, identity
 from tuneyard.storage import NotFound, Store, open_store
 
 PART = "part"
@@ -27,6 +27,8 @@ class ScoredOutput:
     store: Store
     settings: Mapping[str, Any]
     layout: Layout
+    files: str
+    """Identity of its files when it was opened."""
 
     @classmethod
     def open(cls, uri: str) -> ScoredOutput:
@@ -44,7 +46,12 @@ class ScoredOutput:
         found = len(committed_parts(store))
         if found < layout.parts:
             raise BadInput(f"{uri} holds {found} of {layout.parts} parts: the task has not finished", "resume it with --resume")
-        return cls(store, plan["settings"], layout)
+        return cls(store, plan["settings"], layout, identity(store.url(FOLDER)))
+
+    def check_unchanged(self) -> None:
+        """Raises BadInput where a part was written anew since the output was opened."""
+        if identity(self.store.url(FOLDER)) != self.files:
+            raise _rewritten(self.store.uri)
 
     @property
     def metrics(self) -> list[str]:
@@ -67,11 +74,15 @@ class ScoredOutput:
             file = pq.ParquetFile(io.BytesIO(self.store.get(part_path(part))))
             return file.read(columns=[name for name in columns if name in file.schema_arrow.names])
         except NotFound as error:
-            raise BadInput(f"{where} is no longer there: the output is written anew", "compare again once that task has ended") from error
+            raise _rewritten(self.store.uri) from error
         except (pa.ArrowException, OSError) as error:
             raise BadInput(
                 f"{where} is damaged: {error}", "remove it, and resume the task with --resume: only its rows are scored"
             ) from error
+
+
+def _rewritten(uri: str) -> BadInput:
+    return BadInput(f"{uri} was written anew while it was compared", "compare again once that task has ended")
 
 
 def joined(first: Iterator[Any], other: Iterator[Any]) -> Iterator[tuple[Any, Any]]:

@@ -1,0 +1,32 @@
+"""The folder of a model on this machine: fetched from its store, or from the Hugging Face hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tuneyard.api import BadInput
+from tuneyard.api.local_files import looks_like_path
+from tuneyard.storage import fetch_folder, is_local, local_path
+
+_FILES = ["*.json", "*.safetensors", "*.bin", "*.model", "*.txt", "*.jinja", "*.py", "*.tiktoken"]
+"""Weights and tokenizers of transformers; not those of other frameworks (ONNX, OpenVINO, TensorFlow), which many repositories hold too."""
+_OTHER = ["onnx/*", "openvino/*", "original/*", "rust_model.ot", "tf_model.h5"]
+
+
+def model_folder(name: str, cache: Path, revision: str | None = None) -> Path:
+    """A local folder with the model at a path, a URI, or a Hugging Face name.
+
+    Raises BadInput for a name that the hub does not have, NotFound where nothing is stored at a URI.
+    """
+    if looks_like_path(name) or (is_local(name) and local_path(name).exists()):
+        return fetch_folder(name, cache)
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=_FILES, ignore_patterns=_OTHER))
+    except Exception as error:
+        said = next(iter(str(error).splitlines()), "")
+        raise BadInput(
+            f"the model {name} is no folder here, and cannot be had from the Hugging Face hub: {type(error).__name__}: {said[:200]}",
+            "check its name and the network; a private or gated model needs HF_TOKEN in the job's env; or give its folder",
+        ) from error
