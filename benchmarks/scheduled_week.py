@@ -27,7 +27,7 @@ from tests.testcluster.fake_nodes import FakeNodes
 from tests.testcluster.leftovers import own_folder, remove
 from tests.week_story import BEGIN, check, lines_of, noisy_nights, tell
 
-LED_S = (0.0, 10.0)
+LED_S = (1.0, 20.0)
 """Bounds of the time that a hub leads before it is killed."""
 
 

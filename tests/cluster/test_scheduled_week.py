@@ -19,9 +19,7 @@ def test_nights_on_a_real_cluster_with_a_hub_that_was_away(api_servers: ApiServe
     with week_on(clusters, BEGIN) as week:
         tell_three_nights(week)
         nights = lines_of(week.view("europe"))
-    assert [(night.due, night.verdict) for night in nights] == [
-        *zip(NIGHTS[1:5], ("good", "regressed", "missed", "good"), strict=True)
-    ]
+    assert [(night.due, night.verdict) for night in nights] == [*zip(NIGHTS[1:5], ("good", "regressed", "missed", "good"), strict=True)]
     assert nights[0].local == "Sun 28 Mar 03:30 +0200", "half past two does not exist on this night"
     assert not doubled(week)
 
