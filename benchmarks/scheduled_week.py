@@ -62,7 +62,7 @@ def main() -> None:
 
 def page(week: Week, command: str, took_s: float) -> str:
     """The page: each run of each Schedule, and what was lost or doubled."""
-    killed = f"The hub was killed by SIGKILL {week.kills} times, each time after it had led for {LED_S[0]:g} to {LED_S[1]:g} s, at random."
+    led = f"once for the runs that are missed, {week.kills - 1} times after it had led for {LED_S[0]:g} to {LED_S[1]:g} s, at random"
     lines = [
         "# A week of Schedules",
         "",
@@ -71,7 +71,7 @@ def page(week: Week, command: str, took_s: float) -> str:
         "",
         "One hub and two members: API servers and etcd are real, their nodes are not. No pods run: each attempt reports its end, with the",
         "figure of the night, once its RayJob is there. The clock of Schedules is handed in; all else follows real time.",
-        killed if week.kills > 1 else "The hub was killed by SIGKILL once, for the runs that are missed.",
+        f"The hub was killed by SIGKILL {week.kills} times: {led}.",
         f"Runs with a RayJob: {len(week.rayjobs)}; with more than one: {len(doubled(week))}.",
         "",
     ]
