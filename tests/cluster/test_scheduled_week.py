@@ -5,6 +5,8 @@ Clocks change, runs are missed, forbidden, replaced and backfilled, and one regr
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from tests.cluster.conftest import ApiServers
 from tests.hubs import prepared
@@ -16,7 +18,7 @@ from tests.week_story import BEGIN, NIGHTS, check, lines_of, tell, tell_three_ni
 def test_nights_on_a_real_cluster_with_a_hub_that_was_away(api_servers: ApiServers) -> None:
     clusters = api_servers(1, [FakeNodes("gpu", 4)])
     prepared(clusters)
-    with week_on(clusters, BEGIN) as week:
+    with week_on(clusters, NIGHTS[0] + timedelta(hours=1)) as week:
         tell_three_nights(week)
         nights = lines_of(week.view("europe"))
     assert [(night.due, night.verdict) for night in nights] == [*zip(NIGHTS[1:5], ("good", "regressed", "missed", "good"), strict=True)]
