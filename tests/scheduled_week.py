@@ -28,7 +28,8 @@ from tuneyard_operators.rendering import JOB
 
 SCHEDULES = f"{API}/namespaces/default/schedules"
 ROWS = 1000
-_LIMIT_S = 240
+_LIMIT_S = 600
+"""A hub that was killed leads again after 15 s, the time of its lease."""
 TASK = {
     "name": "judge",
     "score": {
@@ -60,6 +61,8 @@ class Week:
     ending: bool = True
     """Whether runs end by themselves, with `value` as their figure."""
     kept_open: set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    """Of the hub's process."""
 
     # --- the clock
 
@@ -75,16 +78,19 @@ class Week:
 
     def away_until(self, moment: datetime) -> None:
         """The hub is away until the clock shows `moment`."""
-        self.operator.kill()
-        set_clock(self.operator.folder / "clock", moment)
-        self.operator.start()
+        with self._lock:
+            self.operator.kill()
+            set_clock(self.operator.folder / "clock", moment)
+            self.operator.start()
+            self.kills += 1
         self.at(moment)
 
     def kill(self) -> None:
         """SIGKILL of the hub, which comes back at once."""
-        self.operator.kill()
-        self.operator.start()
-        self.kills += 1
+        with self._lock:
+            self.operator.kill()
+            self.operator.start()
+            self.kills += 1
 
     # --- what people see and do
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from tests.scheduled_week import ROWS, Week
+from tests.scheduled_week import ROWS, Week, doubled
 
 from tuneyard.schedules import times_between
 from tuneyard.schedules.view import ScheduleView
@@ -20,7 +20,7 @@ LINE = "30 2 * * *"
 ZONES = {"europe": "Europe/Amsterdam", "sydney": "Australia/Sydney"}
 BEGIN = datetime(2027, 3, 26, 12, tzinfo=UTC)
 NIGHTS = times_between(LINE, ZONES["europe"], BEGIN, BEGIN + timedelta(days=10), 10)
-SYDNEY = times_between(LINE, ZONES["sydney"], NIGHTS[7], NIGHTS[9] + timedelta(minutes=30), 10)
+SYDNEY = times_between(LINE, ZONES["sydney"], NIGHTS[6], NIGHTS[9] + timedelta(minutes=30), 10)
 GOOD, BAD = 0.80, 0.70
 _LATER = timedelta(minutes=10)
 _REGRESSION = {"exact_match": {"worseBy": "2%"}}
@@ -81,6 +81,33 @@ EUROPE_RUNS = [
     *(("backfill", "good") for _ in range(2)),
 ]
 """(kind, verdict) of the runs of `europe` at the end, in the order of due times, then the backfill."""
+
+
+def check(week: Week) -> None:
+    """Raises AssertionError unless all has happened as `tell` wants it, and no run was lost or doubled."""
+    europe, sydney = lines_of(week.view("europe")), lines_of(week.view("sydney"))
+    reasons = week.clusters.hub.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}").split()
+    told = [(night.kind, night.verdict) for night in sorted(europe, key=lambda night: (night.kind != "scheduled", night.due))]
+    assert told == EUROPE_RUNS, europe
+    assert [night.due for night in europe if night.kind == "scheduled"] == NIGHTS
+    assert europe[1].local == "Sun 28 Mar 03:30 +0200", "half past two does not exist on this night"
+    assert [(night.due, night.verdict) for night in sydney] == [(due, "good") for due in SYDNEY]
+    assert [night.local for night in sydney[1:]] == ["Sun 04 Apr 02:30 +1100", "Mon 05 Apr 02:30 +1000"], "half past two comes twice"
+    assert {"Regressed", "Recovered", "RunMissed"} <= set(reasons)
+    assert not doubled(week)
+
+
+def tell_three_nights(week: Week) -> None:
+    """From the second night on: clocks go forward, a run regresses, and one is missed before a good one."""
+    week.put("europe", cron=LINE, timeZone=ZONES["europe"], regression=_REGRESSION)
+    week.resume("europe")
+    for due, value in ((NIGHTS[1], GOOD), (NIGHTS[2], BAD)):
+        week.value = value
+        week.at(due + _LATER)
+        week.settled("europe")
+    week.value = GOOD
+    week.away_until(NIGHTS[4] + _LATER)
+    week.settled("europe")
 
 
 def noisy_nights(week: Week, nights: int, seed: int) -> None:

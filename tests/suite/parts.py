@@ -57,6 +57,7 @@ PARTS = (
             "tests/integration/runtime/test_run_fails.py",
             "tests/integration/runtime/test_run_refuses.py",
             "tests/integration/runtime/test_schedule_run.py",
+            "tests/integration/runtime/test_local_week.py",
             "tests/integration/runtime/test_run_tensor_parallel.py",
             "tests/integration/runtime/test_rows_over_workers.py",
             "tests/integration/runtime/test_tune.py",

@@ -18,6 +18,8 @@ from tests.attempts import UID, attempt, job, process, train
 from tests.rankers import rank_task
 
 from tuneyard.api import BadInput, Cluster, PlacementStatus
+from tuneyard.runtime.attempt.assignment import job_of
+from tuneyard.schedules import LastGood
 from tuneyard_operators.rendering import Defaults, attempt_name, labels_of, network_policy, rayjob, secret, wants_autoscaler
 from tuneyard_operators.rendering.container import from_field, literal, security_context
 from tuneyard_operators.rendering.merge import merged
@@ -219,6 +221,17 @@ def test_what_a_job_says_reaches_its_pods_to_the_letter(text: str) -> None:
     driver = {each["name"]: each.get("value", "") for each in _env(found)}
     job_of_driver = json.loads(expanded(driver["TUNEYARD_JOB"], {"HF_TOKEN": "the-secret"}))
     assert job_of_driver["spec"]["tasks"][0]["process"]["command"] == ["bash", "-c", text]
+
+
+def test_the_job_of_an_attempt_names_the_run_whose_rows_it_compares() -> None:
+    last = LastGood("nightly-29927580", "s3://evals/nightly-29927580")
+    of_a_schedule = job(tasks=[train("train", 16)])
+    of_a_schedule.metadata.annotations.update({**last.annotations, "kubectl.kubernetes.io/last-applied-configuration": "{}"})
+    own = attempt(3, "train", placement=ON_GPUS, name=attempt_name("bot", UID, "train", 3))
+    found = rayjob(of_a_schedule, UID, own, cluster(), "s3://models/bot", Defaults(image="registry/tuneyard:1"))
+    metadata = job_of({each["name"]: each.get("value", "") for each in _env(found)}).metadata
+    assert LastGood.of(metadata.annotations) == last
+    assert len(metadata.annotations) == 2, "no other annotations"
 
 
 @given(text=st.text("$()AB{x", max_size=12))

@@ -11,7 +11,8 @@ from tests.unit.scoring.scored_by_hand import answer_all, request, write_rows
 
 from tuneyard.api import JobSpec
 from tuneyard.runtime.output import JobOutput
-from tuneyard.runtime.score.comparing import compare_finished, with_comparisons
+from tuneyard.runtime.score.comparing import changes_since_last_good, compare_finished, with_comparisons
+from tuneyard.schedules import LastGood
 from tuneyard.storage import open_store
 from tuneyard.tracking import Event, Report, Stage, Warned, comparable, write_report
 from tuneyard.tracking.report_page import render
@@ -84,6 +85,45 @@ def test_a_comparison_that_cannot_be_made_is_a_warning(tmp_path: Path) -> None:
 
     assert isinstance(warned, Warned)
     assert warned.message.startswith("tuned is not compared with base: row 0 has another prompt or another reference")
+
+
+def changes(folder: Path, last: Path, *, anew: bool = True) -> tuple[dict[str, Any], list[Event]]:
+    seen: list[Event] = []
+    asked = job("judge")
+    asked.metadata.annotations.update(LastGood("nightly-1", str(last)).annotations)
+    return changes_since_last_good(asked, "judge", JobOutput(str(folder)), seen.append, anew=anew), seen
+
+
+def test_the_change_since_the_last_good_run_is_of_the_same_rows(tmp_path: Path) -> None:
+    last, now = tmp_path / "last", tmp_path / "now"
+    for folder, says in ((last, "a"), (now, "no")):
+        folder.mkdir()
+        finish(folder, "judge", says)
+    found, _ = changes(now, last)
+    assert found == {"changes": {"exact_match": {"change": -1.0, "low": -1.0, "high": -1.0, "rows": ROWS}}}
+    assert changes(now, last, anew=False) == (found, []), "a resumed job reads what it has found"
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({"answer": "b"}, "row 0 has another prompt or another reference"),
+        ({"rows": ROWS + 1}, "40 rows were scored, and 41 in that run"),
+        (None, "last/judge"),
+    ],
+)
+def test_rows_of_the_last_good_run_that_are_others_or_gone_are_a_warning(tmp_path: Path, other: dict[str, Any] | None, why: str) -> None:
+    last, now = tmp_path / "last", tmp_path / "now"
+    for folder in (last, now):
+        folder.mkdir()
+    if other is not None:
+        finish(last, "judge", "a", **other)
+    finish(now, "judge", "a")
+    found, seen = changes(now, last)
+    assert found == {}
+    assert isinstance(seen[-1], Warned)
+    assert seen[-1].message.startswith("the rows of judge are not compared with those of nightly-1: ")
+    assert why in seen[-1].message
 
 
 def test_a_damaged_part_is_a_warning(tmp_path: Path) -> None:

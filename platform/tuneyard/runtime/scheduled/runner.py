@@ -21,7 +21,7 @@ from tuneyard.runtime.scheduled.results import Result, is_in_use, result_at
 from tuneyard.runtime.scheduled.webhook import Webhook
 from tuneyard.schedules import LastGood, Moment, Run, Start, advance_schedule, last_good, next_after, run_spec, with_notices
 from tuneyard.schedules.view import BAD
-from tuneyard.storage import join
+from tuneyard.storage import absolute, join
 
 _GRACE_S = 600.0
 _LAST_MESSAGES_S = 15.0
@@ -203,6 +203,9 @@ class Runner:
 
     def _job(self, goal: ScheduleGoal, start: Start) -> JobSpec:
         spec = run_spec(goal.template.spec.to_yaml_dict(), Moment(start.name, start.due, goal.time_zone))
+        storage = spec.get("storage") or {}
+        if storage.get("output"):  # a runner that goes on in another working folder, and later runs, find it there
+            spec["storage"] = {**storage, "output": absolute(storage["output"], Path.cwd())}
         against = last_good(self._status.runs, written(start.due))
         metadata = {
             "name": start.name,
