@@ -265,9 +265,7 @@ def test_a_slow_server_and_one_that_stops_answering_delay_no_job(postgres: str) 
         async with running_hub(settings=with_history(url), api=api) as stage:
             members = asyncio.create_task(Members(api, fails=0.0).run())
             proxy.delay_s = 0.05
-            longest = asyncio.create_task(longest_pause_s())
             await one_job(stage, "slow")
-            assert await longest < 0.5, "the loop of the hub waits for the database"
             await until(lambda: not lags(stage), "a slow database has it all", 60)
             proxy.stall()
             await one_job(stage, "stalled")
