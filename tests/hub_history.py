@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
-from tests.hub_in_memory import JOBS, SETTINGS, Scene
+from tests.hub_in_memory import JOBS, SETTINGS, Scene, until
 from tests.memory_api import MemoryApi
 
 from tuneyard.api import Attempt, JobStatus, Phase
@@ -19,14 +21,20 @@ from tuneyard.federation import held_hours
 from tuneyard.tracking import tables
 from tuneyard_operators.history import HistorySettings
 from tuneyard_operators.history.rows import job_key
+from tuneyard_operators.history.writer import HistoryWriter
+from tuneyard_operators.hub import write_pace
 from tuneyard_operators.hub.settings import Settings
 from tuneyard_operators.hub.usage import usage_of
 from tuneyard_operators.kube import CLUSTER, NAMESPACE, NODE, POD, ApiError
+from tuneyard_operators.metrics import families
+from tuneyard_operators.rendering.names import ATTEMPT, JOB
 
 PRICE = 2.5
 SKU = {"name": "h100-80gb", "nodes": 50, "gpusPerNode": 8, "pricePerGpuHour": PRICE}
 FINAL = [str(phase).lower() for phase in Phase if phase.final]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FAILS = 0.15
+"""Share of the attempts that fail."""
 FAILURE = {"kind": "NodeLost", "message": "the node is gone"}
 
 
@@ -47,13 +55,18 @@ async def api_with_nodes(nodes: int) -> MemoryApi:
     return api
 
 
+def fails(job: str, number: int, share: float = FAILS) -> bool:
+    """Whether an attempt fails: by chance, and the same in every run, in whatever order attempts end."""
+    return random.Random(f"{job} {number}").random() < share
+
+
 @dataclass
 class Members:
     """The pods of all attempts: they begin, report steps, and end by chance, whether a hub lives or not."""
 
     api: MemoryApi
     chance: random.Random = field(default_factory=lambda: random.Random(7))
-    fails: float = 0.15
+    fails: float = FAILS
     steps: dict[str, int] = field(default_factory=dict)
     over: set[str] = field(default_factory=set)
 
@@ -82,7 +95,8 @@ class Members:
                 return
             self.over.add(name)
             end: dict[str, Any] = {"phase": "Succeeded", "metrics": {"tokens_per_s": 1000.0, "rouge_l": 0.25, "engine": "vllm"}}
-            if self.chance.random() < self.fails:
+            labels = self.api.objects["RayJob"][JOBS, name]["metadata"]["labels"]
+            if fails(labels[JOB], int(labels[ATTEMPT]), self.fails):
                 end = {"phase": "Failed", "failure": FAILURE}
             await scene.report(name, progress=progress, **end)
 
@@ -140,3 +154,45 @@ def expected(api: MemoryApi) -> Recorded:
 def _gpu_hours(attempt: Attempt) -> float:
     assert attempt.placement is not None
     return held_hours(attempt, _EPOCH, datetime.now(UTC)) * attempt.placement.gpus
+
+
+def write_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the pauses between the hub's writes out."""
+    monkeypatch.setattr(write_pace, "_BETWEEN_WRITES_S", 0.05)
+    monkeypatch.setattr(write_pace, "_AFTER_A_PLACEMENT_S", 0.05)
+
+
+async def one_job(stage: Scene, name: str, **spec: Any) -> None:
+    await stage.submit(name, **spec)
+    await until(lambda: stage.status(name).get("phase") == "Succeeded", f"{name} ends")
+
+
+def history_of(stage: Scene) -> HistoryWriter:
+    assert stage.hub._history is not None
+    return stage.hub._history
+
+
+def held(stage: Scene) -> bool:
+    return told(stage, families.HISTORY_HELD) == 1
+
+
+def told(stage: Scene, family: families.Family) -> float:
+    """What the writer of history tells Prometheus."""
+    return {found: value for found, _, value in history_of(stage).series()}[family]
+
+
+def failures(stage: Scene, reason: str) -> float:
+    return float(stage.hub.metrics.history.failures.labels(reason)._value.get())
+
+
+def lags(stage: Scene) -> int:
+    return len(history_of(stage)._pending)
+
+
+async def longest_pause_s() -> float:
+    """The longest time in two seconds for which the event loop did nothing else."""
+    longest, end = 0.0, time.monotonic() + 2
+    while (before := time.monotonic()) < end:
+        await asyncio.sleep(0.01)
+        longest = max(longest, time.monotonic() - before - 0.01)
+    return longest

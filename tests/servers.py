@@ -295,9 +295,12 @@ def postgres_folder() -> Path:
 
 
 class PostgresServer:
-    """A PostgreSQL server that may be killed and started again. `url`: of its maintenance database, for SQLAlchemy."""
+    """A PostgreSQL server that may be killed and started again. `url`: of its maintenance database, for SQLAlchemy.
 
-    def __init__(self, name: str = "") -> None:
+    `durable`: with fsync, which tests do without.
+    """
+
+    def __init__(self, name: str = "", *, durable: bool = False) -> None:
         programs = postgres_folder()
         # PostgreSQL refuses to run as root, and pytest's own folders are closed to other users.
         user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
@@ -310,7 +313,9 @@ class PostgresServer:
         prepare = [str(programs / "initdb"), "-D", str(self.folder / "data"), "-U", "tester", "-A", "trust", "--no-sync"]
         subprocess.run(prepare, check=True, capture_output=True, user=as_user, cwd=self.folder)
         command = [str(programs / "postgres"), "-D", str(self.folder / "data"), "-p", str(port), "-k", str(self.folder), "-h", "127.0.0.1"]
-        self._running = partial(running, [*command, "-F"], port=port, log=self.folder / "log", user=as_user, stop=signal.SIGINT)
+        self._running = partial(
+            running, command if durable else [*command, "-F"], port=port, log=self.folder / "log", user=as_user, stop=signal.SIGINT
+        )
         self._stack = ExitStack()
         self._pid = 0
 
@@ -339,6 +344,17 @@ def postgres_server() -> Iterator[str]:
     try:
         server.start()
         yield server.url
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def mortal() -> Iterator[PostgresServer]:
+    """A PostgreSQL server of the test's own, which it may kill."""
+    server = PostgresServer("-mortal")
+    try:
+        server.start()
+        yield server
     finally:
         server.remove()
 

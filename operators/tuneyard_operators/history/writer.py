@@ -137,10 +137,12 @@ class HistoryWriter:
     async def _open(self) -> None:
         if not self._hub:
             self._hub = str((await self._connection.get(NAMESPACE, None, "kube-system"))["metadata"]["uid"])
+        if self._was_lost and self._history is not None:
+            await self._thread.run(self._history.close)
+            self._history = None  # what comes back may be a backup of an earlier schema, or empty
         if self._history is None:
             self._history = await self._thread.run(partial(History.open, self._settings.url))
         if self._was_lost:
-            await self._thread.run(partial(self._history.marks, []))
             self._pending.doubt(_now_s())
             self._was_lost = False
 

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -138,9 +139,9 @@ class History:
         """One bounded step of retention (`retention`); 0 days: never. Returns the number of attempts that were touched."""
         touched = 0
         for days, step in ((series_days, remove_series), (thin_days, thin_series)):
-            if days:
+            if days and not touched:
                 with self._engine.begin() as connection:
-                    touched += step(connection, now - timedelta(days=days))
+                    touched = step(connection, now - timedelta(days=days))
         return touched
 
     def close_gone(self, hub: str, present: Set[str]) -> None:
@@ -301,7 +302,10 @@ def _engine(url: str) -> sa.Engine:
         times = {"lock_timeout": LOCK_WAIT_S, "statement_timeout": 6 * LOCK_WAIT_S, "idle_in_transaction_session_timeout": 6 * LOCK_WAIT_S}
         limits = {
             "connect_timeout": LOCK_WAIT_S,
-            "tcp_user_timeout": 3000 * LOCK_WAIT_S,  # ms: a server that has vanished without a word
+            "tcp_user_timeout": 3000 * LOCK_WAIT_S,  # ms: a server that has vanished without a word, while it was written to
+            "keepalives_idle": LOCK_WAIT_S,  # … or while its answer was waited for
+            "keepalives_interval": LOCK_WAIT_S,
+            "keepalives_count": 2,
             "options": " ".join(f"-c {name}={seconds}s" for name, seconds in times.items()),
         }
         return sa.create_engine(parsed, pool_size=2, pool_pre_ping=True, connect_args=limits)
@@ -326,6 +330,13 @@ def _sqlite(url: sa.URL) -> sa.Engine:
         cursor.execute("PRAGMA synchronous=NORMAL")
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.close()
+
+    @sa.event.listens_for(engine, "handle_error")
+    def _let_go(context: sa.engine.ExceptionContext) -> None:
+        # An open connection would stay with the broken file after another one was put in its place.
+        code = getattr(context.original_exception, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            context.is_disconnect = True
 
     return engine
 

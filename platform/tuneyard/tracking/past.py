@@ -302,7 +302,8 @@ def months(since: datetime, until: datetime) -> Iterator[tuple[str, datetime, da
 def _usage_between(
     connection: sa.Connection, since: datetime, until: datetime, groups: Sequence[str], wanted: JobFilter
 ) -> Iterator[Mapping[str, Any]]:
-    job, attempt = tables.jobs.c, tables.attempts.c
+    job = tables.jobs.c
+    attempt = _attempts_between(since, until, first=wanted.namespace is None).c
     columns: dict[str, sa.ColumnElement[Any]] = {
         "team": job.team,
         "user": job.submitted_by,
@@ -312,10 +313,11 @@ def _usage_between(
         "cluster": attempt.cluster,
     }
     begins, ends = sa.literal(since, tables.UtcDateTime), sa.literal(until, tables.UtcDateTime)
-    began = sa.func.coalesce(attempt.placed_at, attempt.started_at)
     # Of local runs that were killed, nobody writes the end.
-    ended = sa.func.coalesce(attempt.ended_at, sa.case((job.origin == tables.ON_HUB, ends), else_=began))
-    held = seconds_of(sa.case((ended < ends, ended), else_=ends)) - seconds_of(sa.case((began > begins, began), else_=begins))
+    ended = sa.func.coalesce(attempt.ended_at, sa.case((job.origin == tables.ON_HUB, ends), else_=attempt.began))
+    held = seconds_of(sa.case((ended < ends, ended), else_=ends)) - seconds_of(
+        sa.case((attempt.began > begins, attempt.began), else_=begins)
+    )
     hours = sa.case((held > 0, held), else_=0.0) * attempt.gpus / 3600.0
     shown = [columns[name].label(name) for name in groups]
     query = (
@@ -326,14 +328,24 @@ def _usage_between(
             sa.func.sum(hours * attempt.price_per_gpu_hour).label("cost"),
         )
         .join(tables.jobs, job.id == attempt.job_id)
-        .where(
-            *replace(wanted, since=None, until=None).conditions(),
-            attempt.gpus > 0,
-            began < ends,
-            sa.or_(attempt.ended_at.is_(None), attempt.ended_at > begins),
-        )
+        .where(*replace(wanted, since=None, until=None).conditions())
         .group_by(*[columns[name] for name in groups])
         .having(sa.func.sum(hours) > 0)
     )
     for row in connection.execute(query).mappings():
         yield dict(row)
+
+
+def _attempts_between(since: datetime, until: datetime, *, first: bool) -> sa.CTE:
+    """Attempts that held GPUs in a period, and when they `began` to. `first`: SQLite looks for them before it looks for jobs.
+
+    It would begin with all jobs, however short the period is. Of one namespace, the jobs are the shorter list.
+    """
+    attempt = tables.attempts.c
+    began = sa.func.coalesce(attempt.placed_at, attempt.started_at)
+    own = [attempt[name] for name in ("job_id", "sku", "cluster", "gpus", "price_per_gpu_hour", "ended_at")]
+    chosen = sa.select(*own, began.label("began")).where(
+        attempt.gpus > 0, began < until, sa.or_(attempt.ended_at.is_(None), attempt.ended_at > since)
+    )
+    held = chosen.cte("held")
+    return held.prefix_with("MATERIALIZED", dialect="sqlite") if first else held
