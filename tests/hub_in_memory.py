@@ -111,7 +111,7 @@ def node(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": {}}, "status": {"allocatable": {"nvidia.com/gpu": "8"}, "conditions": conditions}}
 
 
-async def until(condition: Callable[[], T], what: str, limit_s: float = 30) -> T:
+async def until(condition: Callable[[], T], what: str, limit_s: float = 240) -> T:
     """The first true value of `condition()`. Raises AssertionError with `what` after `limit_s`."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:

@@ -36,7 +36,7 @@ from tuneyard.training.gradients import exchange_gradients
 from tuneyard.training.ledger import Ledger
 from tuneyard.training.memory import held_gb, mapped_libraries_gb, peak_gb, reset_peak
 from tuneyard.training.model_card import model_card
-from tuneyard.training.models import adapter_source, find_start, load_model, load_tokenizer, vision_warning
+from tuneyard.training.models import adapter_source, find_start, load_dtype, load_model, load_tokenizer, vision_warning
 from tuneyard.training.offload_disk import largest_on_disk
 from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches
@@ -46,7 +46,8 @@ from tuneyard.training.router_loss import take_router_loss
 from tuneyard.training.sample import show_sample
 from tuneyard.training.sharded_start import load_parts
 from tuneyard.training.stop import StopRequest
-from tuneyard.training.tensor_parallel import keep_logits, plan_from_config, shard, tensor_plan
+from tuneyard.training.tensor_parallel import keep_logits, shard
+from tuneyard.training.tensor_plan import ProvenPlan, prove_on_first, tensor_plan
 from tuneyard.training.throughput import Throughput
 from tuneyard.training.token_mean import take_token_mean
 from tuneyard.training.trainer import SteppedTrainer
@@ -67,6 +68,8 @@ class Material:
     data: data.Prepared
     steps: int
     batches: Batches
+    cut: ProvenPlan | None = None
+    """The tensor-parallel plan of the model of `start`."""
 
 
 class Attempt:
@@ -152,10 +155,11 @@ class Attempt:
         start = find_start(request, self.world)
         tokenizer = load_tokenizer(request, start)
         check_vocabulary(tokenizer, request, start)
-        if plan.tensor_parallel > 1:  # refused before data are prepared; the loaded model may have more rows in its embedding
+        cut = None
+        if plan.tensor_parallel > 1:  # refused before data are prepared
             trust = task.model.trust_remote_code
             config = AutoConfig.from_pretrained(start, revision=task.model.revision, trust_remote_code=trust)
-            plan_from_config(config, plan.tensor_parallel, sequence=plan.sequence_parallel, trust_remote_code=trust)
+            cut = prove_on_first(config, plan, self.world, dtype=load_dtype(request), trust_remote_code=trust)
         service = Path(request.streams) if request.streams else None
         prepared = data.prepare(
             task.data, tokenizer, objective=task.objective, seed=task.seed, service=service, emit=self.emit, task=request.name
@@ -176,7 +180,7 @@ class Attempt:
             start=0,
             stop=steps,
         )
-        return Material(start, tokenizer, turn_end, prepared, steps, batches)
+        return Material(start, tokenizer, turn_end, prepared, steps, batches, cut)
 
     def _build_trainer(self, material: Material) -> SteppedTrainer:
         request, task, plan = self.request, self.request.task, self.request.plan
@@ -189,16 +193,16 @@ class Attempt:
             arguments = training_arguments(task, plan, steps=material.steps, scratch=self.scratch, largest_parameter=largest)
         # A process is a rank. On a machine with several GPUs, transformers would spread a single rank over all of them (DataParallel).
         arguments._n_gpu = min(arguments.n_gpu, 1)
-        parts = load_parts(request, material.start, material.tokenizer, self.world)
+        parts = load_parts(request, material.start, material.tokenizer, self.world, material.cut)
         model = load_model(request, material.start, self.world) if parts is None else parts.model
         fit_embedding(model, material.tokenizer, request)
+        cuts = tensor_plan(model, plan, material.cut) if parts is None else parts.plan
         unsaid = vision_warning(request, material.start, model)
         if unsaid is not None:
             self.emit(Warned(task=request.name, message=unsaid))
         if task.objective != "dpo":  # TRL's trainer of preference pairs adds the router's loss itself
             self.router_weight = take_router_loss(model, task.router_loss)
             self.expert_load = ExpertLoad.of(model)
-        cuts = tensor_plan(model, plan) if parts is None else parts.plan
         adapter = adapter_source(request, self.world) if request.adapter_uri and task.method.adapter is not None else None
         model = with_adapter(model, request, adapter)
         self.shards = shard(model, cuts, self.world) if parts is None else parts.shards

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
-from tuneyard.api import StorageError
+from tuneyard.api import StorageError, TuneyardError
 from tuneyard.training.distributed import World, broadcast_object
+
+Made = TypeVar("Made")
 
 
 def write_on_first(world: World, write: Callable[[], None], *, what: str) -> None:
@@ -21,3 +24,20 @@ def write_on_first(world: World, write: Callable[[], None], *, what: str) -> Non
     failed = broadcast_object(world, failure)
     if failed is not None:
         raise failed
+
+
+def made_on_first(world: World, make: Callable[[], Made]) -> Made:
+    """What `make` returns on rank 0, on every rank: it must be small, and can be pickled. Collective. Raises rank 0's TuneyardError on
+    every rank.
+    """
+    outcome: tuple[Made | None, TuneyardError | None] = (None, None)
+    if world.is_first:
+        try:
+            outcome = (make(), None)
+        except TuneyardError as error:
+            outcome = (None, error)
+    made: Made
+    made, failure = broadcast_object(world, outcome)
+    if failure is not None:
+        raise failure
+    return made

@@ -19,7 +19,8 @@ from tuneyard.parallel import Shards, TensorParallelPlan, load_sharded, shard_mo
 from tuneyard.training.distributed import World
 from tuneyard.training.models import ATTENTION, load_dtype
 from tuneyard.training.request import TrainRequest
-from tuneyard.training.tensor_parallel import mark, tensor_plan
+from tuneyard.training.tensor_parallel import mark
+from tuneyard.training.tensor_plan import ProvenPlan, tensor_plan
 from tuneyard.training.vocabulary import tokens_of
 
 
@@ -32,8 +33,9 @@ class CutModel:
     shards: Shards
 
 
-def load_parts(request: TrainRequest, start: str, tokenizer: Any, world: World) -> CutModel | None:
-    """This rank's parts of the model in `start`; None if the whole model has to be loaded. Collective in the tensor group.
+def load_parts(request: TrainRequest, start: str, tokenizer: Any, world: World, proven: ProvenPlan | None) -> CutModel | None:
+    """This rank's parts of the model in `start`; None if the whole model has to be loaded. Collective in the tensor group. `proven`: the
+    plan of that model.
 
     Raises BadInput for a model that cannot be cut, and for files that do not hold it.
     """
@@ -46,7 +48,7 @@ def load_parts(request: TrainRequest, start: str, tokenizer: Any, world: World) 
     needs_rows = tokens_of(tokenizer) > model.get_input_embeddings().num_embeddings
     if needs_rows or (config.architectures or [None])[0] != type(model).__name__:
         return None
-    plan = tensor_plan(model, request.plan)
+    plan = tensor_plan(model, request.plan, proven)
     if plan is None:
         return None
     shards = shard_model(model, plan, world.tensor_group)

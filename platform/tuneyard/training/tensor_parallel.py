@@ -8,12 +8,9 @@ parameters count once.
 from __future__ import annotations
 
 import functools
-import json
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,13 +18,11 @@ import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from tuneyard.api import BadInput
-from tuneyard.parallel import Shards, TensorParallelPlan, explain_tensor_parallel, keep_logits_sharded, shard_model
+from tuneyard.parallel import Shards, TensorParallelPlan, keep_logits_sharded, shard_model
 from tuneyard.planning import Plan
 from tuneyard.training.distributed import World
-from tuneyard.training.training_pass import refuse_other_training_pass
 
 _IS_SHARD = "tensor_model_parallel"
 """Attribute by which Megatron-LM and DeepSpeed recognise a parameter that is cut."""
@@ -48,40 +43,6 @@ def check_supported(plan: Plan) -> None:
     for combination, (is_asked, remedy) in refused.items():
         if is_asked:
             raise BadInput(f"{combination} is not there yet", remedy)
-
-
-def config_from(values: Mapping[str, Any]) -> Any:
-    """The configuration in a config.json. Raises BadInput for a type of model that transformers does not have."""
-    try:
-        with tempfile.TemporaryDirectory() as folder:  # transformers decodes its notation for infinity only when it reads a file
-            (Path(folder) / "config.json").write_text(json.dumps(dict(values)))
-            return AutoConfig.from_pretrained(folder)
-    except (ValueError, TypeError) as error:
-        kind = values.get("model_type", "that config.json does not name")
-        raise BadInput(f"a model of type {kind} has no code in transformers", "name a model of transformers") from error
-
-
-def plan_from_config(config: Any, degree: int, *, sequence: bool = False, trust_remote_code: bool = False) -> TensorParallelPlan:
-    """The cut of the causal language model of a configuration; no weight is read. `sequence`: tokens are sliced between its blocks too.
-
-    Raises BadInput if nothing of it can be cut, and for a model whose computation differs between training and evaluation.
-    """
-    try:
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
-    except (ValueError, ImportError) as error:
-        cause = f"a {config.model_type} model cannot be built: {str(error).splitlines()[0]}"
-        raise BadInput(cause, "name a causal language model") from error
-    plan = explain_tensor_parallel(model, degree, sequence=sequence)
-    refuse_other_training_pass(model)
-    return plan
-
-
-def tensor_plan(model: Any, plan: Plan) -> TensorParallelPlan | None:
-    """The cut of the model under a plan, before it gets an adapter; None on one rank. Raises BadInput if nothing can be cut."""
-    if plan.tensor_parallel == 1:
-        return None
-    return explain_tensor_parallel(model, plan.tensor_parallel, sequence=plan.sequence_parallel)
 
 
 def shard(model: Any, plan: TensorParallelPlan | None, world: World) -> Shards | None:

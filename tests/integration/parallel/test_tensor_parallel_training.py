@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from tests.tensor_training import LEGS, METHODS, ONE, mesh_request, write_any_mo
 
 from tuneyard.api import BadInput
 from tuneyard.tracking.events import Event, Step
-from tuneyard.training import TrainRequest, train
+from tuneyard.training import TrainRequest, TrainResult, tensor_plan, train
 from tuneyard.training.checkpoint.catalogue import open_task, verify
 from tuneyard.training.checkpoint.convert import convert
 
@@ -44,15 +45,16 @@ def test_one_run_is_handed_over_meshes_and_stages(material: Material, tmp_path: 
     whole = {method: train(request(f"{method}-whole", method, ONE)) for method in METHODS}
     for method in METHODS:
         shutil.copytree(tmp_path / f"{method}-whole", tmp_path / method)
+        stop_after(2, tmp_path / method / "out")
     for number, leg in enumerate(LEGS[1:], start=1):
-        for method in METHODS:
-            stop_after(2 * number, tmp_path / method / "out")
-        results = results_in_ranks([request(method, method, leg) for method in METHODS], workers=leg["workers"])
+        last = 2 * number + 2
+        results = results_in_ranks([request(method, method, leg) for method in METHODS], workers=leg["workers"], stop_after=last)
         for method, result in zip(METHODS, results, strict=True):
+            assert result.status == ("succeeded" if last == steps else "stopped")
             assert result.resumed_from == 2 * number, (method, leg)
-            assert result.losses == pytest.approx(whole[method].losses, rel=1e-4), (method, leg)
-            assert result.tokens == whole[method].tokens
-            assert committed(tmp_path / method / "out") == list(range(2, steps + 1, 2))
+            assert result.losses == pytest.approx(whole[method].losses[:last], rel=1e-4), (method, leg)
+            assert committed(tmp_path / method / "out") == list(range(2, last + 1, 2))
+    assert [result.tokens for result in results] == [each.tokens for each in whole.values()]
 
     for method in METHODS:
         store = open_task(str(tmp_path / method / "out"))
@@ -110,9 +112,17 @@ def test_bf16_keeps_the_precision_of_its_files(material: Material, tmp_path: Pat
     for zero in (0, 2):
         layout = {"workers": 2, "tensor_parallel": 2, "zero": zero, "precision": "bf16"}
         alone = train(mesh_request(tmp_path / f"alone-{zero}", material.model, material.text, steps=4, **ONE, zero=zero, precision="bf16"))
-        (result,) = results_in_ranks([mesh_request(tmp_path / f"{zero}", material.model, material.text, steps=4, **layout)], workers=2)
+        request = mesh_request(tmp_path / f"{zero}", material.model, material.text, steps=4, **layout)
+        (result, first), (_, second) = called([Call(_with_proofs, (request,), place) for place in group(2, per_machine=2)])
+        assert (first, second) == (1, 0), "rank 0 proves the plan for all ranks"
         assert result.losses == pytest.approx(alone.losses, rel=5e-3)
         assert {tensor.dtype for tensor in weights_of(tmp_path / f"{zero}" / "out" / "model").values()} == {torch.bfloat16}
+
+
+def _with_proofs(request: TrainRequest) -> tuple[TrainResult, int]:
+    """What a rank returns, and the number of plans that it has proven."""
+    with patch.object(tensor_plan, "explain_tensor_parallel", wraps=tensor_plan.explain_tensor_parallel) as proofs:
+        return train(request), proofs.call_count
 
 
 ADAPTED_ENDS: dict[str, tuple[str, list[str]]] = {

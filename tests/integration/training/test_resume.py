@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,13 +12,13 @@ from safetensors.torch import load_file
 from tests.checkpoints import checkpoint, stop_after
 from tests.integration.training.conftest import Material
 from tests.models import cpu_plan, train_request, train_task
-from tests.ranks import results_in_ranks
+from tests.ranks import results_in_ranks, stopping_at
 from tests.servers import S3
 from tests.tensor_training import mesh_request
 
 from tuneyard.storage import open_store
 from tuneyard.tracking import remarks_of
-from tuneyard.tracking.events import Event, Stage, Step, Warned
+from tuneyard.tracking.events import Event, Stage, Warned
 from tuneyard.training import TrainRequest, train
 
 
@@ -84,20 +82,6 @@ def test_a_stop_commits_a_checkpoint_and_the_next_attempt_finishes(material: Mat
     assert resumed.status == "succeeded"
     assert resumed.resumed_from == stopped.steps < 6
     assert resumed.losses == pytest.approx(whole.losses, rel=1e-6)
-
-
-def stopping_at(step: int) -> dict[str, Callable[..., Any]]:
-    """Arguments of `train` that ask for a stop at `step` and hold the run until it was heard: the thread that asks ends with that."""
-    reached: list[int] = []
-
-    def emit(event: Event) -> None:
-        if isinstance(event, Step) and event.step == step:
-            reached.append(step)
-            for thread in threading.enumerate():
-                if thread.name == "tuneyard-should-stop":
-                    thread.join()
-
-    return {"emit": emit, "should_stop": lambda: bool(reached)}
 
 
 def test_only_the_newest_checkpoints_are_kept(material: Material, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_every_job_ends_once_and_is_forgotten(seed: int) -> None:
             for name in NAMES:
                 await stage.delete(name)
                 await stage.let_go(name)
-            await until(lambda: not stage.remembers("leaf-"), "all are forgotten", limit_s=10)
+            await until(lambda: not stage.remembers("leaf-"), "all are forgotten")
             member.cancel()
         assert not api.objects["RayJob"]
         assert not api.objects["NetworkPolicy"]

@@ -116,7 +116,7 @@ def test_a_hub_remembers_nothing_of_a_job_that_is_gone(life: Callable[[Scene], A
         if attempt:
             await stage.removed(attempt)
         await stage.let_go("leaf")
-        await until(lambda: not stage.remembers("leaf"), f"it is forgotten: {stage.remembers('leaf')}", limit_s=5)
+        await until(lambda: not stage.remembers("leaf"), f"it is forgotten: {stage.remembers('leaf')}")
         assert stage.hub.placements.scheduler.ask("default/leaf", "train") is None
         assert all(held.job != "default/leaf" for held in stage.hub.placements.scheduler.running)
 
@@ -148,7 +148,7 @@ def test_a_hub_remembers_nothing_of_an_orphan_that_a_sweep_has_removed(monkeypat
         await stage.api.create(RAYJOB, JOBS, {"metadata": {"name": name, "labels": labels}, "status": {}})
         await stage.begin(name)
         await stage.removed(name)
-        await until(lambda: not stage.remembers("leaf"), f"it is forgotten: {stage.remembers('leaf')}", limit_s=5)
+        await until(lambda: not stage.remembers("leaf"), f"it is forgotten: {stage.remembers('leaf')}")
 
     play(scene)
 
@@ -162,7 +162,7 @@ def test_a_cluster_that_is_removed_and_comes_back_is_shown_at_once() -> None:
         await stage.api.delete(CLUSTER, None, "east")
         await until(lambda: stage.hub.members.get("east") is None, "it is forgotten")
         await stage.api.create(CLUSTER, None, {"metadata": {"name": "east"}, "spec": {"skus": [SKU]}})
-        await until(lambda: clusters["", "east"].get("status", {}).get("healthy"), "it is shown again", limit_s=5)
+        await until(lambda: clusters["", "east"].get("status", {}).get("healthy"), "it is shown again")
 
     play(scene)
 

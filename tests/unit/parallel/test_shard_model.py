@@ -12,7 +12,8 @@ from tests.models import cpu_plan
 from tuneyard.api import BadInput
 from tuneyard.parallel import Shards, explain_tensor_parallel, keep_logits_sharded, shard_model, tensor_parallel_plan
 from tuneyard.parallel.collectives import TensorGroup
-from tuneyard.training.tensor_parallel import keep_logits, tensor_plan
+from tuneyard.training.tensor_parallel import keep_logits
+from tuneyard.training.tensor_plan import tensor_plan
 
 
 def sharded(model: Any, plan: Any = None, *, rank: int = 0, degree: int = 2) -> Shards:

@@ -63,7 +63,7 @@ def _of_task(job: JobSpec, task: Task, base_dir: Path, degree: int) -> Iterator[
             f"task {task.name} trains a program: plan does not run its code, which makes the model",
             f"plan without {OPTION}; tuneyard.parallel.explain_tensor_parallel explains a model that you make in Python",
         )
-    from tuneyard.training.tensor_parallel import config_from, plan_from_config
+    from tuneyard.training.tensor_plan import config_from, plan_from_config
 
     origin = model_origin(job, task)
     body = origin.train or origin.score
