@@ -70,6 +70,7 @@ def test_a_field_that_may_be_left_out_says_what_then_happens(kind: str) -> None:
     reported = {name for name in definitions if name.endswith("Status")} | {
         "Condition",
         "Attempt",
+        "AttemptSummary",
         "Progress",
         "StageTime",
         "StartTimes",

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.catalog.test_other_gpus import MEASURED
 
 from tuneyard.cli import main
-from tuneyard.cli.plan.command import _calibration_lines
+from tuneyard.cli.plan.command import _calibration_lines, _Past
 from tuneyard.cli.plan.layout import layout_text
 from tuneyard.cli.plan.picture import bar
 
@@ -344,11 +344,11 @@ def test_on_cpu_no_more_workers_are_planned_than_there_are_cores(
 
 
 def test_only_runs_that_calibrate_a_planned_sku_are_counted() -> None:
-    runs = {"cpu": 1, "h100-80gb": 3}
+    past = _Past(runs={"cpu": 1, "h100-80gb": 3}, imported={"h100-80gb": 2})
     planned = [{"sku": "h100-80gb", "tokens_per_s": 5.0}, {"sku": "a100-80gb", "tokens_per_s": 4.0}, {"sku": "cpu", "tokens_per_s": None}]
-    assert _calibration_lines(planned, runs) == ["speeds on h100-80gb are calibrated by 3 runs of your history"]
-    assert _calibration_lines(planned, {"cpu": 1}) == []
-    assert _calibration_lines([{"sku": "cpu", "tokens_per_s": 1.0}, {"task": "later"}], runs) == [
+    assert _calibration_lines(planned, past) == ["speeds on h100-80gb are calibrated by 3 runs of your history, 2 of them imported"]
+    assert _calibration_lines(planned, _Past(runs={"cpu": 1})) == []
+    assert _calibration_lines([{"sku": "cpu", "tokens_per_s": 1.0}, {"task": "later"}], past) == [
         "speeds on cpu are calibrated by 1 run of your history"
     ]
 
