@@ -64,17 +64,18 @@ def receiver(**settings: Any) -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            path = self.path.partition("?")[0]
             made.headers.append(dict(self.headers))
             time.sleep(made.delay_s)
             status = 400 if made.refuse and made.refuse.encode() in body else made.status
-            if self.path == "/v1/traces" and status == 200:
+            if path == "/v1/traces" and status == 200:
                 request = ExportTraceServiceRequest()
                 request.ParseFromString(gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body)
                 for group in request.resource_spans:
                     made.got += [span for scope in group.scope_spans for span in scope.spans]
             answer = ExportTraceServiceResponse().SerializeToString()
             try:
-                self.send_response(status if self.path == "/v1/traces" else 404)
+                self.send_response(status if path == "/v1/traces" else 404)
                 self.send_header("Content-Type", "application/x-protobuf")
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()

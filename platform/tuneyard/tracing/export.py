@@ -7,17 +7,30 @@ https://opentelemetry.io/docs/specs/otel/protocol/exporter/: endpoint, headers, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from queue import Empty, SimpleQueue
+from threading import Thread, local
 from typing import Any
+from urllib.parse import urlsplit
 
 from tuneyard.extras import need
-from tuneyard.tracing.spans import Span
+from tuneyard.tracing.spans import Span, bounded
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 BATCH = 256
 """Spans of one request: some 150 kB; collectors take 4 MB and more."""
+_TIMEOUTS = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
+_TIMEOUT_S, _LONGEST_TIMEOUT_S = 10.0, 3600.0
+_MOST_ANSWER = 64 * 1024
+"""Bytes of an answer that are read: a receiver of OTLP answers with a few."""
+_MOST_LEFT = 4
+"""Requests that may go on after their limit. While so many do, no other is begun."""
+_SESSIONS = ("OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER", "OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER")
 
 
 def is_on(environment: Mapping[str, str]) -> bool:
@@ -38,7 +51,11 @@ def exporter_from(environment: Mapping[str, str], service: str) -> Exporter | No
 
 
 class Exporter:
-    """Sends spans; a call waits for the answer, at most for the exporter's timeout (10 s)."""
+    """Sends spans; a call waits for the whole answer, at most for `OTEL_EXPORTER_OTLP_TIMEOUT` (10 s), however slowly it comes.
+
+    Only a status of 2xx, with an answer that ends within that time and within 64 KiB, says that the spans are taken. Redirects are not
+    followed. A request that the limit ends goes on in a thread of its own until its connection ends.
+    """
 
     def __init__(self, service: str) -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -51,7 +68,12 @@ class Exporter:
             noisy = logging.getLogger(name)
             noisy.addHandler(self._reasons)
             noisy.propagate = False  # the caller says once what is wrong, and goes on
-        self._exporter = OTLPSpanExporter()
+        self._limit_s = _timeout_s(os.environ)
+        session = _session(os.environ)
+        session.hooks["response"].append(_answer_check(self._limit_s))
+        self._exporter = OTLPSpanExporter(session=session, timeout=self._limit_s)
+        self._requests: list[Thread] = []
+        self._answers: SimpleQueue[str] = SimpleQueue()
         self._resource = Resource.create({"service.name": service, "service.version": _version()})
         self._scope = InstrumentationScope("tuneyard", _version())
         self._sampler = TracerProvider(resource=self._resource, shutdown_on_exit=False).sampler
@@ -61,16 +83,34 @@ class Exporter:
         found = [self._readable(span) for span in spans if span.end is not None and self._takes(span)]
         if not found:
             return ""
-        from opentelemetry.sdk.trace.export import SpanExportResult
-
-        self._reasons.text = ""
-        if self._exporter.export(found) is SpanExportResult.SUCCESS:
-            return ""
-        return self._reasons.text or "the receiver did not take the spans"
+        self._requests = [each for each in self._requests if each.is_alive()]
+        if len(self._requests) >= _MOST_LEFT:
+            return f"the receiver has not ended {_MOST_LEFT} requests before this one"
+        answers: SimpleQueue[str] = SimpleQueue()
+        self._answers = answers
+        # A daemon: neither the caller nor the end of the process waits for a receiver that hangs.
+        self._requests.append(Thread(target=self._request, args=(found, answers), name="tuneyard-traces-request", daemon=True))
+        self._requests[-1].start()
+        try:
+            return answers.get(timeout=self._limit_s)
+        except Empty:
+            return f"the receiver gave no whole answer within {self._limit_s:g} s"
 
     def close(self) -> None:
-        """End a request under way: it is not tried again."""
+        """End the wait for a request under way: it is not tried again."""
         self._exporter.shutdown()  # type: ignore[no-untyped-call]
+        self._answers.put("the exporter is closed")
+
+    def _request(self, found: Sequence[Any], answers: SimpleQueue[str]) -> None:
+        """Send the spans, and put the reason why they were not taken; empty if they were."""
+        from opentelemetry.sdk.trace.export import SpanExportResult
+
+        try:
+            self._reasons.text = ""
+            taken = self._exporter.export(found) is SpanExportResult.SUCCESS
+            answers.put("" if taken else self._reasons.text or "the receiver did not take the spans")
+        except Exception as error:  # noqa: BLE001 - it is the caller's
+            answers.put(bounded(f"{type(error).__name__}: {error}"))
 
     def _takes(self, span: Span) -> bool:
         """The sampler's decision, which is one for a whole trace: of the parent's flag, or of the trace's id."""
@@ -107,12 +147,72 @@ class Exporter:
 
 
 class _LastReason(logging.Handler):
-    """Keeps the last message of the exporter, which returns none."""
+    """Keeps the last message of the exporter, which returns none: one for each thread, since a request may outlive its limit."""
 
-    text = ""
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = local()
+
+    @property
+    def text(self) -> str:
+        return getattr(self._last, "text", "")
+
+    @text.setter
+    def text(self, text: str) -> None:
+        self._last.text = text
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.text = record.getMessage()[:300]
+        self.text = bounded(record.getMessage())
+
+
+def _timeout_s(environment: Mapping[str, str]) -> float:
+    """The limit of a request in seconds. What is no number, or none that makes sense, is the default."""
+    try:
+        found = float(next(filter(None, map(environment.get, _TIMEOUTS)), _TIMEOUT_S))
+    except ValueError:
+        return _TIMEOUT_S
+    return found if math.isfinite(found) and 0 < found <= _LONGEST_TIMEOUT_S else _TIMEOUT_S
+
+
+def _session(environment: Mapping[str, str]) -> Any:
+    """A session of requests: the one of the credential provider that the exporter's variables name, or a new one."""
+    import requests
+
+    name = next(filter(None, map(environment.get, _SESSIONS)), None)
+    if name is None:
+        return requests.Session()
+    (provider,) = entry_points(group="opentelemetry_otlp_credential_provider", name=name)
+    return provider.load()()
+
+
+def _answer_check(limit_s: float) -> Callable[..., None]:
+    """A hook that reads an answer before requests does, within limits, and raises what is wrong with it: the exporter takes 3xx for 2xx."""
+
+    def check(response: Any, *_: object, **__: object) -> None:
+        read, status = 0, response.status_code
+        end = time.monotonic() + limit_s
+        try:
+            if 300 <= status < 400:
+                raise OSError(f"{_place(response.url)} answered {status}: redirects are not followed; set the endpoint itself")
+            while status < 300 and response.raw.read(1, decode_content=False):  # a longer read waits for all its bytes
+                read += 1
+                if read > _MOST_ANSWER:
+                    raise OSError(f"the answer of {_place(response.url)} is longer than {_MOST_ANSWER} bytes")
+                if time.monotonic() > end:
+                    raise OSError(f"the answer of {_place(response.url)} did not end within {limit_s:g} s")
+        except BaseException:
+            response.close()
+            raise
+        if status >= 300:
+            response.close()  # the status is all that counts
+
+    return check
+
+
+def _place(url: str) -> str:
+    """An endpoint without credentials: neither a user nor a query."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _context(trace_id: int, span_id: int, *, sampled: bool = True) -> Any:

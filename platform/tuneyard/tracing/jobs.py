@@ -11,6 +11,7 @@ job                                 from `tuneyard submit` or `kubectl apply` to
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -66,10 +67,13 @@ def context_of(metadata: Object) -> Context:
     return Context(trace_id=trace_id, span_id=id_of(uid, "job"), sampled=outer.sampled if outer is not None else True)
 
 
-def attempt_context(metadata: Object, task: str, number: int) -> Context:
-    """The span of an attempt, for programs in its pods: their `TRACEPARENT`."""
+def attempt_context(metadata: Object, task: str, number: int, *copy: int) -> Context:
+    """The span of an attempt, for programs in its pods: their `TRACEPARENT`.
+
+    `copy`: given where attempts of a status written wrongly have one number; how many of them come before.
+    """
     root = context_of(metadata)
-    return replace(root, span_id=id_of(str(metadata["uid"]), "attempt", task, number))
+    return replace(root, span_id=id_of(str(metadata["uid"]), "attempt", task, number, *copy))
 
 
 def job_spans(item: Object, status: JobStatus) -> list[Span]:
@@ -132,11 +136,15 @@ def _task(job: _Job, root: Span, task: TaskStatus) -> Iterator[Span]:
     )
     yield span
     free: datetime = span.start
-    before: Attempt | None = None
+    before: Context | None = None
+    met: Counter[int] = Counter()
     for attempt in attempts:
-        yield from _queue(span, task, free, _moment(attempt.placed_at) or free, attempt.number)
-        yield from _attempt(job, span, attempt, before)
-        before, free = attempt, _moment(attempt.ended_at) or free
+        copy = (met[attempt.number],) if met[attempt.number] else ()
+        met[attempt.number] += 1
+        yield from _queue(span, task, free, _moment(attempt.placed_at) or free, attempt.number, *copy)
+        context = attempt_context(job.metadata, task.name, attempt.number, *copy)
+        yield from _attempt(span, attempt, context, before)
+        before, free = context, _moment(attempt.ended_at) or free
     if task.phase is not Phase.SUCCEEDED and (last is None or (last.ended_at is not None and last.phase is not Phase.SUCCEEDED)):
         yield from _queue(span, task, free, span.end, "next")
 
@@ -153,15 +161,15 @@ def _ready(job: _Job, task: str) -> datetime | None:
     return max(moments)
 
 
-def _queue(task: Span, status: TaskStatus, start: datetime, end: datetime | None, key: object) -> Iterator[Span]:
+def _queue(task: Span, status: TaskStatus, start: datetime, end: datetime | None, *key: object) -> Iterator[Span]:
     if end is not None and end <= start:
         return
     waits = [each for each in status.waits if start <= moment_of(each.at) and (end is None or moment_of(each.at) <= end)]
     events = tuple(SpanEvent("waits", moment_of(each.at), {"tuneyard.reason": bounded(each.reason)}) for each in waits)
-    yield task.child("queue", start, end, key, events=events)
+    yield task.child("queue", start, end, *key, events=events)
 
 
-def _attempt(job: _Job, task: Span, attempt: Attempt, before: Attempt | None) -> Iterator[Span]:
+def _attempt(task: Span, attempt: Attempt, context: Context, before: Context | None) -> Iterator[Span]:
     ended = _moment(attempt.ended_at)
     place = attempt.placement
     failed = attempt.phase is Phase.FAILED
@@ -184,10 +192,9 @@ def _attempt(job: _Job, task: Span, attempt: Attempt, before: Attempt | None) ->
         ended,
         attributes=told(known) | (outcome if ended is not None else {}),
         events=_stop(attempt),
-        links=(attempt_context(job.metadata, before.task, before.number).span_id,) if before is not None else (),
+        links=(before.span_id,) if before is not None else (),
         error=bounded(f"{attempt.failure}: {attempt.message}") if failed else "",
     )
-    context = attempt_context(job.metadata, attempt.task, attempt.number)
     made = replace(made, context=context, end=made.end if ended is not None else None)
     yield made
     yield from stage_spans(made, _start(attempt, made), attempt.stages)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tuneyard.api import JobStatus, Phase
 from tuneyard.api.moments import moment_of, written, written_ms
-from tuneyard.tracing import SUBMITTED, TRACEPARENT, Context, Span, job_spans, timeline
+from tuneyard.tracing import SUBMITTED, TRACEPARENT, Context, Span, attempt_context, job_spans, timeline
 
 BEGIN = datetime(2026, 11, 26, 9, 0, tzinfo=UTC)
 OUTER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -105,6 +105,16 @@ def test_the_way_of_a_job_is_a_tree_whose_pieces_sum_to_the_whole() -> None:
     for parent in (span for span in spans if span.name.startswith(("attempt", "task"))):
         children = [span for span in spans if span.parent_id == parent.id]
         assert sum((took(span) for span in children), timedelta()) == took(parent), parent.name
+
+
+def test_attempts_of_one_number_have_spans_of_their_own() -> None:
+    again = {**LOST, "placedAt": at(210), "endedAt": at(220)}
+    spans = job_spans(item(), status(phase="Failed", finishedAt=at(400), attempts=[LOST, again, again, DONE], tasks=[{"name": "train"}]))
+    check(spans)
+    attempts = [span for span in spans if span.name.startswith("attempt")]
+    assert [span.name for span in attempts] == ["attempt 1", "attempt 1", "attempt 1", "attempt 2"]
+    assert [span.links for span in attempts[1:]] == [(span.id,) for span in attempts[:-1]]
+    assert attempts[0].context == attempt_context(item()["metadata"], "train", 1)
 
 
 def took(span: Span) -> timedelta:

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,7 +18,7 @@ from tests.hub_in_memory import JOBS, SETTINGS, Scene, running_hub, until
 from tests.otlp_receiver import Receiver, attributes, check_tree, receiver
 
 from tuneyard.api import JobSpec
-from tuneyard.tracing import is_on
+from tuneyard.tracing import Context, Exporter, Span, exporter_from, is_on
 from tuneyard.tracking import Stage, TaskEvent, Warned, open_recorder, span_sink
 from tuneyard_operators.hub import write_pace
 from tuneyard_operators.tracing import sender
@@ -179,3 +186,114 @@ def test_nothing_is_sent_or_imported_without_an_endpoint(tmp_path: Path) -> None
     off = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_SDK_DISABLED": "true"}
     assert [is_on({}), is_on(off), is_on({**off, "OTEL_SDK_DISABLED": ""})] == [False, False, True]
     assert record(tmp_path) == []
+
+
+@contextmanager
+def raw_receiver(head: bytes, piece: bytes, pause_s: float) -> Iterator[tuple[str, list[int]]]:
+    """A receiver that answers with `head`, and then with `piece` again and again. Gives its address, and the bytes it has sent."""
+    ended, sent = threading.Event(), [0]
+
+    def answer(connection: socket.socket) -> None:
+        with connection:
+            try:
+                connection.recv(65536)
+                connection.sendall(head)
+                while not ended.wait(pause_s):
+                    connection.sendall(piece)
+                    sent[0] += len(piece)
+            except OSError:
+                pass  # the sender has given up
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=accept, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}", sent
+        finally:
+            ended.set()
+            server.shutdown(socket.SHUT_RDWR)
+
+
+def exporter_to(monkeypatch: pytest.MonkeyPatch, url: str, timeout_s: float) -> Exporter:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", str(timeout_s))
+    made = exporter_from(os.environ, "test")
+    assert made is not None
+    return made
+
+
+def a_span() -> Span:
+    now = datetime.now(UTC)
+    return Span(name="job", context=Context(trace_id=1, span_id=1), parent_id=None, start=now, end=now)
+
+
+DRIPS = [b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 503 Busy\r\nX-Slow: "]
+
+
+@pytest.mark.parametrize("head", DRIPS)
+def test_an_answer_in_drips_is_a_failure_within_the_limit(monkeypatch: pytest.MonkeyPatch, head: bytes) -> None:
+    with raw_receiver(head, b"x", 0.1) as (url, _):
+        made = exporter_to(monkeypatch, url, 0.5)
+        found: list[str] = []
+        sending = threading.Thread(target=lambda: found.extend(made.send([a_span()]) for _ in range(6)), daemon=True)
+        sending.start()
+        sending.join(60)
+        assert len(found) == 6
+        assert all("within 0.5 s" in reason or "before this one" in reason for reason in found)
+
+
+def test_close_ends_the_wait_for_an_answer_in_drips(monkeypatch: pytest.MonkeyPatch) -> None:
+    with raw_receiver(DRIPS[1], b"x", 0.05) as (url, sent):
+        made = exporter_to(monkeypatch, url, 600)
+        found: list[str] = []
+        sending = threading.Thread(target=lambda: found.append(made.send([a_span()])), daemon=True)
+        sending.start()
+        began = time.monotonic()
+        while not sent[0] and time.monotonic() < began + 60:
+            sending.join(0.05)
+        made.close()
+        sending.join(60)
+        assert found == ["the exporter is closed"]
+
+
+def test_a_long_answer_is_not_read_and_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    with raw_receiver(b"HTTP/1.1 200 OK\r\nContent-Length: 200000000\r\n\r\n", b"x" * 1_000_000, 0) as (url, sent):
+        assert "is longer than 65536 bytes" in exporter_to(monkeypatch, url, 60).send([a_span()])
+        assert sent[0] < 100_000_000, "what the sockets hold, and no more"
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 304, 307, 308])
+def test_a_redirect_is_a_failure_that_names_the_endpoint(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    with receiver(status=status) as got:
+        url = f"{got.url}/v1/traces?key=hidden".replace("//", "//me:secret@")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", url)
+        reason = exporter_to(monkeypatch, got.url, 60).send([a_span()])
+        assert f"{got.url}/v1/traces answered {status}" in reason
+        assert "secret" not in reason
+        assert "hidden" not in reason
+        assert len(got.headers) == 1
+
+
+def test_a_hub_logs_redirects_once_and_sends_the_spans_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    with receiver(status=308) as got:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", got.url)
+
+        async def run() -> None:
+            async with running_hub(settings=TRACED) as stage:
+                await lost_once(stage, "a")
+                await until(lambda: len(got.headers) > 1, "the receiver redirects twice")
+                assert got.got == []
+                got.status = 200
+                await until(lambda: got.got, "the spans are sent again")
+
+        asyncio.run(run())
+        lines = [record.getMessage() for record in caplog.records if record.name == sender.__name__]
+        assert len(lines) == 1
+        assert f"{got.url}/v1/traces answered 308" in lines[0]
