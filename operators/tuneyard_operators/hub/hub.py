@@ -103,7 +103,7 @@ class Hub:
             self._history,
             self._traces,
             self._templates,
-            metrics.teams,
+            metrics,
         )
 
     async def run(self) -> None:

@@ -1,6 +1,6 @@
 """The present state of a hub as samples for Prometheus, read when Prometheus asks.
 
-Each method is a source of its own (`sources`): the error of one takes no other away.
+Each method is a source of its own (`sources`): the error of one takes no other away. That of teams comes first: it gives the labels.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tuneyard.api import Phase
 from tuneyard_operators.hub import last_resort
 from tuneyard_operators.hub.jobspecs import JobSpecs
 from tuneyard_operators.hub.members import Members
+from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.placements import Placements
 from tuneyard_operators.hub.schedules import Schedules
 from tuneyard_operators.hub.teams import Teams
@@ -22,12 +23,13 @@ from tuneyard_operators.hub.workqueue import WorkQueue
 from tuneyard_operators.kube import Cache, Key
 from tuneyard_operators.metrics import (
     Consumption,
+    JobCounters,
     ListedJob,
     Sample,
-    TeamNames,
     families,
     gpu_series,
     job_series,
+    name_of,
     phase_series,
     queue_series,
     schedule_series,
@@ -53,9 +55,9 @@ class HubState:
         history: HistoryWriter | None,
         traces: TraceSender | None,
         templates: ModelTemplates,
-        names: TeamNames,
+        metrics: Metrics,
     ) -> None:
-        self.consumption = Consumption(datetime.now(UTC), names.label)
+        self.consumption = Consumption(datetime.now(UTC), metrics.teams.label)
         self._jobs = jobs
         self._placements = placements
         self._members = members
@@ -65,11 +67,13 @@ class HubState:
         self._history = history
         self._traces = traces
         self._templates = templates
-        self._names = names
+        self._metrics = metrics
+        self._names = metrics.teams
+        self._counters = JobCounters()
 
     @property
     def sources(self) -> tuple[Callable[[], Iterator[Sample]], ...]:
-        return (self._of_phases, self._of_queue, self._of_members, self._of_jobs, self._of_teams, self._of_schedules, self._of_hub)
+        return (self._of_teams, self._of_phases, self._of_queue, self._of_members, self._of_jobs, self._of_schedules, self._of_hub)
 
     def _of_phases(self) -> Iterator[Sample]:
         return phase_series(last_resort.stored_status(item) for item in self._jobs.items.values())
@@ -86,9 +90,13 @@ class HubState:
         self.consumption.advance(((job.team, attempt) for job in jobs for attempt in job.active), now)
         yield from self.consumption.series()
         yield from gpu_series(jobs, self._members.pools(), frozenset(self._members.usable()))
-        yield from job_series((job for job in jobs if not job.status.phase.final), now)
+        yield from job_series((job for job in jobs if not job.status.phase.final), now, self._counters)
 
     def _of_teams(self) -> Iterator[Sample]:
+        objects = (name for item in self._teams.cache.items.values() if (name := name_of(item)) is not None)
+        lost = self._names.know(objects, {team_of(key, item) for key, item in self._jobs.items.items()})
+        self._metrics.forget_teams(lost)
+        self.consumption.forget(lost)
         return team_series(self._teams.cache.items.values(), datetime.now(UTC), self._names.label)
 
     def _of_schedules(self) -> Iterator[Sample]:
@@ -114,7 +122,7 @@ class HubState:
             stored = last_resort.stored_status(item)
             attempts = list(last_resort.stored_attempts(item))
             if attempts and (stored.get("phase") not in last_resort.FINAL or not all(each.get("endedAt") for each in attempts)):
-                yield ListedJob(*key, self._names.label(team_of(key, item)), self._jobs.status(key))
+                yield ListedJob(*key, self._names.label(team_of(key, item)), self._jobs.status(key), item["metadata"].get("uid", ""))
 
 
 def team_of(key: Key, item: last_resort.Object) -> str:

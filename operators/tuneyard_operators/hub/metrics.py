@@ -6,6 +6,8 @@ and a hub that is killed in between loses it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from tuneyard.api import Attempt, FailureKind, JobStatus, Phase
@@ -84,6 +86,12 @@ class Metrics:
                 if attempt.failure:
                     self.failures.labels(attempt.failure).inc()
         return over
+
+    def forget_teams(self, teams: Iterable[str]) -> None:
+        """Drop the series of teams that have lost their label."""
+        for team in teams:
+            self.preemptions.remove(team)
+            self.waits.remove(team)
 
     def count_request(self, cluster: str, verb: str, resource: str, status: int, seconds: float) -> None:
         self.requests.labels(cluster, verb, resource, str(status)).inc()

@@ -7,7 +7,7 @@ second counts once. A restart begins at zero, as every counter of Prometheus may
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from datetime import datetime
 
 from tuneyard.api import Attempt
@@ -44,6 +44,11 @@ class Consumption:
             active.add(attempt.name)
         for name in self._counted.keys() - active:
             del self._counted[name]
+
+    def forget(self, teams: Set[str]) -> None:
+        """Drop the sums of teams that have lost their label."""
+        for pool in [pool for pool in self._seconds if pool[0] in teams]:
+            del self._seconds[pool], self._cost[pool]
 
     def series(self) -> Iterator[Sample]:
         for pool, seconds in self._seconds.items():

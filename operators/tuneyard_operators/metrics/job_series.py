@@ -1,4 +1,4 @@
-"""Series of unfinished jobs, from their statuses. Pure.
+"""Series of unfinished jobs, from their statuses.
 
 At most `MOST_JOBS` jobs have series of their own, those with the most GPUs first. `tuneyard_jobs_without_series` counts the others; the
 sums by team, member and SKU hold all jobs.
@@ -18,6 +18,7 @@ from tuneyard.api.moments import moment_of
 from tuneyard.federation import held_hours
 from tuneyard_operators.metrics import families as of
 from tuneyard_operators.metrics.families import Sample
+from tuneyard_operators.metrics.job_counters import JobCounters
 
 MOST_JOBS = 1000
 SMALL = 0.01
@@ -26,12 +27,13 @@ SMALL = 0.01
 
 @dataclass(frozen=True)
 class ListedJob:
-    """An unfinished job with at least one attempt. `team`: as a label."""
+    """An unfinished job with at least one attempt. `team`: as a label; `uid`: tells it from an earlier job of its name."""
 
     namespace: str
     name: str
     team: str
     status: JobStatus
+    uid: str = ""
 
     @property
     def labels(self) -> tuple[str, str, str]:
@@ -52,13 +54,14 @@ def phase_series(stored: Iterable[Mapping[str, Any]]) -> Iterator[Sample]:
     return ((of.JOBS, (str(phase),), phases[str(phase)]) for phase in Phase)
 
 
-def job_series(jobs: Iterable[ListedJob], now: datetime, most: int = MOST_JOBS) -> Iterator[Sample]:
-    """The series of the largest jobs, and the number of the others."""
+def job_series(jobs: Iterable[ListedJob], now: datetime, counters: JobCounters, most: int = MOST_JOBS) -> Iterator[Sample]:
+    """The series of the largest jobs, and the number of the others. `counters`: what was told before."""
     listed = list(jobs)
+    counters.keep({job.uid for job in listed})
     shown = listed if len(listed) <= most else heapq.nsmallest(most, listed, key=lambda job: (-job.gpus, job.labels))
     yield of.JOBS_WITHOUT_SERIES, (), len(listed) - len(shown)
     for job in shown:
-        for family, value in _series(job, now):
+        for family, value in counters.rising(job.uid, _series(job, now)):
             yield family, job.labels, value
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -45,10 +47,19 @@ def queue_series(jobs: Iterable[Waiting], now_s: float, label: Label) -> Iterato
 def team_series(items: Iterable[Mapping[str, Any]], now: datetime, label: Label) -> Iterator[Sample]:
     """Quota and usage of the teams that have an object, as their statuses say: they outlive every restart of the hub."""
     for item in items:
-        team, status = read_team(item, now)[0], read(TeamStatus, item.get("status")).value
-        name = label(team.name)
-        if name == team.name:  # beyond the limit, limits of several teams cannot be shown as one
-            yield from _of_team(name, team.quota or {}, status, item["spec"], now)
+        named = name_of(item)
+        if named is None or label(named) != named:  # beyond the limit, limits of several teams cannot be shown as one
+            continue
+        team, status, spec = read_team(item, now)[0], read(TeamStatus, item.get("status")).value, item.get("spec")
+        told = _of_team(named, team.quota or {}, status, spec if isinstance(spec, Mapping) else {}, now)
+        yield from (sample for sample in told if math.isfinite(sample[2]))
+
+
+def name_of(item: Mapping[str, Any]) -> str | None:
+    """The name of an object; None for one that cannot be read."""
+    metadata = item.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return name if isinstance(name, str) and name else None
 
 
 def _of_team(name: str, quota: Mapping[str, int], status: TeamStatus, spec: Mapping[str, Any], now: datetime) -> Iterator[Sample]:
@@ -61,5 +72,5 @@ def _of_team(name: str, quota: Mapping[str, int], status: TeamStatus, spec: Mapp
     yield of.TEAM_HOURS, (name,), status.gpu_hours_used if counts else 0.0
     yield of.TEAM_COST, (name,), status.cost if counts else 0.0
     limit = spec.get("gpuHours")
-    if isinstance(limit, int | float):
+    if isinstance(limit, int | float) and not isinstance(limit, bool) and abs(limit) <= sys.float_info.max:
         yield of.TEAM_LIMIT, (name,), float(limit)

@@ -36,6 +36,7 @@ def test_each_alert_fires_when_it_has_to_and_not_in_its_near_miss(promtool: str,
     tests = []
     for alert, case in CASES.items():
         moments = [(case.fires, case.at, 1), (case.near, case.at + 10, 0), *([(case.fires, case.at - 1, 0)] if case.waits else [])]
+        moments += [*((each, 119, 1) for each in case.also_fires), *((each, 119, 0) for each in case.also_near)]
         for series, minute, firing in moments:
             asked = f'sum(ALERTS{{alertname="{alert}",alertstate="firing"}}) or vector(0)'
             wanted = [{"labels": "{}", "value": firing}]

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Case:
     """`fires`, `near`: series -> values; `at`: minutes after which the alert fires with `fires`, and does not yet one minute before if
-    `waits`."""
+    `waits`. `also_fires`, `also_near`: further series by which it fires at the end of the two hours, and by which it does not."""
 
     fires: dict[str, str]
     near: dict[str, str]
     at: int
     waits: bool = True
+    also_fires: tuple[dict[str, str], ...] = ()
+    also_near: tuple[dict[str, str], ...] = ()
 
 
 HUB = 'instance="a"'
@@ -37,7 +39,8 @@ def writes(failing: str, fine: str) -> dict[str, str]:
 
 
 def failures(failed: str, ended: str, kind: str = "NodeLost") -> dict[str, str]:
-    return {f'tuneyard_attempt_failures_total{{kind="{kind}"}}': failed, 'tuneyard_attempts_total{outcome="Failed"}': ended}
+    """`ended`: attempts that succeeded."""
+    return {f'tuneyard_attempt_failures_total{{kind="{kind}"}}': failed, 'tuneyard_attempts_total{outcome="Succeeded"}': ended}
 
 
 def waiting(age_s: int, gpus: int, **others: int) -> dict[str, str]:
@@ -96,7 +99,12 @@ CASES: dict[str, Case] = {
         waits=False,
     ),
     "TuneyardQueueOld": Case(waiting(86401, 8), waiting(86400, 8), 15),
-    "TuneyardQueueOldWhileGpusIdle": Case(waiting(3601, 8, idle=8), waiting(3601, 8, idle=7), 15),
+    "TuneyardQueueOldWhileGpusIdle": Case(
+        waiting(3601, 8, idle=8),
+        waiting(3601, 8, idle=7),
+        15,
+        also_near=(waiting(3601, 8, idle=0) | {'tuneyard_idle_gpus{cluster="west",sku="cpu"}': "200x120"},),
+    ),
     "TuneyardQuotaNotMet": Case(waiting(1801, 8, quota=16, allocated=8), waiting(1801, 8, quota=16, allocated=9), 15),
     "TuneyardTeamBudgetNearlySpent": Case(
         {f"tuneyard_team_month_gpu_hours{{{TEAM}}}": "91x120", f"tuneyard_team_month_gpu_hours_limit{{{TEAM}}}": "100x120"},
@@ -104,7 +112,14 @@ CASES: dict[str, Case] = {
         5,
     ),
     "TuneyardAttemptsFail": Case(failures("0+1x120", "0+9x120"), failures("0+1x120", "0+9x120", "UserError"), 30, waits=False),
-    "TuneyardMostAttemptsFail": Case(failures("0+1x120", "0+1.5x120"), failures("0+1x120", "0+3x120"), 70, waits=False),
+    "TuneyardMostAttemptsFail": Case(
+        failures("0+1x120", "0+0.5x120"),
+        failures("0+1x120", "0+2x120"),
+        70,
+        waits=False,
+        also_fires=(failures("0+1x120", "0x120") | failures("0+9x120", "0x120", "Preempted"),),
+        also_near=tuple(failures("0+1x120", "0x120", kind) for kind in ("UserError", "Preempted", "Cancelled", "Deadline")),
+    ),
     "TuneyardJobRestarts": Case(
         {f"tuneyard_job_restarts_total{{{JOB}}}": "0 0 1 1 2 2 3 3x113"},
         {f"tuneyard_job_restarts_total{{{JOB}}}": "3 3 3 4 4x116"},
@@ -151,5 +166,13 @@ CASES: dict[str, Case] = {
             for each, value in (("a", 0), ("b", 1))
         },
         5,
+        also_fires=({'up{job="tuneyard-hub-console-metrics",namespace="tuneyard-system",instance="a"}': "1x10 stale"},),
+        also_near=(
+            {'up{job="tuneyard-hub-metrics",namespace="tuneyard-system",instance="a"}': "1x10 stale"},
+            {
+                'up{job="tuneyard-hub-console-metrics",namespace="tuneyard-system",instance="a"}': "1x10 stale",
+                'up{job="tuneyard-hub-console-metrics",namespace="tuneyard-system",instance="b"}': "_x10 1x120",
+            },
+        ),
     ),
 }

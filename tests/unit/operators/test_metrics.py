@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -28,12 +29,15 @@ from tuneyard_operators.metrics import (
     MOST_TEAMS,
     OTHER_TEAMS,
     Consumption,
+    JobCounters,
     ListedJob,
     LiveState,
     TeamNames,
+    Waiting,
     families,
     gpu_series,
     job_series,
+    queue_series,
     schedule_series,
     team_series,
 )
@@ -71,7 +75,9 @@ def values(samples: Any) -> dict[str, float]:
 
 def test_a_running_job_tells_its_pace_and_its_price() -> None:
     told = values(
-        job_series([job(attempt(last_step=5, checkpoint_at=at(-10)), step=5, of=20, mfu=0.3, data_wait=0.4, checkpoint_s=7.0)], NOW)
+        job_series(
+            [job(attempt(last_step=5, checkpoint_at=at(-10)), step=5, of=20, mfu=0.3, data_wait=0.4, checkpoint_s=7.0)], NOW, JobCounters()
+        )
     )
     assert told["tuneyard_job_gpus"] == 8
     assert told["tuneyard_job_gpu_seconds_total"] == pytest.approx(8 * 3600)
@@ -85,22 +91,42 @@ def test_a_running_job_tells_its_pace_and_its_price() -> None:
 
 
 def test_a_wait_below_one_percent_and_a_pace_that_is_not_known_have_no_series() -> None:
-    told = values(job_series([job(attempt(), data_wait=0.002)], NOW))
+    told = values(job_series([job(attempt(), data_wait=0.002)], NOW, JobCounters()))
     assert not {"tuneyard_data_wait_ratio", "tuneyard_job_mfu_ratio", "tuneyard_job_checkpoint_age_seconds"} & set(told)
 
 
 def test_a_job_that_starts_again_tells_no_pace_and_counts_its_restarts() -> None:
     waits = job(attempt(1, begun=-60, ended=-30), attempt(2, begun=-1, phase=Phase.STARTING), mfu=0.3)
     waits.status.phase = Phase.STARTING
-    told = values(job_series([waits], NOW))
+    told = values(job_series([waits], NOW, JobCounters()))
     assert told["tuneyard_job_restarts_total"] == 1
     assert told["tuneyard_job_gpu_seconds_total"] == pytest.approx(8 * 31 * 60)
     assert "tuneyard_job_mfu_ratio" not in told
 
 
+def test_counters_of_a_job_do_not_fall_when_its_attempt_ends_earlier_than_was_told() -> None:
+    counters, first, second = JobCounters(), attempt(begun=-60), attempt(2, begun=1)
+    over = attempt(begun=-60, ended=-1)  # the hub learns late of its end
+    told = [
+        values(job_series([job(*attempts)], NOW + timedelta(minutes=minute), counters))
+        for minute, attempts in ((0, [first]), (0.5, [over]), (1.5, [over, second]), (10, [over, second]))
+    ]
+    assert [each["tuneyard_job_gpu_seconds_total"] / 8 / 60 for each in told] == pytest.approx([60, 60, 60, 68])
+    assert [each["tuneyard_job_cost_total"] for each in told] == pytest.approx([16, 16, 16, 16 * 68 / 60])
+    assert [each["tuneyard_job_gpus"] for each in told] == [8, 0, 8, 8]
+
+
+def test_counters_of_a_job_begin_anew_with_another_job_of_its_name() -> None:
+    counters, old, new = JobCounters(), replace(job(attempt()), uid="1"), replace(job(attempt(begun=-5)), uid="2")
+    assert values(job_series([old], NOW, counters))["tuneyard_job_gpu_seconds_total"] == pytest.approx(8 * 3600)
+    assert values(job_series([new], NOW, counters))["tuneyard_job_gpu_seconds_total"] == pytest.approx(8 * 300)
+    over = replace(job(attempt(ended=-30)), uid="1")
+    assert values(job_series([over], NOW, counters))["tuneyard_job_gpu_seconds_total"] == pytest.approx(8 * 1800)  # it was forgotten
+
+
 def test_of_too_many_jobs_the_largest_have_series() -> None:
     jobs = [job(attempt(gpus=gpus), name=f"job-{gpus}") for gpus in range(1, 11)]
-    samples = list(job_series(jobs, NOW, most=3))
+    samples = list(job_series(jobs, NOW, JobCounters(), most=3))
     assert (families.JOBS_WITHOUT_SERIES, (), 7) in samples
     assert {labels[1] for _, labels, _ in samples if labels} == {"job-10", "job-9", "job-8"}
 
@@ -137,6 +163,61 @@ def test_names_of_teams_are_bounded() -> None:
     names = TeamNames()
     assert {names.label(f"team-{number}") for number in range(MOST_TEAMS + 50)} == {*(f"team-{n}" for n in range(MOST_TEAMS)), OTHER_TEAMS}
     assert names.label("team-0") == "team-0"
+
+
+def test_a_team_made_after_many_invented_ones_has_its_series() -> None:
+    names, invented = TeamNames(), {f"x{number}" for number in range(MOST_TEAMS)}
+    list(queue_series([Waiting(team, 1, 0.0) for team in sorted(invented)], 1.0, names.label))
+    assert names.label("speech") == OTHER_TEAMS
+    assert len(names.know(["speech"], invented)) == 1  # the others keep theirs
+    speech = {"metadata": {"name": "speech"}, "spec": {"quota": {"h100-80gb": 8}, "gpuHours": 100}}
+    told = values(team_series([speech], NOW, names.label))
+    assert (told["tuneyard_team_quota_gpus"], told["tuneyard_team_month_gpu_hours_limit"]) == (8, 100.0)
+
+
+def test_names_that_have_gone_free_their_places_and_not_before_they_are_needed() -> None:
+    names, first = TeamNames(), {f"x{number}" for number in range(MOST_TEAMS)}
+    assert names.know(["maps"], first) == set()
+    assert names.know([], set()) == set()
+    assert names.label("maps") == "maps"
+    lost = names.know([], {"y0", "y1"})
+    assert len(lost) == 2
+    assert "maps" not in lost  # the older name
+    assert {names.label(team) for team in ("y0", "y1")} == {"y0", "y1"}
+    assert {names.label(team) for team in lost} == {OTHER_TEAMS}
+
+
+def test_objects_of_teams_have_a_limit_of_their_own() -> None:
+    names, teams = TeamNames(), [f"team-{number}" for number in range(MOST_TEAMS + 50)]
+    names.know(teams, {"x"})
+    assert names.know(reversed(teams), {"x"}) == set()
+    assert [names.label(team) for team in (teams[0], teams[-1], "x")] == ["team-0", OTHER_TEAMS, OTHER_TEAMS]
+
+
+def test_a_team_that_has_lost_its_label_has_no_series() -> None:
+    metrics, counts = Metrics(), Consumption(NOW - timedelta(hours=1), str)
+    counts.advance([("maps", attempt()), ("speech", attempt(2))], NOW)
+    metrics.waits.labels("maps").observe(1)
+    metrics.preemptions.labels("maps").inc()
+    metrics.forget_teams({"maps", "speech"})
+    counts.forget({"maps"})
+    assert {labels[0] for _, labels, _ in counts.series()} == {"speech"}
+    assert not [name for name in samples(metrics) if "maps" in name]
+
+
+@pytest.mark.parametrize("broken", [{}, {"metadata": {}}, {"metadata": {"name": 5}}, {"metadata": None}, {"metadata": {"name": "odd"}}])
+def test_a_team_that_cannot_be_read_leaves_the_others_their_series(broken: dict[str, Any]) -> None:
+    maps = {"metadata": {"name": "maps"}, "spec": {"quota": {"h100-80gb": 16}}}
+    told = {(family.name, labels[0]): value for family, labels, value in team_series([broken, maps], NOW, str)}
+    assert told["tuneyard_team_quota_gpus", "maps"] == 16
+
+
+@pytest.mark.parametrize("limit", [float("nan"), float("inf"), 10**400, True, "100", None])
+def test_a_limit_that_is_no_number_is_not_told(limit: Any) -> None:
+    team = {"metadata": {"name": "maps"}, "spec": {"gpuHours": limit}, "status": {"gpuHoursUsed": 3.0, "usageAt": at(-1)}}
+    told = values(team_series([team], NOW, str))
+    assert "tuneyard_team_month_gpu_hours_limit" not in told
+    assert told["tuneyard_team_month_gpu_hours"] == 3.0
 
 
 def test_a_teams_month_begins_at_zero() -> None:
