@@ -93,7 +93,8 @@ class JobPages:
     async def live(self, request: Request, name: str, namespace: str = "") -> Response:
         reader = await run_in_threadpool(self._readers.of, request)
         job = await run_in_threadpool(job_of, reader, name, namespace)
-        return self._streams.follow(request, lambda seen: _look(reader, job, seen))
+        identity = await run_in_threadpool(lambda: reader.identity)
+        return self._streams.follow(request, lambda seen: _look(reader, job, seen), reader=identity)
 
     def logs(self, request: Request, name: str, namespace: str = "", attempt: int = 0, source: str = "", find: str = "") -> Response:
         """The end of the log of one source, or the lines of it that hold a text."""

@@ -76,6 +76,16 @@ class Reader:
         self._seen = None
         self._past.clear()
 
+    @cached_property
+    def identity(self) -> str:
+        """The user, as the API server knows them: the same under several tokens. Empty where it cannot say. It may send a request."""
+        try:
+            return self.name or self.hub.user()
+        except NotLoggedIn:
+            raise
+        except TuneyardError:
+            return ""
+
     @property
     def idle_s(self) -> float:
         """Age of the snapshot in memory; 0 without one."""
