@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from tuneyard.cluster import HubError, Missing, NotAllowed
 from tuneyard.console import create_app
 from tuneyard.console.hub import HubJobs
 from tuneyard.console.hub.reader import Reader
@@ -96,3 +97,10 @@ def test_no_row_of_history_fails_with_a_bug(values: dict[str, Any]) -> None:
     for path in PAGES:
         answer = client.get(path)
         assert answer.status_code == 200, (path, answer.text)
+
+
+@pytest.mark.parametrize(("error", "status"), [(HubError("off", ""), 502), (Missing("none", ""), 404), (NotAllowed("no", ""), 404)])
+def test_a_history_that_does_not_answer_is_told_from_a_job_that_it_has_not(error: Exception, status: int) -> None:
+    client = client_of(Past(make_row(), error))
+    for path in PAGES[1:]:
+        assert client.get(path).status_code == status, path

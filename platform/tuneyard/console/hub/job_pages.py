@@ -75,7 +75,7 @@ class JobPages:
             job = job_of(reader, name, namespace)
         except Hidden:
             where = namespace or reader.hub.address.namespace
-            if NAME.fullmatch(name) and NAME.fullmatch(where) and reader.past(where, name) is not None:
+            if NAME.fullmatch(name) and NAME.fullmatch(where) and reader.past_if_known(where, name) is not None:
                 return RedirectResponse(f"/history/{words.path(name)}?{words.query(namespace=where)}", 303)
             raise
         now = datetime.now(UTC)
@@ -167,7 +167,7 @@ def _possible(job: HubJob) -> list[str]:
 
 def _live_part(reader: Reader, job: HubJob, now: datetime) -> dict[str, Any]:
     """The state of a job, with the curves that history has of it."""
-    found = reader.past(job.namespace, job.name) if job.status.attempts else None
+    found = reader.past_if_known(job.namespace, job.name) if job.status.attempts else None
     return job_view(job, now, record_of(found) if found is not None and found.get("uid") == job.uid else None)
 
 
