@@ -114,7 +114,8 @@ class ApiServer:
         method, url, plain_headers, _, _ = signed
         all_headers = urllib3.HTTPHeaderDict(plain_headers)
         for name, value in self._impersonated:
-            all_headers.add(name, value)
+            # The API server reads UTF-8, and http.client sends text as Latin-1: these are the characters whose Latin-1 is that UTF-8.
+            all_headers.add(name, value.encode().decode("latin-1"))
         try:
             return self._client.call_api(method, url, all_headers, body, _request_timeout=(_CONNECT_TIMEOUT_S, read_s))
         except (urllib3.exceptions.HTTPError, kubernetes.client.ApiException) as error:

@@ -66,7 +66,8 @@ class Hidden(Exception):
 def create_app(source: Source, rules: GuardRules | None = None, *, sign_in: APIRouter | None = None) -> FastAPI:
     """The console over one source. `rules`: of requests; default: those of a person's own machine. `sign_in`: the pages /login and
     /logout, where readers log in."""
-    app = FastAPI(title="Tuneyard console", docs_url=None, redoc_url=None, openapi_url=None)
+    # A redirect to the path without its last slash would hold the Host header, and http behind a proxy with TLS.
+    app = FastAPI(title="Tuneyard console", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.state.source = source
     app.state.sign_in = sign_in is not None
     app.include_router(source.router())

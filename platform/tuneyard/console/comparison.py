@@ -97,8 +97,8 @@ def _flat_run(record: Record) -> Iterator[tuple[str, str]]:
     spec = {key: value for key, value in record.spec.items() if key not in _HIDDEN}
     yield from _flat("", spec.get("spec", spec))
     for name, task in record.tasks.items():
-        plan = {key: value for key, value in (task.get("plan") or {}).items() if key != "memory"}
-        yield from _flat(f"{name}: plan", plan)
+        plan = task.get("plan") or {}
+        yield from _flat(f"{name}: plan", {k: v for k, v in plan.items() if k != "memory"} if isinstance(plan, Mapping) else plan)
 
 
 def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -59,6 +59,10 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        if sum(name.lower() == b"host" for name, _ in scope["headers"]) > 1:
+            # Which of them counts would differ from reader to reader.
+            await PlainTextResponse("This request names more than one host.\n", 400, _HEADERS)(scope, receive, send)
+            return
         session = _session_of(headers) or ""
         fresh = "" if session else secrets.token_urlsafe(24)
         scope.setdefault("state", {})["token"] = self._token(session or fresh)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from starlette.responses import Response, StreamingResponse
 
 from tuneyard.console.pages import failure
 
+SHARE = 40
+"""Live pages of one reader at once, so that no reader takes those of all others."""
 _LOOKS_PER_S = 50
 
 
@@ -28,26 +31,31 @@ class Look:
 
 
 class Streams:
-    """The open streams of one source. `most` at once; each looks every `every_s` seconds."""
+    """The open streams of one source. `most` at once, SHARE of them of one reader; each looks every `every_s` seconds."""
 
     def __init__(self, *, most: int = 40, every_s: float = 1.0) -> None:
         self._most = most
         self._every_s = every_s
-        self._open = 0
+        self._open: Counter[str] = Counter()
 
     @property
     def open(self) -> int:
         """Streams that are open now."""
-        return self._open
+        return self._open.total()
 
-    def follow(self, request: Request, look: Callable[[Any], Look]) -> Response:
-        """Events `page` with the HTML of each change, and `ended` at the end. `look` gets the last `change`, or None; it may block."""
-        if self._open >= self._most:
+    def follow(self, request: Request, look: Callable[[Any], Look], *, reader: str = "") -> Response:
+        """Events `page` with the HTML of each change, and `ended` at the end. `look` gets the last `change`, or None; it may block.
+
+        `reader`: stands for the identity of the reader."""
+        if self.open >= self._most:
             return failure(request, 503, f"{self._most} live pages are open", "close some, then reload this page")
-        return StreamingResponse(self._events(request, look), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        if self._open[reader] >= SHARE:
+            return failure(request, 429, f"{SHARE} live pages of yours are open", "close some, then reload this page")
+        events = self._events(request, look, reader)
+        return StreamingResponse(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
-    async def _events(self, request: Request, look: Callable[[Any], Look]) -> AsyncIterator[str]:
-        self._open += 1
+    async def _events(self, request: Request, look: Callable[[Any], Look], reader: str) -> AsyncIterator[str]:
+        self._open[reader] += 1
         change, digest = None, ""
         try:
             yield "retry: 2000\n\n"
@@ -64,9 +72,11 @@ class Streams:
                     return
                 # A page that takes long, as of a run with a million steps, takes a quarter of a core at most.
                 # And many pages together ask no more often than _LOOKS_PER_S.
-                await asyncio.sleep(max(self._every_s, self._open / _LOOKS_PER_S, 3 * (time.monotonic() - began)))
+                await asyncio.sleep(max(self._every_s, self.open / _LOOKS_PER_S, 3 * (time.monotonic() - began)))
         finally:
-            self._open -= 1
+            self._open[reader] -= 1
+            if not self._open[reader]:
+                del self._open[reader]
 
 
 def event(name: str, data: str) -> str:

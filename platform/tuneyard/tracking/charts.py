@@ -15,6 +15,7 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 38
 MOST_DRAWN = 400
 """Points of a line: more would not be told apart at this width."""
 MOST_HOVERED = 100
+_LARGEST = 1e250
 BAR_HEIGHT, BAR_GAP, BAR_LEFT, BAR_RIGHT = 18, 9, 74, 80
 
 
@@ -121,7 +122,9 @@ class _Plot:
 
 
 def _finite(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    return [(x, y) for x, y in points if isinstance(y, int | float) and math.isfinite(y)]
+    """The points that can be drawn. Values beyond _LARGEST are left out: their difference may be no finite number. The smallest are 0."""
+    known = [(x, y) for x, y in points if isinstance(y, int | float) and math.isfinite(y) and abs(y) <= _LARGEST]
+    return [(x, y if abs(y) >= 1 / _LARGEST else 0.0) for x, y in known]
 
 
 def _whole(ticks: list[float]) -> list[float]:

@@ -39,6 +39,7 @@ from tests.testcluster import Hub
 
 from tuneyard.console.hosted.metrics import ConsoleMetrics
 from tuneyard.console.hosted.proxy import networks_of
+from tuneyard.console.streams import SHARE
 
 API = "tuneyard.dev/v1alpha1"
 PAGES = ("/", "/queue", "/jobs", "/schedules", "/clusters", "/teams", "/history", "/jobs/support-bot", "/jobs/support-bot/logs")
@@ -324,8 +325,7 @@ def test_no_request_however_written_fails_or_shows_what_is_hidden(fleet: Hub, ku
 # --- a process
 
 
-@pytest.mark.usefixtures("fleet")
-def test_pages_in_a_browser_streams_and_metrics(kubeconfig: Path, ada: str, tmp_path: Path) -> None:
+def test_pages_in_a_browser_streams_and_metrics(fleet: Hub, kubeconfig: Path, ada: str, tmp_path: Path) -> None:
     with hosted_console(tmp_path, kubeconfig) as (address, metrics), browser(tmp_path) as tab:
         tab.look(f"{address}/schedules/nightly", pictured=False)
         assert violations(tab) == []
@@ -343,15 +343,19 @@ def test_pages_in_a_browser_streams_and_metrics(kubeconfig: Path, ada: str, tmp_
         assert 'tuneyard_console_requests_total{code="200",page="/schedules/{name}"}' in text
         assert "support-bot" not in text
         assert requests.get(f"{metrics}/readyz").status_code == requests.get(f"{metrics}/healthz").status_code == 200
-        assert open_streams(address, metrics, ada, 200) >= 200
+        accounts = [make_account(fleet, f"watcher-{n}", role="console-tests", namespaces=["default"]) for n in range(5)]
+        assert open_streams(address, metrics, accounts, SHARE) >= 5 * SHARE
 
 
-def open_streams(address: str, metrics: str, token: str, count: int) -> float:
-    """Streams that the console counts while this process holds `count` open; a page is answered beside them."""
-    headers = {"Authorization": f"Bearer {token}"}
-    opened = [requests.get(f"{address}/jobs/support-bot/live", headers=headers, stream=True, timeout=60) for _ in range(count)]
+def open_streams(address: str, metrics: str, tokens: list[str], count: int) -> float:
+    """Streams that the console counts while this process holds `count` open for each token; a page is answered beside them."""
+    live = f"{address}/jobs/support-bot/live"
+    of = [{"Authorization": f"Bearer {token}"} for token in tokens]
+    headers = of[0]
+    opened = [requests.get(live, headers=each, stream=True, timeout=60) for each in of for _ in range(count)]
     try:
         assert {each.status_code for each in opened} == {200}
+        assert requests.get(live, headers=headers, timeout=60).status_code == 429
         lines = [each.iter_lines(chunk_size=1) for each in opened]
         assert all(any(line == b"event: page" for line in each) for each in lines)
         assert requests.get(f"{address}/jobs", headers=headers, timeout=60).status_code == 200

@@ -31,6 +31,17 @@ def test_a_request_under_another_host_name_is_refused(client: TestClient, host: 
     assert "support-bot" not in answer.text
 
 
+def test_a_request_with_two_host_names_is_refused(client: TestClient) -> None:
+    for hosts in (("attacker.example", "127.0.0.1"), ("127.0.0.1", "127.0.0.1")):
+        answer = client.get("/jobs", headers=[("Host", host) for host in hosts])
+        assert answer.status_code == 400
+
+
+def test_a_slash_at_the_end_leads_nowhere(client: TestClient) -> None:
+    answer = client.get("/jobs/")
+    assert (answer.status_code, "location" in answer.headers) == (404, False)
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1:7420", "localhost:8000", "LOCALHOST", "[::1]:7420"])
 def test_names_of_this_machine_are_answered_on_every_port(client: TestClient, host: str) -> None:
     assert client.get("/", headers={"Host": host}).status_code == 200

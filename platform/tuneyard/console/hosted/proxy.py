@@ -56,15 +56,16 @@ class ProxyTrust:
         given = request.headers.getlist(self.user_header)
         if not given or not given[0]:
             raise NotLoggedIn("the proxy names no user", f"log in at the proxy; it must send {self.user_header}")
-        if len(given) > 1 or not given[0].isprintable() or len(given[0]) > _LONGEST:
+        user = _text_of(given[0])
+        if len(given) > 1 or not user or not user.isprintable() or len(user) > _LONGEST:
             raise NotAllowed("the proxy names a user that cannot be one", f"check what it sends as {self.user_header}")
-        if given[0].lower().startswith(_OF_KUBERNETES):
+        if user.lower().startswith(_OF_KUBERNETES):
             raise NotAllowed("users of Kubernetes itself cannot use the console", "log in as a person")
-        return given[0]
+        return user
 
     def groups_of(self, request: Request) -> list[str]:
         """The user's groups among those that may be impersonated."""
-        given = [name.strip() for header in request.headers.getlist(self.groups_header) for name in header.split(",")]
+        given = [name.strip() for header in request.headers.getlist(self.groups_header) for name in _text_of(header).split(",")]
         known = sorted(self.groups & set(given[:_MOST_GROUPS]))
         return [name for name in known if not name.lower().startswith(_OF_KUBERNETES)]
 
@@ -75,6 +76,14 @@ class ProxyTrust:
             return False
         mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
         return any((mapped or address) in network for network in self.networks)
+
+
+def _text_of(header: str) -> str:
+    """The text of a header in UTF-8, which servers decode as Latin-1; empty for one that is no UTF-8."""
+    try:
+        return header.encode("latin-1").decode("utf-8")
+    except UnicodeError:
+        return ""
 
 
 def networks_of(texts: Sequence[str]) -> tuple[Network, ...]:

@@ -57,6 +57,7 @@ def _config(app: ASGIApp, port: int) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,  # the address of a request is that of its connection: networks of proxies are checked against it
+        http="h11",  # httptools, which uvicorn prefers, has no limit of headers
         h11_max_incomplete_event_size=_LARGEST_HEADERS,
         timeout_graceful_shutdown=_GRACE_S,
         lifespan="off",

@@ -75,7 +75,7 @@ class JobPages:
             job = job_of(reader, name, namespace)
         except Hidden:
             where = namespace or reader.hub.address.namespace
-            if NAME.fullmatch(name) and NAME.fullmatch(where) and reader.past(where, name) is not None:
+            if NAME.fullmatch(name) and NAME.fullmatch(where) and reader.past_if_known(where, name) is not None:
                 return RedirectResponse(f"/history/{words.path(name)}?{words.query(namespace=where)}", 303)
             raise
         now = datetime.now(UTC)
@@ -93,7 +93,8 @@ class JobPages:
     async def live(self, request: Request, name: str, namespace: str = "") -> Response:
         reader = await run_in_threadpool(self._readers.of, request)
         job = await run_in_threadpool(job_of, reader, name, namespace)
-        return self._streams.follow(request, lambda seen: _look(reader, job, seen))
+        identity = await run_in_threadpool(lambda: reader.identity)
+        return self._streams.follow(request, lambda seen: _look(reader, job, seen), reader=identity)
 
     def logs(self, request: Request, name: str, namespace: str = "", attempt: int = 0, source: str = "", find: str = "") -> Response:
         """The end of the log of one source, or the lines of it that hold a text."""
@@ -166,7 +167,7 @@ def _possible(job: HubJob) -> list[str]:
 
 def _live_part(reader: Reader, job: HubJob, now: datetime) -> dict[str, Any]:
     """The state of a job, with the curves that history has of it."""
-    found = reader.past(job.namespace, job.name) if job.status.attempts else None
+    found = reader.past_if_known(job.namespace, job.name) if job.status.attempts else None
     return job_view(job, now, record_of(found) if found is not None and found.get("uid") == job.uid else None)
 
 

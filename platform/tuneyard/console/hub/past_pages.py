@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from tuneyard.api import BadInput
+from tuneyard.api.moments import moment_of
 from tuneyard.cluster.history_api import HistoryQuery, plain
 from tuneyard.console import comparison
 from tuneyard.console.app import Hidden
@@ -18,7 +19,7 @@ from tuneyard.console.drawings.task_graph import Node, task_graph
 from tuneyard.console.drawings.time_line import Span, time_line
 from tuneyard.console.hub import rows
 from tuneyard.console.hub.job_pages import NAME, yaml_of
-from tuneyard.console.hub.past_record import PastRecord, past_job_of, record_of
+from tuneyard.console.hub.past_record import PastRecord, past_job_of, record_of, tasks_of
 from tuneyard.console.hub.reader import Reader, Readers
 from tuneyard.console.pages import page
 from tuneyard.console.task_views import task_views
@@ -45,7 +46,7 @@ class PastPages:
         texts: dict[str, Any] = {"name": name.strip(), "status": status, "team": team.strip(), "user": user.strip()}
         if any(len(text) > 253 for text in texts.values()):
             raise BadInput("a filter is too long", "shorten it")
-        query = HistoryQuery(**texts, until=rows.moment_of(until))
+        query = HistoryQuery(**texts, until=_until(until))
         jobs = [past_job_of(row) for row in self._readers.of(request).past_jobs(query, PAGE + 1)]
         older = plain(jobs[PAGE - 1].started_at) if len(jobs) > PAGE else ""
         wanted = {**texts, "until": until if query.until is not None else ""}
@@ -94,6 +95,14 @@ class PastPages:
         )
 
 
+def _until(text: str) -> datetime | None:
+    """The moment of the parameter `until`; None for an empty one. Raises BadInput, which names it."""
+    try:
+        return moment_of(text) if text else None
+    except ValueError as error:
+        raise BadInput(f"until: {error}", "correct the address, or start at the list of history") from error
+
+
 def _record(reader: Reader, namespace: str, reference: str) -> PastRecord:
     """A job on record. Raises Hidden for one that does not exist, and in the same words for one that this reader may not see."""
     where = namespace or reader.hub.address.namespace
@@ -122,10 +131,7 @@ def _trend(reader: Reader, runs: list[PastJob]) -> list[Mapping[str, Any]]:
 
 
 def _view(record: PastRecord, now: datetime) -> dict[str, Any]:
-    spec = record.spec.get("spec") or {}
-    needs = {
-        str(task["name"]): task.get("dependsOn") or [] for task in spec.get("tasks") or [] if isinstance(task, Mapping) and "name" in task
-    }
+    needs = {str(task["name"]): task.get("dependsOn") or [] for task in tasks_of(record.spec)}
     nodes = [
         Node(name, str(task["kind"]), str(task["status"]), tuple(map(str, needs.get(name, ())))) for name, task in record.tasks.items()
     ]

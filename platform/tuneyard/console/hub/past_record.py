@@ -36,11 +36,20 @@ def past_job_of(row: Mapping[str, Any]) -> PastJob:
 def record_of(row: Mapping[str, Any]) -> PastRecord:
     """The record of one job with its attempts."""
     attempts = [_attempt(each) for each in row.get("attempts") or []]
-    spec = row.get("spec") or {}
-    named = [task for task in (spec.get("spec") or {}).get("tasks") or [] if isinstance(task, Mapping) and task.get("name")]
-    names = dict.fromkeys([*(str(task["name"]) for task in named), *(each["task"] for each in attempts)])
+    spec = _mapping(row.get("spec"))
+    names = dict.fromkeys([*(str(task["name"]) for task in tasks_of(spec)), *(each["task"] for each in attempts)])
     tasks = {name: _task([each for each in attempts if each["task"] == name]) for name in names}
     return PastRecord(past_job_of(row), spec, attempts, tasks)
+
+
+def tasks_of(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The tasks of a JobSpec that have a name."""
+    tasks = _mapping(spec.get("spec")).get("tasks")
+    return [task for task in tasks if isinstance(task, Mapping) and task.get("name")] if isinstance(tasks, list) else []
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _attempt(row: Mapping[str, Any]) -> dict[str, Any]:

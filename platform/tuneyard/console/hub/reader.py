@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from starlette.requests import Request
 
-from tuneyard.api import TuneyardError
-from tuneyard.cluster import Hub, HubError, Missing, NotAllowed, NotLoggedIn, Snapshot
+from tuneyard.api import BadInput, TuneyardError
+from tuneyard.cluster import Hub, NotAllowed, NotLoggedIn, Snapshot
 from tuneyard.cluster.history_api import HistoryQuery
 from tuneyard.console.hub import rows
 from tuneyard.schedules.view import ScheduleView
@@ -76,6 +76,16 @@ class Reader:
         self._seen = None
         self._past.clear()
 
+    @cached_property
+    def identity(self) -> str:
+        """The user, as the API server knows them: the same under several tokens. Empty where it cannot say. It may send a request."""
+        try:
+            return self.name or self.hub.user()
+        except NotLoggedIn:
+            raise
+        except TuneyardError:
+            return ""
+
     @property
     def idle_s(self) -> float:
         """Age of the snapshot in memory; 0 without one."""
@@ -94,7 +104,9 @@ class Reader:
             return [view for namespace in self._namespaces() for view in self.hub.schedules(namespace)]
 
     def past(self, namespace: str, reference: str) -> dict[str, Any] | None:
-        """A job on record by its name or id, HISTORY_FRESH_S old at most; None where there is none, or none for this reader."""
+        """A job on record by its name or id, HISTORY_FRESH_S old at most; None where there is none, or none for this reader.
+
+        Raises HubError, as NotInstalled, where history cannot say."""
         key = namespace, reference
         known = self._past.get(key)
         if known is not None and time.monotonic() - known[0] < HISTORY_FRESH_S:
@@ -103,12 +115,21 @@ class Reader:
             found: dict[str, Any] | None = self.hub.past.job(namespace, reference)
         except NotLoggedIn:
             raise
-        except (Missing, HubError, TuneyardError):
+        except (BadInput, NotAllowed):  # a missing namespace is BadInput, as a missing job is
             found = None
         if len(self._past) >= _MOST_PAST:
             self._past.clear()
         self._past[key] = (time.monotonic(), found)
         return found
+
+    def past_if_known(self, namespace: str, reference: str) -> dict[str, Any] | None:
+        """`past`, for pages that do without history: None where it cannot say."""
+        try:
+            return self.past(namespace, reference)
+        except NotLoggedIn:
+            raise
+        except TuneyardError:
+            return None
 
     def past_jobs(self, query: HistoryQuery, limit: int) -> list[dict[str, Any]]:
         """Jobs on record, the newest first, of all namespaces that this reader may list. Raises NotInstalled, NotAllowed."""

@@ -13,6 +13,7 @@ WAITING = ("Pending", "Queued", "Preempted")
 AT_WORK = ("Starting", "Running")
 ENDED = ("Succeeded", "Failed", "Cancelled")
 _PRIORITIES = ("low", "normal", "high", "urgent")
+_YEARS = range(1970, 9999)
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,9 @@ def _state(metadata: Mapping[str, Any], spec: Mapping[str, Any], phase: str) -> 
 
 
 def moment_of(text: object) -> datetime | None:
-    """The moment of an RFC 3339 text; None for another text."""
+    """The moment of an RFC 3339 text; None for another text, and for a year outside _YEARS: not every time zone can show such a moment."""
     try:
         moment = datetime.fromisoformat(text) if isinstance(text, str) else None
     except ValueError:
         return None
-    return moment if moment is not None and moment.tzinfo is not None else None
+    return moment if moment is not None and moment.tzinfo is not None and moment.year in _YEARS else None

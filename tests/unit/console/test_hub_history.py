@@ -1,0 +1,106 @@
+"""History of a hub in pages: moments and figures that a status or a row can hold, and a history that does not answer."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from tuneyard.cluster import HubError, Missing, NotAllowed
+from tuneyard.console import create_app
+from tuneyard.console.hub import HubJobs
+from tuneyard.console.hub.reader import Reader
+from tuneyard.console.hub.rows import moment_of
+
+from .conftest import ADDRESS
+
+FIRST, LAST = "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"
+PAGES = ("/history", "/history/one?namespace=default", "/compare?run=default/one&run=default/two")
+
+
+def make_row(reference: str = "one", *, attempt: dict[str, Any] | None = None, **values: Any) -> dict[str, Any]:
+    times = {"started_at": "2026-11-26T12:00:00Z", "ended_at": "2026-11-26T12:30:00Z", "placed_at": None}
+    told = {"task": "train", "kind": "train", "number": 1, "status": "failed", "result": {}, "scores": {}, "plan": {}, "workers": 8}
+    shown = {
+        "id": reference,
+        "name": "bot",
+        "namespace": "default",
+        "status": "failed",
+        "team": "",
+        "user": "",
+        "gpu_hours": 1.0,
+        "cost": 0.0,
+    }
+    spec = {"spec": {"tasks": [{"name": "train", "train": {"steps": 3}}]}}
+    return {**shown, "message": "", "output": "", "spec": spec, **times, "attempts": [{**told, **times, **(attempt or {})}], **values}
+
+
+class Past:
+    """The API of history with one row under every name, or with an error."""
+
+    def __init__(self, row: dict[str, Any], error: Exception | None = None) -> None:
+        self._row = row
+        self.error = error
+
+    def job(self, _namespace: str, reference: str) -> dict[str, Any]:
+        if self.error is not None:
+            raise self.error
+        return {**self._row, "id": reference}
+
+    def list(self, *_: Any) -> list[dict[str, Any]]:
+        if self.error is not None:
+            raise self.error
+        return [self._row]
+
+
+def client_of(past: Past) -> TestClient:
+    snapshot = SimpleNamespace(jobs=[], partial="")
+    hub: Any = SimpleNamespace(address=SimpleNamespace(namespace="default"), past=past, snapshot=lambda **_: snapshot)
+    readers = SimpleNamespace(label="a hub", of=lambda _request, one=Reader(hub): one, close=lambda: None)
+    return TestClient(create_app(HubJobs(readers)), base_url=ADDRESS, raise_server_exceptions=False)
+
+
+@pytest.mark.parametrize("text", [FIRST, LAST, "1969-12-31T23:59:59Z", "9999-01-01T00:00:00Z", "2026-11-26T12:00:00", "", "-", None, 5])
+def test_a_moment_that_not_every_time_zone_can_show_is_none(text: object) -> None:
+    assert moment_of(text) is None
+
+
+@pytest.mark.parametrize("text", [FIRST, LAST, "-", "2026-11-26"])
+def test_history_until_no_moment_is_a_400_that_names_the_parameter(text: str) -> None:
+    answer = client_of(Past(make_row())).get("/history", params={"until": text})
+    assert answer.status_code == 400
+    assert "until: " in answer.text
+
+
+def test_history_until_a_moment_is_answered() -> None:
+    assert client_of(Past(make_row())).get("/history", params={"until": "2026-11-26T12:00:00.123456Z"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"started_at": FIRST},
+        {"started_at": LAST},
+        {"ended_at": LAST},
+        {"attempt": {"started_at": FIRST, "ended_at": LAST}},
+        {"attempt": {"plan": "zero 3"}},
+        {"attempt": {"plan": [1]}},
+        {"attempt": {"series": [{"step": step, "loss": 1e308 * (-1) ** step, "tokens_per_s": 1e-320} for step in range(9)]}},
+        {"spec": [1]},
+        {"spec": {"spec": {"tasks": "train"}}},
+    ],
+)
+def test_no_row_of_history_fails_with_a_bug(values: dict[str, Any]) -> None:
+    client = client_of(Past(make_row(**values)))
+    for path in PAGES:
+        answer = client.get(path)
+        assert answer.status_code == 200, (path, answer.text)
+
+
+@pytest.mark.parametrize(("error", "status"), [(HubError("off", ""), 502), (Missing("none", ""), 404), (NotAllowed("no", ""), 404)])
+def test_a_history_that_does_not_answer_is_told_from_a_job_that_it_has_not(error: Exception, status: int) -> None:
+    client = client_of(Past(make_row(), error))
+    for path in PAGES[1:]:
+        assert client.get(path).status_code == status, path
