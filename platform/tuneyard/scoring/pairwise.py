@@ -8,9 +8,12 @@ from tuneyard.api import Judge
 from tuneyard.data import ScoreRow
 from tuneyard.scoring.judge import said_after_thoughts, tagged, text_of
 
-_WORD = r"(?:answer[ \t]+|Answer[ \t]+)?(A\b|B\b|(?i:tie|draw)\b)"
-_LINE = re.compile(rf"^[^\w\n]*(?i:verdict)[^\w\n]{{0,8}}?{_WORD}[^\w\n]*$", re.MULTILINE)
-_NAMED = re.compile(rf"(?i:verdict)[^\w\n]{{0,8}}?{_WORD}(?![ \t]*(?:or\b|and\b|/|,|\|)[ \t]*\w)")
+_WORD = r"(?:answer[ \t]+|Answer[ \t]+)?(A|B|(?i:tie))(?![^\W_])"
+_MENTION = rf"(?i:verdict)[ \t*_:：=\"'`“”‘’\[\](){{}}<>-]{{0,8}}{_WORD}"
+_MARKS = r"""[ \t\r.!*_)\]}>"'`”’]*"""
+_MENTIONED = re.compile(_MENTION)
+_LINE = re.compile(rf"^[^\w\n]*{_MENTION}{_MARKS}(?:[\"'],[ \t\r]*)?$", re.MULTILINE)
+_NAMED = re.compile(rf"{_MENTION}(?:{_MARKS}$|[*_]*[.!](?!\w)|\"[ \t]*[,}}])", re.MULTILINE)
 _BARE = re.compile(rf"\W{{0,4}}{_WORD}\W{{0,4}}")
 _VALUES = {"A": 1.0, "B": 0.0}
 
@@ -39,16 +42,20 @@ def pair_prompt(judge: Judge, row: ScoreRow, *, swapped: bool, stricter: bool = 
 def verdict_in(said: str) -> float | None:
     """1 for A, 0 for B, 0.5 for a tie. None: the judge's answer holds no verdict.
 
-    The last line that is nothing but `Verdict: X` counts. Without such a line, the word after `verdict` counts if all of these are equal
-    (also as JSON), and else the answer itself if it is nothing but a verdict. The text before `</think>` does not count.
+    The last line that is nothing but `Verdict: X` counts, unless a verdict is mentioned after it. Without such a line, the word after
+    `verdict` counts if nothing follows it but the end of the line, of the sentence or of the JSON value, and if all of these are equal.
+    Without any, the answer itself counts if it is nothing but a verdict. The text before `</think>` does not count.
     """
     said = said_after_thoughts(said)
-    lines, named, whole = _LINE.findall(said), set(map(_value, _NAMED.findall(said))), _BARE.fullmatch(said.strip())
+    mentioned, lines = list(_MENTIONED.finditer(said)), list(_LINE.finditer(said))
+    if not mentioned:
+        whole = _BARE.fullmatch(said.strip())
+        return _value(whole[1]) if whole is not None else None
     if lines:
-        return _value(lines[-1])
-    if len(named) == 1:
-        return named.pop()
-    return _value(whole[1]) if whole is not None and not named else None
+        return _value(lines[-1][1]) if lines[-1].start(1) == mentioned[-1].start(1) else None
+    named = _NAMED.findall(said)
+    values = set(map(_value, named))
+    return values.pop() if len(named) == len(mentioned) and len(values) == 1 else None
 
 
 def _value(word: str) -> float:

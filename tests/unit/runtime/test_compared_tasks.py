@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from tests.unit.scoring.scored_by_hand import answer_all, request, write_rows
 
@@ -124,6 +125,60 @@ def test_rows_of_the_last_good_run_that_are_others_or_gone_are_a_warning(tmp_pat
     assert isinstance(seen[-1], Warned)
     assert seen[-1].message.startswith("the rows of judge are not compared with those of nightly-1: ")
     assert why in seen[-1].message
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "[]",
+        "null",
+        "{",
+        "[" * 100_000,
+        {"settings": None, "version": 99},
+        {"settings": None},
+        {"rowsPerPart": 0},
+        {"settings": {"generation": {}, "rows": ROWS, "metrics": None}},
+    ],
+    ids=lambda plan: str(plan)[:30],
+)
+def test_a_damaged_plan_of_another_output_never_fails_a_task(tmp_path: Path, plan: Any) -> None:
+    last, now = tmp_path / "last", tmp_path / "now"
+    for folder in (last, now):
+        folder.mkdir()
+        finish(folder, "judge", "a")
+    place = last / "judge" / "plan.json"
+    place.write_text(plan if isinstance(plan, str) else json.dumps(json.loads(place.read_text()) | plan))
+
+    found, seen = changes(now, last)
+
+    assert found == {}
+    assert isinstance(seen[-1], Warned)
+    assert "another version" in seen[-1].message if "99" in str(plan) else f"{place} is damaged" in seen[-1].message
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "why"),
+    [
+        ("exact_match", [[1.0]], "column exact_match holds no numbers"),
+        ("exact_match", ["x"], "part-00000.parquet is damaged: column exact_match holds no numbers"),
+        ("row", ["x"], "column row holds no numbers"),
+        ("row", [1], "its rows are not in order"),
+        ("exact_match", None, "it has no column exact_match"),
+    ],
+)
+def test_damaged_columns_of_another_output_never_fail_a_task(tmp_path: Path, column: str, values: list[Any] | None, why: str) -> None:
+    asked = job("base", "tuned")
+    for name in ("base", "tuned"):
+        finish(tmp_path, name, "a")
+    part = tmp_path / "base" / "parts" / "part-00000.parquet"
+    table = pq.read_table(part)
+    place, kept = table.column_names.index(column), table.drop_columns([column])
+    pq.write_table(kept if values is None else kept.add_column(place, column, [values * table.num_rows]), part)
+
+    _, warned = compare(tmp_path, asked, "tuned")
+
+    assert isinstance(warned, Warned)
+    assert why in warned.message
 
 
 def test_a_damaged_part_is_a_warning(tmp_path: Path) -> None:

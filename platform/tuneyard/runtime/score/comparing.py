@@ -30,11 +30,9 @@ def compare_finished(job: JobSpec, task: str, output: JobOutput, emit: Emit, *, 
             continue
         emit(Stage(task=task, name=f"comparing {name} with {first}"))
         try:
-            made = _made(output, name, first)
-        except (TuneyardError, OSError, ValueError) as error:
-            emit(Warned(task=task, message=f"{name} is not compared with {first}: {getattr(error, 'cause', error)}"))
-        else:
-            output.store.put(_place(name, first), json.dumps(made).encode())
+            output.store.put(_place(name, first), json.dumps(_made(output, name, first), allow_nan=False).encode())
+        except Exception as error:  # noqa: BLE001 - the task has succeeded: no output of another task may fail it
+            emit(Warned(task=task, message=f"{name} is not compared with {first}: {_why(error)}"))
 
 
 def _made(output: JobOutput, name: str, first: str) -> dict[str, Any]:
@@ -58,11 +56,16 @@ def changes_since_last_good(job: JobSpec, task: str, output: JobOutput, emit: Em
             return _changes(json.loads(output.store.get(place)))
         emit(Stage(task=task, name=f"comparing {task} with that of {last.run}"))
         made = _against(output.task_uri(task), join(last.output, task), (task, f"{task} of {last.run}"))
-        output.store.put(place, json.dumps(made).encode())
+        output.store.put(place, json.dumps(made, allow_nan=False).encode())
         return _changes(made)
-    except (TuneyardError, OSError, ValueError, KeyError) as error:
-        emit(Warned(task=task, message=f"the rows of {task} are not compared with those of {last.run}: {getattr(error, 'cause', error)}"))
+    except Exception as error:  # noqa: BLE001 - the task has succeeded: no output of another run may fail it
+        emit(Warned(task=task, message=f"the rows of {task} are not compared with those of {last.run}: {_why(error)}"))
         return {}
+
+
+def _why(error: Exception) -> str:
+    """The error in the log. Errors of libraries have their type: a message such as `'row'` says little alone."""
+    return error.cause if isinstance(error, TuneyardError) else f"{type(error).__name__}: {error}"
 
 
 def _against(task: str, against: str, names: tuple[str, str]) -> dict[str, Any]:

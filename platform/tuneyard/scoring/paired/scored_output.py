@@ -17,6 +17,8 @@ from tuneyard.storage import NotFound, Store, open_store
 
 PART = "part"
 """Name of a column that says from which part a row comes."""
+_TEXTS = ("row_hash", "error")
+"""Columns that a comparison reads, and that may hold texts."""
 _MOST_NAMED = 20
 
 
@@ -36,13 +38,11 @@ class ScoredOutput:
         store = open_store(uri)
         try:
             plan = json.loads(store.get(PLAN))
-        except (NotFound, NotADirectoryError, ValueError) as error:
+        except (NotFound, NotADirectoryError) as error:
             raise _no_output(store, uri) from error
-        if "generation" not in plan.get("settings", {}):
-            raise BadInput(f"{uri} holds scores of a ranker, and only answers of language models are compared", "compare its figures")
-        if plan["version"] != FORMAT:
-            raise BadInput(f"{uri} was scored by another version of Tuneyard", "score the rows again, in another output")
-        layout = Layout(int(plan["settings"]["rows"]), int(plan["rowsPerPart"]))
+        except (ValueError, RecursionError) as error:
+            raise _damaged_plan(store, str(error)) from error
+        layout = _layout(plan, store, uri)
         found = len(committed_parts(store))
         if found < layout.parts:
             raise BadInput(f"{uri} holds {found} of {layout.parts} parts: the task has not finished", "resume it with --resume")
@@ -59,9 +59,15 @@ class ScoredOutput:
         return list(self.settings["metrics"])
 
     def tables(self, columns: Sequence[str]) -> Iterator[Any]:
-        """The existing ones of `columns`, as one `pyarrow.Table` of each part, with the number of the part in the column `part`."""
+        """`columns`, as one `pyarrow.Table` of each part, with the number of the part in the column `part`.
+
+        Raises BadInput where a part lacks one of them, or its rows are not in order.
+        """
         for part in range(self.layout.parts):
             table = self.read(part, columns)
+            wrong = _wrong_in(table, columns)
+            if wrong is not None:
+                raise _damaged_part(self.store.url(part_path(part)), wrong)
             yield table.append_column(PART, [np.full(table.num_rows, part, np.int64)])
 
     def read(self, part: int, columns: Sequence[str]) -> Any:
@@ -76,9 +82,53 @@ class ScoredOutput:
         except NotFound as error:
             raise _rewritten(self.store.uri) from error
         except (pa.ArrowException, OSError) as error:
-            raise BadInput(
-                f"{where} is damaged: {error}", "remove it, and resume the task with --resume: only its rows are scored"
-            ) from error
+            raise _damaged_part(where, str(error)) from error
+
+
+def _layout(plan: Any, store: Store, uri: str) -> Layout:
+    """The layout that a plan.json has. Raises BadInput where it is no plan of a language model's score task of this version."""
+    if not isinstance(plan, dict):
+        raise _damaged_plan(store, "it is no object")
+    settings, version = plan.get("settings"), plan.get("version")
+    if isinstance(settings, dict) and "generation" not in settings:
+        raise BadInput(f"{uri} holds scores of a ranker, and only answers of language models are compared", "compare its figures")
+    if version != FORMAT:
+        raise BadInput(f"{uri} was scored by another version of Tuneyard", "score the rows again, in another output")
+    if not isinstance(settings, dict):
+        raise _damaged_plan(store, "settings is no object")
+    rows, rows_per_part, metrics = settings.get("rows"), plan.get("rowsPerPart"), settings.get("metrics")
+    if type(rows) is not int or rows < 0 or type(rows_per_part) is not int or rows_per_part < 1:
+        raise _damaged_plan(store, "rows and rowsPerPart are no numbers of rows")
+    if not isinstance(metrics, list) or not all(isinstance(name, str) for name in metrics) or not isinstance(settings.get("data"), dict):
+        raise _damaged_plan(store, "metrics is no list of names, or data is no object")
+    return Layout(rows, rows_per_part)
+
+
+def _wrong_in(table: Any, columns: Sequence[str]) -> str | None:
+    """What is wrong with the columns of a part. None: nothing."""
+    import pyarrow as pa
+
+    missing = [name for name in columns if name not in table.column_names]
+    if missing:
+        return f"it has no column {', '.join(missing)}"
+    kinds = {name: table[name].type for name in columns if name not in _TEXTS}
+    wrong = [name for name, kind in kinds.items() if pa.types.is_list(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)]
+    if wrong:
+        return f"column {', '.join(wrong)} holds no numbers"
+    if "row" not in table.column_names:
+        return None
+    rows = table["row"]
+    if not pa.types.is_integer(rows.type) or rows.null_count or not len(rows):
+        return "column row does not number its rows"
+    return None if (np.diff(rows.to_numpy().astype(np.int64)) > 0).all() else "its rows are not in order"
+
+
+def _damaged_plan(store: Store, why: str) -> BadInput:
+    return BadInput(f"{store.url(PLAN)} is damaged: {why}", "score the rows again, in another output")
+
+
+def _damaged_part(where: str, why: str) -> BadInput:
+    return BadInput(f"{where} is damaged: {why}", "remove it, and resume the task with --resume: only its rows are scored")
 
 
 def _rewritten(uri: str) -> BadInput:
