@@ -79,7 +79,11 @@ class Notify(Fields):
         default=None, description="the Secret that holds the URL; exactly one of webhook and webhookFrom"
     )
     form: Literal["slack", "json"] = Field(default="json", description="slack: a message for Slack's incoming webhooks; json: all facts")
-    on: list[Occasion] = Field(default_factory=lambda: [*get_args(Occasion)], max_length=4, description="occasions of a message")
+    on: list[Occasion] = Field(
+        default_factory=lambda: [*get_args(Occasion)],
+        max_length=4,
+        description="occasions of a message; write the name of this field in quotes, since kubectl reads a bare on as true",
+    )
 
     @model_validator(mode="after")
     def _one_address(self) -> Self:
