@@ -1,4 +1,4 @@
-"""The hub's JobSpecs, for those who record what happens to them: history and traces."""
+"""What the writers of history and of traces see of the hub's JobSpecs."""
 
 from __future__ import annotations
 

@@ -258,7 +258,7 @@ class Members:
         return {(member.name, sku): slots for member in self.all() for sku, slots in by_sku(member.inventory()).items()}
 
     def series(self) -> Iterator[Sample]:
-        """Reachability, heartbeat and credentials of each Cluster, of those that were never reached too."""
+        """Reachability, heartbeat and credentials of each Cluster, also of a Cluster that was never reached."""
         now = datetime.now(UTC)
         for _, name in self.clusters.items:
             member = self.get(name)

@@ -11,7 +11,7 @@ OTHER_TEAMS = "_other"
 
 
 class TeamNames:
-    """At most `MOST_TEAMS` names. Teams with an object come first; names that only jobs have share what is left.
+    """At most `MOST_TEAMS` names. Teams with an object come first. Names that only jobs have share the rest.
 
     A name that no object and no job has any more keeps its place until another needs it.
     """

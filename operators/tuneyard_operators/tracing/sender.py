@@ -1,7 +1,7 @@
 """Sends the spans of jobs, in the order in which it happens.
 
 1. *Hear.* A change of a JobSpec that may end a span puts its key into the queue, at most once.
-2. *Make spans.* `job_spans` makes all spans of the job from the hub's cache; those that have ended and were not sent are left.
+2. *Make spans.* `job_spans` makes all spans of the job from the hub's cache. Those that have ended and were not sent are kept.
 3. *Send.* One thread sends a batch. A receiver that is away or slow holds up that thread alone: the keys wait, and nothing of a job does.
 4. *Let go.* A deleted JobSpec waits for its last spans for at most `HOLD_S`.
 

@@ -48,5 +48,6 @@ def redact_fields(value: Any) -> Any:
 
 
 def _holds_secret(key: object, item: object, secret_variable: bool) -> bool:
-    # A JobSpec holds an environment variable as `{name: HF_TOKEN, value: hf_…}`.
-    return isinstance(item, str) and bool(item) and (is_secret_name(str(key)) or (secret_variable and key == "value"))
+    # A JobSpec holds an environment variable as `{name: HF_TOKEN, value: hf_…}`, and `apiKeyVariable` is the name of one.
+    named = is_secret_name(str(key)) and not str(key).endswith("Variable")
+    return isinstance(item, str) and bool(item) and (named or (secret_variable and key == "value"))

@@ -86,6 +86,13 @@ def columns_of(records: Sequence[Record]) -> list[Column]:
     return [Column(_LETTERS[index], f"c{index + 1}", record) for index, record in enumerate(records)]
 
 
+def side_by_side(records: Sequence[Record]) -> dict[str, Any]:
+    """What compare.html shows of runs: columns, settings that differ and that are the same, charts, figures."""
+    columns, settings = columns_of(records), settings_of(records)
+    differing, same = [each for each in settings if each.differs], [each for each in settings if not each.differs]
+    return {"columns": columns, "differing": differing, "same": same, "charts": charts_of(columns), "figures": figures_of(columns)}
+
+
 def settings_of(records: Sequence[Record]) -> list[Setting]:
     """All settings by path, in the order of the first file that has them."""
     flat = [dict(_flat_run(record)) for record in records]

@@ -9,16 +9,15 @@ from __future__ import annotations
 import logging
 import math
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import PackageNotFoundError, version
 from queue import Empty, SimpleQueue
 from threading import Thread, local
 from typing import Any
-from urllib.parse import urlsplit
 
 from tuneyard.extras import need
+from tuneyard.tracing.answers import answer_check
 from tuneyard.tracing.spans import Span, bounded
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -26,11 +25,8 @@ BATCH = 256
 """Spans of one request: some 150 kB; collectors take 4 MB and more."""
 _TIMEOUTS = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
 _TIMEOUT_S, _LONGEST_TIMEOUT_S = 10.0, 3600.0
-_MOST_ANSWER = 64 * 1024
-"""Bytes of an answer that are read: a receiver of OTLP answers with a few."""
 _MOST_LEFT = 4
 """Requests that may go on after their limit. While so many do, no other is begun."""
-_SESSIONS = ("OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER", "OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER")
 
 
 def is_on(environment: Mapping[str, str]) -> bool:
@@ -58,6 +54,7 @@ class Exporter:
     """
 
     def __init__(self, service: str) -> None:
+        import requests
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
@@ -69,8 +66,8 @@ class Exporter:
             noisy.addHandler(self._reasons)
             noisy.propagate = False  # the caller says once what is wrong, and goes on
         self._limit_s = _timeout_s(os.environ)
-        session = _session(os.environ)
-        session.hooks["response"].append(_answer_check(self._limit_s))
+        session = requests.Session()
+        session.hooks["response"].append(answer_check(self._limit_s))
         self._exporter = OTLPSpanExporter(session=session, timeout=self._limit_s)
         self._requests: list[Thread] = []
         self._answers: SimpleQueue[str] = SimpleQueue()
@@ -172,47 +169,6 @@ def _timeout_s(environment: Mapping[str, str]) -> float:
     except ValueError:
         return _TIMEOUT_S
     return found if math.isfinite(found) and 0 < found <= _LONGEST_TIMEOUT_S else _TIMEOUT_S
-
-
-def _session(environment: Mapping[str, str]) -> Any:
-    """A session of requests: the one of the credential provider that the exporter's variables name, or a new one."""
-    import requests
-
-    name = next(filter(None, map(environment.get, _SESSIONS)), None)
-    if name is None:
-        return requests.Session()
-    (provider,) = entry_points(group="opentelemetry_otlp_credential_provider", name=name)
-    return provider.load()()
-
-
-def _answer_check(limit_s: float) -> Callable[..., None]:
-    """A hook that reads an answer before requests does, within limits, and raises what is wrong with it: the exporter takes 3xx for 2xx."""
-
-    def check(response: Any, *_: object, **__: object) -> None:
-        read, status = 0, response.status_code
-        end = time.monotonic() + limit_s
-        try:
-            if 300 <= status < 400:
-                raise OSError(f"{_place(response.url)} answered {status}: redirects are not followed; set the endpoint itself")
-            while status < 300 and response.raw.read(1, decode_content=False):  # a longer read waits for all its bytes
-                read += 1
-                if read > _MOST_ANSWER:
-                    raise OSError(f"the answer of {_place(response.url)} is longer than {_MOST_ANSWER} bytes")
-                if time.monotonic() > end:
-                    raise OSError(f"the answer of {_place(response.url)} did not end within {limit_s:g} s")
-        except BaseException:
-            response.close()
-            raise
-        if status >= 300:
-            response.close()  # the status is all that counts
-
-    return check
-
-
-def _place(url: str) -> str:
-    """An endpoint without credentials: neither a user nor a query."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _context(trace_id: int, span_id: int, *, sampled: bool = True) -> Any:

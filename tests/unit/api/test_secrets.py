@@ -48,6 +48,11 @@ def test_fields_of_a_job_keep_everything_but_secrets() -> None:
     }
 
 
+def test_the_name_of_a_variable_is_no_secret() -> None:
+    endpoint = {"apiKeyVariable": "MY_KEY", "apiKey": "sk-123456"}
+    assert redact_fields({"endpoint": endpoint}) == {"endpoint": {"apiKeyVariable": "MY_KEY", "apiKey": HIDDEN}}
+
+
 def test_a_long_text_is_read_once() -> None:
     for text in ("x" * 200_000, "-" * 200_000, "--x" * 10_000, "a+" * 100_000, "?x-amz-" * 100_000, "a://" * 100_000):
         assert redact(text) == text

@@ -12,7 +12,7 @@ import pytest
 from tests.hub_in_memory import JOBS, SETTINGS, Scene, running_hub, until
 
 from tuneyard_operators.hub import write_pace
-from tuneyard_operators.kube import ATTEMPT_REPORT, POD, Conflict, Kind, Unreachable
+from tuneyard_operators.kube import ATTEMPT_REPORT, POD, Conflict, Kind, Missing, Unreachable
 
 QUICK = replace(SETTINGS, backoff_s=0.1)
 NAMES = [f"leaf-{number}" for number in range(6)]
@@ -42,7 +42,7 @@ async def attempts_run(stage: Scene, chance: random.Random) -> None:
         pods = stage.api.objects.setdefault("Pod", {})
         reports = stage.api.objects.setdefault("AttemptReport", {})
         for _, name in list(rayjobs):
-            with suppress(Conflict):
+            with suppress(Conflict, Missing):  # the hub may remove what is being written
                 if (JOBS, f"{name}-head") not in pods:
                     await stage.begin(name)
                 elif (JOBS, name) in reports and chance.random() < 0.2:

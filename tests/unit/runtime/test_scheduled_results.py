@@ -54,6 +54,11 @@ def test_a_run_without_a_report_says_what_its_log_says(tmp_path: Path) -> None:
     assert result_at(str(tmp_path), 0).phase is Phase.FAILED
 
 
+def test_a_failed_command_is_told_with_its_last_line(tmp_path: Path) -> None:
+    found = result_at(report(tmp_path, status="failed", message="the command of task sweep exited 1:\n  reading\n  no such table"), 1)
+    assert found.message == "the command of task sweep exited 1: no such table"
+
+
 def test_an_output_without_a_lock_is_not_in_use(tmp_path: Path) -> None:
     assert not is_in_use(str(tmp_path))
     assert not is_in_use("s3://bucket/x")

@@ -13,7 +13,7 @@ from tuneyard.cluster import HubJob
 from tuneyard.federation import duration_words
 from tuneyard.tracking import JobProgress
 from tuneyard.tracking.known_figures import known_figures
-from tuneyard.tracking.progress.words import age, figures, place_words, start_words
+from tuneyard.tracking.progress.words import age, figures, first_line, place_words, start_words
 
 _TAIL_LINES = 15
 _ATTEMPTS = ("number", "task", "phase", "cluster", "sku", "gpus", "resumed_from", "last_step", "checkpoint", "took")
@@ -60,7 +60,7 @@ def _tasks(job: HubJob, progress: JobProgress) -> list[str]:
                 "after": ", ".join(outline.upstream) or None,
                 "progress": percent(seen) or None,
                 "figures": "  ".join(figures(seen)) or None,
-                "message": task.message.partition("\n")[0] or None,
+                "message": first_line(task.message) or None,
             }
         )
     return _table(("task", "kind", "phase", "after", "progress", "figures", "message"), rows)

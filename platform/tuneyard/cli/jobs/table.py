@@ -9,7 +9,7 @@ from typing import Any
 from tuneyard.cli.jobs.figures import bar, percent, progress_of, seconds_since, state
 from tuneyard.cluster import HubJob
 from tuneyard.tracking import TaskProgress
-from tuneyard.tracking.progress.words import age, clock, eta_s_of, loss_words, share
+from tuneyard.tracking.progress.words import age, clock, eta_s_of, first_line, loss_words, share
 
 COLUMNS = ("name", "phase", "cluster", "sku", "gpus", "progress", "loss", "MFU", "ETA", "age", "message")
 _LONGEST_MESSAGE = 80
@@ -79,5 +79,5 @@ def summary(job: HubJob, now: datetime) -> dict[str, Any]:
 
 
 def _shortened(message: str) -> str:
-    first = message.partition("\n")[0]
+    first = first_line(message)
     return first if len(first) <= _LONGEST_MESSAGE else f"{first[: _LONGEST_MESSAGE - 1]}…"

@@ -16,7 +16,7 @@ from tuneyard.console.hub.search_view import search_of
 from tuneyard.console.task_views import task_views
 from tuneyard.tracking import job_of_status
 from tuneyard.tracking.known_figures import known_figures
-from tuneyard.tracking.progress.words import figures, place_words, progress_line, start_words
+from tuneyard.tracking.progress.words import figures, first_line, place_words, progress_line, start_words
 
 TAIL_LINES = 20
 
@@ -109,7 +109,7 @@ def _span(attempt: Attempt) -> Span | None:
     where = place_words(attempt.placement) if attempt.placement is not None else ""
     return Span(
         title=attempt.task if attempt.number == 1 else f"{attempt.task}, attempt {attempt.number}",
-        note=": ".join(part for part in (attempt.failure or "", attempt.message.partition("\n")[0]) if part) or where,
+        note=": ".join(part for part in (attempt.failure or "", first_line(attempt.message)) if part) or where,
         state=str(attempt.phase).lower(),
         started_at=begins,
         ended_at=moment_of(attempt.ended_at),

@@ -24,6 +24,7 @@ from tuneyard.console.hub.reader import Reader, Readers
 from tuneyard.console.pages import page
 from tuneyard.console.task_views import task_views
 from tuneyard.tracking.past import PastJob
+from tuneyard.tracking.progress.words import first_line
 
 PAGE = 50
 OTHERS = 20
@@ -79,20 +80,7 @@ class PastPages:
             raise BadInput(f"{len(wanted)} runs are chosen, and a comparison has {least} to {most}", "mark them in the list of history")
         reader = self._readers.of(request)
         records = [_record(reader, *each.partition("/")[::2]) for each in wanted]
-        columns = comparison.columns_of(records)
-        settings = comparison.settings_of(records)
-        return page(
-            request,
-            "compare.html",
-            columns=columns,
-            differing=[each for each in settings if each.differs],
-            same=[each for each in settings if not each.differs],
-            charts=comparison.charts_of(columns),
-            figures=comparison.figures_of(columns),
-            sides=[],
-            url_of=_url,
-            now=datetime.now(UTC),
-        )
+        return page(request, "compare.html", sides=[], url_of=_url, now=datetime.now(UTC), **comparison.side_by_side(records))
 
 
 def _until(text: str) -> datetime | None:
@@ -154,4 +142,4 @@ def _note(row: Mapping[str, Any]) -> str:
     where = ", ".join(
         part for part in (str(row.get("cluster") or ""), f"{row['workers']} x {row['sku']}" if row.get("sku") else "") if part
     )
-    return ": ".join(part for part in (row.get("failure") or "", str(row.get("message") or "").partition("\n")[0]) if part) or where
+    return ": ".join(part for part in (row.get("failure") or "", first_line(str(row.get("message") or ""))) if part) or where

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from tuneyard.cluster import Snapshot
+from tuneyard.tracking.progress.words import first_line
 
 WAITING = ("Pending", "Queued", "Preempted")
 AT_WORK = ("Starting", "Running")
@@ -93,7 +94,7 @@ def _row(item: Mapping[str, Any]) -> HubRow | None:
         state=_state(metadata, spec, phase),
         phase=phase,
         priority=str(spec.get("priority") or "normal"),
-        why=str(status.get("message") or "").partition("\n")[0],
+        why=first_line(str(status.get("message") or "")),
         place=str(placement.get("cluster", "")) if at_work else "",
         gpus=int(placement.get("gpus") or 0) if at_work else 0,
         progress=str((status.get("progress") or {}).get("summary") or ""),

@@ -10,6 +10,7 @@ from tuneyard.console.drawings.task_graph import Node, task_graph
 from tuneyard.console.drawings.time_line import Span, time_line
 from tuneyard.console.local.run_record import RunRecord, upstream
 from tuneyard.console.task_views import task_views
+from tuneyard.tracking.progress.words import first_line
 
 
 def run_view(record: RunRecord, now: datetime) -> dict[str, Any]:
@@ -41,4 +42,4 @@ def _state(task: Mapping[str, Any]) -> str:
 
 def _note(row: Mapping[str, Any]) -> str:
     where = f"{row['workers']} x {row['sku']}" if row["sku"] else ""
-    return ": ".join(part for part in (row["failure"], row["message"].partition("\n")[0]) if part) or where
+    return ": ".join(part for part in (row["failure"], first_line(row["message"])) if part) or where

@@ -141,19 +141,11 @@ class LocalHistory:
         records = list({record.run.id: record for record in records}.values())
         if len(records) < comparison.FEWEST:
             raise BadInput("a comparison needs two runs", "mark two to six in the list of jobs, then choose Compare")
-        columns = comparison.columns_of(records)
-        settings = comparison.settings_of(records)
-        return page(
-            request,
-            "compare.html",
-            columns=columns,
-            differing=[each for each in settings if each.differs],
-            same=[each for each in settings if not each.differs],
-            charts=comparison.charts_of(columns),
-            figures=comparison.figures_of(columns),
-            sides=[(column.letter, side) for column, each in zip(columns, records, strict=True) for side in score_rows.sides_of(each)],
-            url_of=words.job_url,
-        )
+        shown = comparison.side_by_side(records)
+        sides = [
+            (column.letter, side) for column, each in zip(shown["columns"], records, strict=True) for side in score_rows.sides_of(each)
+        ]
+        return page(request, "compare.html", sides=sides, url_of=words.job_url, **shown)
 
     def score(self, request: Request, start: int = 0) -> Response:
         """Rows of one score task, or of two side by side: `side=RUN/TASK`, once or twice."""

@@ -16,6 +16,7 @@ from tuneyard.runtime.output import LOCK
 from tuneyard.schedules import figures_of
 from tuneyard.storage import is_local, local_path, open_store
 from tuneyard.tracking import REPORT_JSON
+from tuneyard.tracking.progress.words import first_line
 
 _PHASES = {"succeeded": Phase.SUCCEEDED, "failed": Phase.FAILED}
 _TAIL_BYTES = 4000
@@ -49,7 +50,7 @@ def result_at(output: str, code: int | None = None, log: Path | None = None) -> 
     if code == 1 and phase is Phase.PENDING and report.get("status") != "stopped":
         return Result(Phase.FAILED, _last_line(log))
     tasks = {name: task for name, task in (report.get("tasks") or {}).items() if isinstance(task, Mapping)}
-    return Result(phase, str(report.get("message") or "").partition("\n")[0], tasks)
+    return Result(phase, first_line(str(report.get("message") or "")), tasks)
 
 
 def is_in_use(output: str) -> bool:
