@@ -9,7 +9,7 @@ from typing import Any
 
 from tuneyard.api.moments import moment_of, written
 from tuneyard.api.schedule import ScheduleGoal
-from tuneyard.api.schedule_status import ScheduledRun, ScheduleStatus
+from tuneyard.api.schedule_status import ScheduledRun, ScheduleStatus, WaitingRun
 from tuneyard.schedules.due_runs import due_run
 from tuneyard.schedules.news import News
 from tuneyard.schedules.outcomes import Run, trimmed, with_outcomes
@@ -52,7 +52,7 @@ def advance_schedule(
     exist = {run.name for run in runs}  # created before a kill
     wanted = [start for start in (due.start, *asked) if start is not None and start.name not in exist]
     found = sorted_by_data(goal, status, wanted, looks or {}, now)
-    status, starts, cancel = _allowed(goal, found.status, found.ready, active, now)
+    status, starts, cancel = _allowed(goal, found.status, found.ready, active, status.waiting, now)
     names = {*(run.name for run in active if run.name not in cancel), *(start.name for start in starts)}
     finished = sorted((run for run in runs if run.phase.final), key=lambda run: (run.created, run.due or run.created), reverse=True)
     return ScheduleStep(
@@ -65,9 +65,13 @@ def advance_schedule(
 
 
 def _allowed(
-    goal: ScheduleGoal, status: ScheduleStatus, ready: Sequence[Start], active: Sequence[Run], now: datetime
+    goal: ScheduleGoal, status: ScheduleStatus, ready: Sequence[Start], active: Sequence[Run], waited: Sequence[WaitingRun], now: datetime
 ) -> tuple[ScheduleStatus, tuple[Start, ...], tuple[str, ...]]:
-    """The runs that start under `concurrency`, with a record of each, and the jobs to cancel. Runs on demand start in any case."""
+    """The runs that start under `concurrency`, with a record of each, and the jobs to cancel. Runs on demand start in any case.
+
+    `waited`: runs that have waited for their data until now. `forbid` skips none of them, since their dates would be lost: they wait on,
+    and start one after the other.
+    """
     due = [start for start in ready if start.kind == "scheduled"]
     going = [run.name for run in active if run.kind == "scheduled"]
     left_out: dict[str, str] = {}
@@ -77,11 +81,15 @@ def _allowed(
     elif goal.concurrency == "replace":
         left_out = {start.name: f"{due[-1].name} replaces it, concurrency is replace" for start in due[:-1]}
     starts = tuple(start for start in ready if start.name not in left_out)
-    skipped = [start for start in due if start.name in left_out]
+    held = [each for each in waited if each.name in left_out and goal.concurrency == "forbid"]
+    skipped = [start for start in due if start.name in left_out and start.name not in {each.name for each in held}]
     records = [_record(start, now) for start in starts]
     records += [_record(start, now, phase="Skipped", verdict="skipped", message=left_out[start.name]) for start in skipped]
     known = {record.name for record in status.runs}
     changes: dict[str, Any] = {"runs": [*status.runs, *(record for record in records if record.name not in known)]}
+    if held:
+        still = [each.model_copy(update={"message": left_out[each.name]}) for each in held]
+        changes["waiting"] = sorted([*still, *status.waiting], key=lambda each: moment_of(each.due))
     if skipped:
         changes["message"] = f"the run of {written(skipped[-1].due)} was skipped: {left_out[skipped[-1].name]}"
     return status.model_copy(update=changes), starts, tuple(going) if due and goal.concurrency == "replace" else ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.schedules import Nights, at_hour, nightly
 
+from tuneyard.api import Phase
 from tuneyard.schedules import Look
 
 WAIT = {"path": "s3://logs/date={{ run.date }}/_SUCCESS", "timeout": "4h"}
@@ -42,13 +43,21 @@ def test_the_timeout_counts_only_once_somebody_has_looked() -> None:
     assert len(nights.look(at_hour(9.1), looked(nights, True)).start) == 1
 
 
-def test_several_nights_may_wait_and_forbid_lets_one_run() -> None:
+def test_several_nights_may_wait_and_forbid_starts_them_one_after_the_other() -> None:
+    """A night that waits for its data and then for another run is not skipped: its date would be lost."""
     nights = Nights(nightly(waitFor={**WAIT, "timeout": "3d"}))
     nights.look(at_hour(2))
     nights.look(at_hour(26))
     assert len(nights.status.waiting) == 2
-    assert len(nights.look(at_hour(27), looked(nights, True)).start) == 1
-    assert nights.verdicts == ["", "skipped"]
+    for hour, due in ((27, 2), (28, 26)):
+        (start,) = nights.look(at_hour(hour), looked(nights, True)).start
+        assert start.due == at_hour(due)
+        assert nights.look(at_hour(hour + 0.1), looked(nights, True)).start == ()
+        assert all(each.message == f"{start.name} still runs, concurrency is forbid" for each in nights.status.waiting)
+        nights.end(start.name, Phase.SUCCEEDED)
+    assert nights.status.waiting == []
+    assert len(nights.verdicts) == 2
+    assert "skipped" not in nights.verdicts
 
 
 def test_without_wait_for_a_run_that_waits_starts() -> None:
