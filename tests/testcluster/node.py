@@ -245,6 +245,9 @@ state = "{folder}/run"
 [grpc]
   address = "{sockets}/containerd.sock"
 
+# Its socket is one for the whole machine: of two nodes that start at the same moment, one would end.
+[plugins."io.containerd.nri.v1.nri"]
+  disable = true
 [plugins."io.containerd.shim.v1.manager"]
   socket_dir = "{sockets}/s"
 
