@@ -8,6 +8,7 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tuneyard.api import FailureKind, JobFailed, TuneyardError
 from tuneyard.scoring import ScoreRequest
@@ -19,10 +20,13 @@ _NOT_SUPPORTED = re.compile(r"Unsupported .*attention|[Hh]ead.?(size|dim)\w* .*n
 
 def actor_options(request: ScoreRequest, instances: int, depth: int, server: Path | None) -> dict[str, Any]:
     """Ray's options of one worker: its GPUs, or its share of the cores for all its ranks. `server`: fork server of its process, or None.
+    A client of an endpoint stays on the machine of the caller, the head, though more machines may be there.
     vLLM spawns further ranks from that process, so that they run on the same machine."""
     options: dict[str, Any] = {"max_concurrency": depth + 3, "max_restarts": 0, "max_task_retries": 0}
     if request.task.engine.endpoint is not None:
-        return options | {"num_cpus": 0}  # it waits for the network
+        # It waits for the network, so it needs no cores. Its log is copied from this machine.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        return options | {"num_cpus": 0, "scheduling_strategy": here}
     ranks = request.task.engine.tensor_parallel
     if request.sku != "cpu":
         return options | {"num_cpus": 1, "num_gpus": ranks}
