@@ -89,3 +89,27 @@ def test_a_server_that_speaks_no_http_is_said(monkeypatch: pytest.MonkeyPatch) -
         threading.Thread(target=greet, args=(listener,), daemon=True).start()
         monkeypatch.setenv("HOOK", f"http://127.0.0.1:{listener.getsockname()[1]}/SECRET-PATH")
         assert "cannot be reached: BadStatusLine" in told(FROM_VARIABLE)
+
+
+def test_a_server_that_drips_its_headers_is_given_up_and_the_next_try_is_made() -> None:
+    done = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        accepted, _peer = listener.accept()
+        with accepted:
+            accepted.sendall(b"HTTP/1.1 200 OK\r\n")
+            while not done.wait(0.05):
+                accepted.sendall(b"X-More: 1\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threads = [threading.Thread(target=drip, args=(listener,), daemon=True) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        webhook = Webhook("maps", "nightly", pauses_s=(0.01,), limit_s=0.5)
+        webhook.send(Notify(webhook=f"http://127.0.0.1:{listener.getsockname()[1]}/SECRET-PATH"), [RUN])
+        webhook.finish(20)
+        assert webhook.told() == {"nightly-1": "not sent: no whole answer came within 0.5 s"}
+        assert not webhook.busy
+        done.set()
+        for thread in threads:
+            thread.join(20)

@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from tuneyard.api.schedule_parts import Notify
@@ -20,9 +21,9 @@ from tuneyard.schedules import LIMIT_S, PAUSES_S, SENT, notice_body
 class Webhook:
     """Sends one message per run. The address, which often is a secret, reaches neither the status nor the terminal."""
 
-    def __init__(self, namespace: str, schedule: str, pauses_s: Iterable[float] = PAUSES_S) -> None:
+    def __init__(self, namespace: str, schedule: str, pauses_s: Iterable[float] = PAUSES_S, limit_s: float = LIMIT_S) -> None:
         self._namespace, self._schedule = namespace, schedule
-        self._pauses_s = tuple(pauses_s)
+        self._pauses_s, self._limit_s = tuple(pauses_s), limit_s
         self._told: dict[str, str] = {}
         self._threads: dict[str, threading.Thread] = {}
 
@@ -57,12 +58,31 @@ class Webhook:
         for pause_s in (0.0, *self._pauses_s):
             time.sleep(pause_s)
             try:
-                outcome, is_final = _post(url, body)
+                outcome, is_final = self._answer(url, body)
             except Exception as error:  # noqa: BLE001 - each message gets an outcome; the text of the error may hold the address
                 outcome, is_final = type(error).__name__, False
             if is_final:
                 break
         self._told[run] = outcome if outcome == SENT else f"not sent: {outcome}"
+
+    def _answer(self, url: str, body: Mapping[str, Any]) -> tuple[str, bool]:
+        """What `_post` returns. A server that drips its answer past the limit is left to a thread of its own."""
+        answers: SimpleQueue[tuple[str, bool] | Exception] = SimpleQueue()
+
+        def post() -> None:
+            try:
+                answers.put(_post(url, body, self._limit_s))
+            except Exception as error:  # noqa: BLE001 - it is the caller's
+                answers.put(error)
+
+        threading.Thread(target=post, daemon=True).start()
+        try:
+            answer = answers.get(timeout=self._limit_s)
+        except Empty:
+            return f"no whole answer came within {self._limit_s:g} s", False
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -70,8 +90,8 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _post(url: str, body: Mapping[str, Any]) -> tuple[str, bool]:
-    """Post once. Returns the outcome, and whether no other try is of use."""
+def _post(url: str, body: Mapping[str, Any], quiet_s: float) -> tuple[str, bool]:
+    """Post once. Returns the outcome, and whether no other try is of use. `quiet_s`: longest silence of the server."""
     try:
         request = urllib.request.Request(
             url, json.dumps(body).encode(), {"Content-Type": "application/json", "User-Agent": "tuneyard"}, method="POST"
@@ -80,7 +100,7 @@ def _post(url: str, body: Mapping[str, Any]) -> tuple[str, bool]:
         return "the address is no URL", True
     host = request.host.rpartition("@")[2]
     try:
-        with urllib.request.build_opener(_NoRedirects).open(request, timeout=LIMIT_S):
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=quiet_s):
             return SENT, True
     except urllib.error.HTTPError as error:
         if 300 <= error.code < 400:
