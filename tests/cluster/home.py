@@ -61,7 +61,7 @@ def values(member: Member, version: Version = TREE) -> dict[str, Any]:
         "output": f"s3://{BUCKET}/jobs",
         "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
         "jobs": {"image": HOST_IMAGE},
-        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
+        "resources": {"requests": {"cpu": "200m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
         "extraEnv": container["env"],
         "extraVolumes": [volume for volume in template["volumes"] if volume["name"] not in ours],
         "extraVolumeMounts": [mount for mount in container["volumeMounts"] if mount["name"] not in ours],

@@ -142,6 +142,7 @@ class Member(Hub):
 
     def _start_node(self, node: Node) -> None:
         self._wait_for_containerd(node)
+        node.weigh_pods()
         node.load_images()
         self._processes.start(node.component("kubelet"), node.kubelet())
 

@@ -26,6 +26,8 @@ SLOT = "tuneyard.dev/slot"
 """An extended resource that stands for GPUs on nodes that have none."""
 _SBIN = "/usr/sbin:/sbin"
 """iproute2 and runc are in sbin, which not every user's PATH has."""
+_SHARES_OF_PODS = 4096
+"""Four times those of a session: pods of all clusters share one control group, and would starve beside tests with many sessions."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,13 @@ class Node:
         """Whether containerd takes connections; its socket outlives it, and a kubelet that finds nobody there exits."""
         with socket.socket(socket.AF_UNIX) as client:
             return client.connect_ex(str(self.socket)) == 0
+
+    def weigh_pods(self) -> None:
+        """Give the pods of all clusters on this machine together the processor time of several sessions (cgroup v1)."""
+        for shares in Path("/sys/fs/cgroup").glob("cpu*/cpu.shares"):
+            group = shares.parent / "k8s.io"
+            group.mkdir(exist_ok=True)
+            (group / shares.name).write_text(str(_SHARES_OF_PODS))
 
     def load_images(self) -> None:
         for image in (pause_image(self.folder), host_image(self.folder)):

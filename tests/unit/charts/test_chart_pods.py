@@ -90,6 +90,15 @@ def test_the_operator_is_told_what_it_needs() -> None:
     assert (hub["livenessProbe"]["httpGet"]["path"], hub["readinessProbe"]["httpGet"]["path"]) == ("/healthz", "/readyz")
 
 
+@pytest.mark.parametrize("name", ["tuneyard-hub", "tuneyard-hub-console"])
+def test_a_slow_start_has_five_minutes_before_the_kubelet_ends_it(name: str) -> None:
+    (found,) = [each for each in render_variant("hub-with-console") if each["kind"] == "Deployment" and each["metadata"]["name"] == name]
+    (container,) = found["spec"]["template"]["spec"]["containers"]
+    probe = container["startupProbe"]
+    assert probe["httpGet"] == container["livenessProbe"]["httpGet"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] == 300
+
+
 def test_what_is_set_arrives() -> None:
     objects = render_variant("hub-placed")
     pod = deployment(objects)["spec"]["template"]["spec"]
