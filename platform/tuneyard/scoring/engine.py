@@ -10,13 +10,14 @@ import math
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from tuneyard.api import Generation
 from tuneyard.scoring.exchange import Answer, Asked, Evaluate, Generate
-from tuneyard.scoring.ranks import RankLost, executor_of, raise_reported, unnamed_shared_memory, use_folder, worker_class
+from tuneyard.scoring.rank_deaths import RankLost, never_waits_for_the_dead, wait_for_ends
+from tuneyard.scoring.ranks import executor_of, raise_reported, unnamed_shared_memory, use_folder, worker_class
 from tuneyard.scoring.settings import ENGINE_ENVIRONMENT, ENGINE_ENVIRONMENT_ON_CPU, EngineSettings
 from tuneyard.warm import temporary_folder
 
@@ -44,7 +45,7 @@ class VllmEngine:
         self._left_behind = ExitStack()
         folder = self._left_behind.enter_context(temporary_folder("ty-engine-", Path("/tmp")))
         use_folder(folder)
-        with raise_reported(folder), unnamed_shared_memory() if settings.tensor_parallel > 1 else nullcontext():
+        with raise_reported(folder), _ranks(folder) if settings.tensor_parallel > 1 else nullcontext():
             # As `vllm.LLM`: steps of two to eight times the tokens of an online engine, whose latency per token matters.
             arguments = EngineArgs(**engine_arguments(settings), **_structured(generation))
             self._vllm = LLMEngine.from_engine_args(arguments, usage_context=UsageContext.LLM_CLASS)
@@ -83,16 +84,9 @@ class VllmEngine:
         self._left_behind.close()
 
     def _check_ranks(self, error: Exception) -> None:
-        """Raises RankLost where `error` comes from a killed rank.
-
-        vLLM then ends the other ranks, which takes up to 10 s while they wait in a collective for the lost one.
-        """
-        executor = executor_of(self._vllm)
-        if not getattr(executor, "is_failed", False):
-            return
-        while any(worker.proc.is_alive() for worker in executor.workers):
-            time.sleep(0.1)
-        raise RankLost("a rank of the engine was killed") from error
+        """Raises RankLost where `error` comes from a killed rank, once the other ranks have ended."""
+        if self._settings.tensor_parallel > 1 and wait_for_ends(executor_of(self._vllm)):
+            raise RankLost("a rank of the engine was killed") from error
 
     def _answers(self, requests: Iterator[Asked | None]) -> Iterator[Answer]:
         more = True
@@ -158,6 +152,13 @@ class VllmEngine:
                 yield _likelihood(request, latency_s, output.prompt_logprobs)
             else:
                 yield _generated(request, latency_s, output.outputs[0])
+
+
+@contextmanager
+def _ranks(folder: Path) -> Iterator[None]:
+    """Around the load of an engine with several ranks."""
+    with never_waits_for_the_dead(folder), unnamed_shared_memory():
+        yield
 
 
 _DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}

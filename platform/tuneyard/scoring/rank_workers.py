@@ -7,11 +7,12 @@ from typing import Any
 from vllm.v1.worker.cpu_worker import CPUWorker
 from vllm.v1.worker.gpu_worker import Worker
 
-from tuneyard.scoring.ranks import report_failure
+from tuneyard.scoring.ranks import announce_rank, report_failure
 
 
 class _Reporting:
     def init_device(self) -> None:
+        announce_rank()
         with report_failure():
             super().init_device()  # type: ignore[misc]
 

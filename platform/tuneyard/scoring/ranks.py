@@ -18,15 +18,15 @@ from typing import Any
 
 import psutil
 
+from tuneyard.scoring.rank_deaths import RankLost, announce, ends_soon, withdraw
+
 _FOLDER = "TUNEYARD_ENGINE_FOLDER"
 _RANK_ENDED = "WorkerProc initialization failed"
 """The beginning of vLLM's error for a rank that did not become ready."""
+_AFTER_READY = ("Executor failed", "cancelled", "Worker failed with error")
+"""Beginnings of vLLM's errors for a rank that was lost after it had become ready. The last one also begins errors of living ranks."""
 _SHARED_MEMORY = Path("/dev/shm")
 _OF_PYTHON, _OF_VLLM = "psm_", "vllm_dist_"
-
-
-class RankLost(Exception):
-    """A rank was killed. The engine cannot be used any more; a new engine may replace it."""
 
 
 class RankFailed(Exception):
@@ -50,15 +50,21 @@ def worker_class(*, on_cpu: bool) -> str:
     return f"tuneyard.scoring.rank_workers.{'CpuRank' if on_cpu else 'GpuRank'}"
 
 
+def announce_rank() -> None:
+    """In a rank: tell the engine's process which process this is."""
+    announce(Path(os.environ[_FOLDER]))
+
+
 @contextmanager
 def report_failure() -> Iterator[None]:
     """In a rank: write an exception of the block to the engine's folder before it is raised."""
     try:
         yield
     except Exception as error:
-        path = Path(os.environ[_FOLDER]) / f"failed-{os.getpid()}.json"
+        folder = Path(os.environ[_FOLDER])
         with suppress(OSError):
-            path.write_text(json.dumps({"raised": type(error).__name__, "message": str(error)}))
+            (folder / f"failed-{os.getpid()}.json").write_text(json.dumps({"raised": type(error).__name__, "message": str(error)}))
+        withdraw(folder)
         raise
 
 
@@ -68,7 +74,8 @@ def raise_reported(folder: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not str(error).startswith(_RANK_ENDED):
+        lost_later = str(error).startswith(_AFTER_READY) and ends_soon(folder)
+        if not lost_later and not str(error).startswith(_RANK_ENDED):
             raise
         for path in sorted(folder.glob("failed-*.json")):
             raise RankFailed(**json.loads(path.read_text())) from error

@@ -19,10 +19,10 @@ from tuneyard.scoring.open_part import OpenPart
 from tuneyard.scoring.order import ordered
 from tuneyard.scoring.own_metrics import own_metrics_of
 from tuneyard.scoring.prompts import PromptEncoder
-from tuneyard.scoring.ranks import RankLost
+from tuneyard.scoring.rank_deaths import RankLost, end_process
 from tuneyard.scoring.settings import EngineSettings, resolve_engine
 from tuneyard.scoring.similarity import similarities_of
-from tuneyard.scoring.worker import Loaded, PartWorker, end_process
+from tuneyard.scoring.worker import Loaded, PartWorker
 from tuneyard.storage import fetch_folder
 from tuneyard.warm import WHY_COLD
 

@@ -6,13 +6,11 @@ drives the engine, so that several parts overlap in the engine and its batch sta
 
 from __future__ import annotations
 
-import os
 import queue
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from tuneyard.data import ScoreRows
 from tuneyard.scoring.exchange import Asked, Engine, Prompts
@@ -20,7 +18,7 @@ from tuneyard.scoring.metrics import Sums
 from tuneyard.scoring.open_part import OpenPart
 from tuneyard.scoring.own_metrics import OwnMetrics
 from tuneyard.scoring.parts import Columns, Layout, commit, read_sums
-from tuneyard.scoring.ranks import RankLost
+from tuneyard.scoring.rank_deaths import RankLost, end_process
 from tuneyard.scoring.request import ScoreRequest
 from tuneyard.scoring.settings import EngineSettings
 from tuneyard.scoring.similarity import Similarities
@@ -164,9 +162,3 @@ class PartWorker:
                 yield self._asked.get(block=self._engine.in_flight == 0)
             except queue.Empty:
                 yield None
-
-
-def end_process(error: RankLost) -> NoReturn:
-    """End this process as if it had been killed. Its owner replaces it, and scores its parts again."""
-    print(f"the engine ends: {error}", file=sys.stderr, flush=True)
-    os._exit(1)

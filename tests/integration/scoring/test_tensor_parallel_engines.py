@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 from tests.models import sentences, write_model
+from tests.testcluster.waiting import wait_for
 
 from tuneyard.api import Generation, ScoreTask
 from tuneyard.catalog.built import model_shape_of
@@ -22,7 +26,31 @@ from tuneyard.scoring.engine import VllmEngine
 from tuneyard.scoring.ranks import RankFailed
 from tuneyard.scoring.settings import resolve_engine
 
-ROWS = 32
+LOAD = """
+import json, sys
+from pathlib import Path
+import tuneyard.scoring.engine as engine
+from tuneyard.api import Generation, ScoreTask
+from tuneyard.catalog.built import model_shape_of
+from tuneyard.catalog.config_reader import config_in
+from tuneyard.scoring.rank_deaths import RankLost
+from tuneyard.scoring.settings import resolve_engine
+
+def use_folder(folder, use=engine.use_folder):
+    print(folder, flush=True)
+    use(folder)
+
+if __name__ == "__main__":
+    model, task = Path(sys.argv[1]), ScoreTask.model_validate_json(sys.argv[2])
+    engine.use_folder = use_folder
+    try:
+        engine.VllmEngine(resolve_engine(task, model, model_shape_of(config_in(model)), None, sku="cpu"), Generation())
+        print("\\nRANK loaded", flush=True)
+    except RankLost:
+        print("\\nRANK lost", flush=True)
+"""
+ROWS = 96
+PER_PART = 8
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +70,7 @@ def score_task(folder: Path, degree: int) -> dict[str, Any]:
         "generation": {"maxTokens": 32, "temperature": 0},
         "engine": {"batch": 8, "tensorParallel": degree},
         "metrics": ["rouge_l", "perplexity"],
-        "rowsPerPart": 8,
+        "rowsPerPart": PER_PART,
     }
 
 
@@ -51,23 +79,66 @@ def rows_of(out: Path, task: str) -> list[dict[str, Any]]:
     return rows
 
 
-def left_behind() -> set[str]:
-    """Names in shared memory, and what engines keep in /tmp."""
-    return set(os.listdir("/dev/shm")) | {path.name for path in Path("/tmp").glob("ty-engine-*")}
+def abandoned() -> set[str]:
+    """What engines have left in /dev/shm and /tmp: no living process uses it. Other programs of the machine have engines there too."""
+    names = {name for name in os.listdir("/dev/shm") if name.startswith(("psm_", "vllm_dist_", "sem.tuneyard-"))}
+    maps = []
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(OSError):
+            maps.append(Path("/proc", pid, "maps").read_text())
+    unused = {name for name in names if not any(f"/dev/shm/{name}" in mapped for mapped in maps)}
+    return unused | {owner.parent.name for owner in Path("/tmp").glob("ty-engine-*/.tuneyard-owner") if not held(owner)}
+
+
+def held(owner: Path) -> bool:
+    """Whether a living process holds the lock of an engine's folder."""
+    try:
+        with owner.open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
+
+
+def ranks_of(run: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """The processes of the engine's ranks; empty before the engine has started them."""
+    found = []
+    for process in psutil.Process(run.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # Ray starts and ends processes all the time
+            if process.name().startswith("VLLM::Worker_TP"):
+                found.append(process)
+    return found
+
+
+def runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_for_part(run: subprocess.Popen[bytes], out: Path) -> list[psutil.Process]:
+    """The two ranks, as soon as the first part is there."""
+    ranks: list[psutil.Process] = []
+    while not list((out / "ranks-2" / "parts").glob("*.parquet")):
+        assert run.poll() is None, "the run ended before a rank could be killed"
+        if len(ranks) < 2:
+            ranks = ranks_of(run)  # beforehand: it takes longer than a part
+        time.sleep(0.02)
+    assert len(ranks) == 2
+    return ranks
 
 
 def test_a_killed_rank_costs_no_row_and_two_ranks_answer_like_one(folder: Path) -> None:
     tasks = [{"name": f"ranks-{degree}", "score": score_task(folder, degree)} for degree in (2, 1)]
     spec = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "judges"}, "spec": {"tasks": tasks}}
     (folder / "job.yaml").write_text(json.dumps(spec))
-    out, before = folder / "out", left_behind()
+    out, before = folder / "out", abandoned()
     run = subprocess.Popen([Path(sys.executable).with_name("tuneyard"), "run", str(folder / "job.yaml"), "--out", str(out)])
-    while not list((out / "ranks-2" / "parts").glob("*.parquet")):
-        assert run.poll() is None, "the run ended before a rank could be killed"
-        time.sleep(0.02)
+    ranks = wait_for_part(run, out)
     started = psutil.Process(run.pid).children(recursive=True)
-    ranks = [process for process in started if process.name().startswith("VLLM::Worker_TP")]
-    assert len(ranks) == 2
 
     ranks[1].kill()
 
@@ -79,9 +150,37 @@ def test_a_killed_rank_costs_no_row_and_two_ranks_answer_like_one(folder: Path) 
     assert [row["output"] for row in rows_of(out, "ranks-2")] == [row["output"] for row in rows_of(out, "ranks-1")]
     assert two["metrics"] == pytest.approx(one["metrics"], rel=1e-4)
     assert 0 < two["mfu"] < 1
-    psutil.wait_procs(started, timeout=20)
-    assert [process for process in started if process.is_running() and process.status() != psutil.STATUS_ZOMBIE] == []
-    assert left_behind() <= before
+    wait_for("all processes of the run have ended", lambda: not any(runs(process) for process in started))
+    wait_for("nothing is left behind", lambda: abandoned() <= before)
+
+
+def test_a_rank_that_is_killed_while_it_loads_is_lost(folder: Path) -> None:
+    """Whatever the moment: the engine's process may be replaced, and the task does not fail."""
+    rank_is_killed_after(folder, 0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [0.3, 0.6, 1, 1.5, 2, 3, 4, 5])
+def test_a_rank_that_is_killed_at_any_moment_of_the_load_is_lost(folder: Path, seconds: float) -> None:
+    rank_is_killed_after(folder, seconds)
+
+
+def rank_is_killed_after(folder: Path, seconds: float) -> None:
+    """Load an engine in a process of its own, as in a run, and kill a rank `seconds` after it has begun to load."""
+    load = subprocess.Popen([sys.executable, "-c", LOAD, str(folder / "model"), json.dumps(score_task(folder, 2))], stdout=subprocess.PIPE)
+    assert load.stdout is not None
+    engine = Path(load.stdout.readline().decode().strip())
+    while len(started := list(engine.glob("rank-*"))) < 2:
+        assert load.poll() is None
+        time.sleep(0.02)
+    time.sleep(seconds)
+
+    os.kill(int(started[1].name.removeprefix("rank-")), signal.SIGKILL)
+
+    said, code = load.stdout.read().decode(), load.wait()  # vLLM's log, and the last line
+    end = said.rpartition("\nRANK ")[2].strip() if "\nRANK " in said else "ended"
+    assert (code, end) in ((1, "ended"), (0, "lost"), (0, "loaded")), said
+    assert seconds > 0 or end != "loaded"
 
 
 def test_why_a_rank_could_not_load_is_told(folder: Path) -> None:
