@@ -82,11 +82,18 @@ def _print(comparison: dict[str, Any]) -> None:
     for what, rows in (("better", view.better_rows), ("worse", view.worse_rows)):
         for row in rows:
             typer.echo(f"\n{visible(task)} is {what} in {row.title}")
-            texts = (("prompt", row.prompt), ("reference", row.reference), (against, row.against), (task, row.output))
-            width = max(len(name) for name, _ in texts)
-            for name, text in texts:
-                if text or name in (against, task):
-                    typer.echo(f"  {name:<{width}}  {_short(text)}")
+            texts = (
+                ("prompt", row.prompt),
+                ("reference", row.reference),
+                (f"judged by {against}", row.judged_against),
+                (against, row.against),
+                (f"judged by {task}", row.judged),
+                (task, row.output),
+            )
+            shown = [(name, text) for name, text in texts if text or name in (against, task)]
+            width = max(len(name) for name, _ in shown)
+            for name, text in shown:
+                typer.echo(f"  {name:<{width}}  {_short(text)}")
 
 
 def _row(comparison: dict[str, Any], figure: dict[str, Any]) -> dict[str, Any]:

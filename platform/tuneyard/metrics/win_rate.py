@@ -1,7 +1,7 @@
 """The win rate of pairwise judging: a judge sees two answers to a row twice, in both orders (Zheng et al. 2023, MT-Bench, section 3.4).
 
 Ties count half, as in the win rate of AlpacaEval and the Elo ratings of Chatbot Arena.
-A row with two different verdicts is a tie, and counted as order-dependent.
+A row with two different verdicts is a tie, and counted as order-dependent. Two answers that are the same text are a tie without a question.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ class Preference:
     """The verdict when the task's answer was shown first."""
     shown_second: float
     longer: int
+    identical: bool = False
+    """Whether the two answers are the same text: a tie, which no judge was asked about."""
 
     @property
     def order_dependent(self) -> bool:
@@ -74,12 +76,13 @@ def _of(row: Row) -> Preference:
 def _totals(rows: Sequence[Row]) -> Totals:
     found = [_of(row) for row in rows]
     longer, shorter = ([each.value for each in found if each.longer * sign > 0] for sign in (1, -1))
-    verdicts = [verdict for each in found for verdict in (each.shown_first, 1 - each.shown_second)]
+    verdicts = [verdict for each in found if not each.identical for verdict in (each.shown_first, 1 - each.shown_second)]
     return {
         "rows": len(found),
         "total": sum(each.value for each in found),
         "wins": sum(each.value == 1 for each in found),
         "losses": sum(each.value == 0 for each in found),
+        "identical": sum(each.identical for each in found),
         "order_dependent": sum(each.order_dependent for each in found),
         "first_preferred": sum(verdict == 1 for verdict in verdicts),
         "second_preferred": sum(verdict == 0 for verdict in verdicts),

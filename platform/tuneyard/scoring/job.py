@@ -157,7 +157,8 @@ def _judge_details(request: ScoreRequest, total: Sums) -> dict[str, Any]:
     sums = total.metrics.get("win_rate", {})
     if judge.against is None or not sums.get("rows"):
         return {"judge_retries": total.retried}
-    rows, verdicts = sums["rows"], 2 * sums["rows"]
+    rows, identical = int(sums["rows"]), int(sums.get("identical", 0))
+    verdicts = max(1, 2 * (rows - identical))
     lengths = {
         name: {"rows": int(sums[f"{name}_rows"]), "win_rate": sums[f"{name}_total"] / sums[f"{name}_rows"]}
         for name in ("longer", "shorter")
@@ -166,9 +167,10 @@ def _judge_details(request: ScoreRequest, total: Sums) -> dict[str, Any]:
     return {
         "judge_retries": total.retried,
         "pairwise": {
-            "rows": int(rows),
+            "rows": rows,
             "wins": int(sums["wins"]),
             "ties": int(rows - sums["wins"] - sums["losses"]),
+            "identical": identical,
             "losses": int(sums["losses"]),
             "order_dependent": int(sums["order_dependent"]),
             "first_preferred": sums["first_preferred"] / verdicts,

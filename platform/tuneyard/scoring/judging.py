@@ -19,6 +19,7 @@ from tuneyard.scoring.rows import ScoredRow
 Request = tuple[Generate, int]
 """A request, with the tokens of its prompt."""
 NO_VERDICT = "the judge named neither A nor B nor a tie, when asked twice"
+SAME_ANSWERS = "[the two answers are the same text: a tie, which the judge was not asked about]"
 _SHOWN = ("[the task's answer first, as A]", "[the task's answer second, as B]")
 
 
@@ -40,8 +41,11 @@ class Judging:
         self._judge = judge
         self._rows: dict[int, _Row] = {}
 
-    def ask(self, index: int, scored: ScoredRow, row: ScoreRow, request: Callable[[str], Request]) -> Generate:
-        """The first question about a row. `request`: makes a request of a prompt, and may raise BadRow."""
+    def ask(self, index: int, scored: ScoredRow, row: ScoreRow, request: Callable[[str], Request]) -> Generate | None:
+        """The first question about a row; None where there is nothing to ask. `request`: makes a request of a prompt, may raise BadRow."""
+        if self._judge.against is not None and row["answer"].strip() == row["against"].strip():
+            scored.preference, scored.output = Preference(0.5, 0.5, 0, identical=True), SAME_ANSWERS
+            return None
         if self._judge.against is None:
             pairs = [tuple(request(judge_prompt(self._judge, row, stricter=stricter)) for stricter in (False, True))]
             longer = 0

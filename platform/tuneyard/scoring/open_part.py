@@ -57,7 +57,8 @@ class OpenPart:
 
     def _requests_of(self, index: int, row: ScoreRow, prompts: Prompts) -> list[Asked]:
         if self._judging is not None:
-            return [self._judging.ask(index, self.scored[index], row, lambda text: self._request(index, row, text, prompts))]
+            question = self._judging.ask(index, self.scored[index], row, lambda text: self._request(index, row, text, prompts))
+            return [question] if question is not None else []
         asked: list[Asked] = []
         scored = self.scored[index]
         asks = asks_of(self._task)

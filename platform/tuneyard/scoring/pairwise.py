@@ -10,10 +10,11 @@ from tuneyard.scoring.judge import said_after_thoughts, tagged, text_of
 
 _WORD = r"(?:answer[ \t]+|Answer[ \t]+)?(A|B|(?i:tie))(?![^\W_])"
 _MENTION = rf"(?i:verdict)[ \t*_:：=\"'`“”‘’\[\](){{}}<>-]{{0,8}}{_WORD}"
-_MARKS = r"""[ \t\r.!*_)\]}>"'`”’]*"""
+_MARKS = r"""[\s.!*_)\]}>"'`”’]*"""
 _MENTIONED = re.compile(_MENTION)
-_LINE = re.compile(rf"^[^\w\n]*{_MENTION}{_MARKS}(?:[\"'],[ \t\r]*)?$", re.MULTILINE)
-_NAMED = re.compile(rf"{_MENTION}(?:{_MARKS}$|[*_]*[.!](?!\w)|\"[ \t]*[,}}])", re.MULTILINE)
+_LINE = re.compile(rf"^[^\w\n]*{_MENTION}", re.MULTILINE)
+_END = re.compile(_MARKS)
+_FIELD = re.compile(rf"\"{_MENTION}\"\s*[,}}]")
 _BARE = re.compile(rf"\W{{0,4}}{_WORD}\W{{0,4}}")
 _VALUES = {"A": 1.0, "B": 0.0}
 
@@ -42,20 +43,23 @@ def pair_prompt(judge: Judge, row: ScoreRow, *, swapped: bool, stricter: bool = 
 def verdict_in(said: str) -> float | None:
     """1 for A, 0 for B, 0.5 for a tie. None: the judge's answer holds no verdict.
 
-    The last line that is nothing but `Verdict: X` counts, unless a verdict is mentioned after it. Without such a line, the word after
-    `verdict` counts if nothing follows it but the end of the line, of the sentence or of the JSON value, and if all of these are equal.
-    Without any, the answer itself counts if it is nothing but a verdict. The text before `</think>` does not count.
+    The last line counts if it is nothing but `Verdict: X`. Text below such a line may take it back, so that there is no verdict. Without
+    such a line, the word after `verdict` counts if it ends the answer, and if all of these words are equal. In JSON, the field `verdict`
+    counts. Without any, the answer itself counts if it is nothing but a verdict. The text before `</think>` does not count.
     """
     said = said_after_thoughts(said)
-    mentioned, lines = list(_MENTIONED.finditer(said)), list(_LINE.finditer(said))
+    mentioned = list(_MENTIONED.finditer(said))
     if not mentioned:
         whole = _BARE.fullmatch(said.strip())
         return _value(whole[1]) if whole is not None else None
-    if lines:
-        return _value(lines[-1][1]) if lines[-1].start(1) == mentioned[-1].start(1) else None
-    named = _NAMED.findall(said)
-    values = set(map(_value, named))
-    return values.pop() if len(named) == len(mentioned) and len(values) == 1 else None
+    values = {_value(each[1]) for each in mentioned}
+    if len(_FIELD.findall(said)) == len(mentioned):
+        return values.pop() if len(values) == 1 and _END.fullmatch(said, said.rfind("}") + 1 or len(said)) else None
+    last = mentioned[-1]
+    if not _END.fullmatch(said, last.end()):
+        return None
+    on_a_line = any(line.start(1) == last.start(1) for line in _LINE.finditer(said))
+    return _value(last[1]) if on_a_line or len(values) == 1 else None
 
 
 def _value(word: str) -> float:

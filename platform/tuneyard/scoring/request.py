@@ -8,6 +8,9 @@ from typing import Any
 from tuneyard.api import ScoreTask
 from tuneyard.catalog.gpu_facts import Basis
 
+_ORDER_DEPENDENT, _LEAST_ASKED = 0.25, 20
+"""Share of the pairs of answers that a judge was asked about, and their least number, from which on order-dependent verdicts are a warning.
+A judge that names A or B by chance has a share of 0.5."""
 _USELESS, _MOST = 0.1, 0.5
 """Shares of outputs that cause a warning: for empty or looping outputs, and for outputs cut at a limit, which every model has."""
 
@@ -88,6 +91,7 @@ class ScoreResult:
                 f"{self.off_schema} of {answers} answers do not follow generation.schema: raise generation.maxTokens if they are cut off; "
                 "else the endpoint ignores schemas"
             )
+        said += _order_dependent(self.details.get("pairwise", {}))
         cut_rows = self.details.get("embedding", {}).get("cut_rows", 0)
         if cut_rows:
             said.append(f"{cut_rows} rows have texts longer than the embedding model takes: embedding_similarity sees their beginnings")
@@ -96,3 +100,17 @@ class ScoreResult:
             advice = "raise generation.maxTokens; if answers continue after their end, set generation.stop"
             said.append(f"{self.cut_off} of {answers} answers were cut off at {limit}: {advice}")
         return said
+
+
+def _order_dependent(pairwise: dict[str, Any]) -> list[str]:
+    """A warning about a judge of two answers whose verdicts follow the order in which it sees them."""
+    asked = pairwise.get("rows", 0) - pairwise.get("identical", 0)
+    flipped = pairwise.get("order_dependent", 0)
+    if asked < _LEAST_ASKED or flipped < _ORDER_DEPENDENT * asked:
+        return []
+    first, second = pairwise["first_preferred"], pairwise["second_preferred"]
+    return [
+        f"the judge's verdicts on {flipped} of {asked} pairs of answers change with their order, so that these rows are ties (it preferred "
+        f"the first answer in {first:.0%} of verdicts, the second in {second:.0%}): the win rate says little; take a stronger judge, or a "
+        "rubric that decides such rows"
+    ]

@@ -36,6 +36,9 @@ class PairedRow:
     reference: str
     output: str
     against: str
+    judged: str = ""
+    """The answer that `output` judges; empty where the tasks are no judges."""
+    judged_against: str = ""
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,8 @@ def _row(row: Mapping[str, Any]) -> PairedRow:
         reference=_text(row["reference"]),
         output=_text(row["output"]),
         against=_text(row["against"]),
+        judged=_text(row.get("judged")),
+        judged_against=_text(row.get("judged_against")),
     )
 
 

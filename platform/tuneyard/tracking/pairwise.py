@@ -13,13 +13,14 @@ def pairwise_words(task: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     found = (task.get("details") or {}).get("pairwise")
     if not found:
         return []
-    flipped, rows = found["order_dependent"], found["rows"]
+    flipped, rows, same = found["order_dependent"], found["rows"], found.get("identical", 0)
     sides = [
         (f"win rate where it is {name}", number(each["win_rate"], 4), f"{each['rows']:,} rows") for name, each in found["by_length"].items()
     ]
     return [
         ("won, tied, lost", f"{found['wins']:,} / {found['ties']:,} / {found['losses']:,}", f"of {rows:,} rows"),
         ("order-dependent", f"{flipped:,}", f"{percent(flipped / rows)} of rows, counted as ties"),
+        *([("the same answer twice", f"{same:,}", "rows, counted as ties, and not judged")] if same else []),
         ("first answer preferred", percent(found["first_preferred"]), f"the second in {percent(found['second_preferred'])} of verdicts"),
         *sides,
     ]

@@ -34,6 +34,8 @@ def replies(body: dict[str, Any], _: int) -> Fault:
 
 def _answer(model: str, prompt: str) -> str:
     number = int(prompt.split()[-1])
+    if model == "base" and number % 2 and number % 3:
+        return f"Answer {number}"  # as right to the judge, but another text
     return f"answer {number}" if model == "tuned" or number % 2 else "I do not know"
 
 
@@ -169,16 +171,19 @@ def test_a_judge_of_two_answers_sees_both_orders_and_its_bias_for_the_first_is_c
     numbers = [int(row["prompt"].split()[1]) for row in found]
     wins = sum(number % 2 == 0 for number in numbers)
     ties = [number for number in numbers if number % 2]
-    flipped = [number for number in ties if number % 5]
+    same = [number for number in ties if number % 3 == 0]
+    flipped = [number for number in ties if number % 5 and number % 3]
     pairwise = task["details"]["pairwise"]
 
     assert (pairwise["wins"], pairwise["ties"], pairwise["losses"]) == (wins, len(ties), 0)
+    assert pairwise["identical"] == len(same) > 0
     assert pairwise["order_dependent"] == len(flipped) > 0
     assert task["metrics"]["win_rate"] == pytest.approx((wins + len(ties) / 2) / SAMPLE)
     assert task["metrics"]["order_dependent"] == pytest.approx(len(flipped) / SAMPLE)
     low, high = task["intervals"]["win_rate"]
     assert low < task["metrics"]["win_rate"] < high
-    assert pairwise["first_preferred"] - pairwise["second_preferred"] == pytest.approx(len(flipped) / SAMPLE)
+    assert pairwise["first_preferred"] - pairwise["second_preferred"] == pytest.approx(len(flipped) / (SAMPLE - len(same)))
+    assert f"the judge's verdicts on {len(flipped)} of {SAMPLE - len(same)} pairs of answers change" in " ".join(report(out)["warnings"])
     assert pairwise["by_length"]["shorter"] == {"rows": wins, "win_rate": 1.0}
     assert task["details"]["judge_retries"] == sum(number % 10 == 0 for number in numbers)
     assert {row["win_rate"] for row in found} == {0.5, 1.0}

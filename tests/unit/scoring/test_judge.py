@@ -18,6 +18,7 @@ from tuneyard.data import ScoreRow
 from tuneyard.scoring import ScoreResult
 from tuneyard.scoring.judge import judge_prompt, score_in
 from tuneyard.scoring.paired import compare
+from tuneyard.tracking.paired_rows import paired_views
 
 JUDGE = Judge(rubric="Is it right?")
 
@@ -167,9 +168,14 @@ def test_two_models_are_compared_by_their_judge(tmp_path: Path) -> None:
     judged(tmp_path, lambda row: f"Score: {1 + row % 2}", "of-base", "base")
     judged(tmp_path, lambda row: f"Score: {3 - row % 2}", "of-tuned", "tuned")
 
-    (found,) = compare(str(tmp_path / "of-tuned"), str(tmp_path / "of-base"), names=("tuned", "base")).figures
+    comparison = compare(str(tmp_path / "of-tuned"), str(tmp_path / "of-base"), names=("tuned", "base"))
 
+    (found,) = comparison.figures
     assert (found.figure, found.rows, found.wins, found.ties) == ("judge", 4, 2, 2)
+    first = comparison.better_rows[0]
+    assert (first.row, first.output, first.judged, first.judged_against) == (0, "Score: 3", ANSWERS[0], ANSWERS[0])
+    (view,) = paired_views([comparison.to_dict()])
+    assert view.better_rows[0].judged == ANSWERS[0]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from tuneyard.scoring import ScoreResult
 from tuneyard.scoring.exchange import Answer
 from tuneyard.scoring.pairwise import verdict_in
 from tuneyard.scoring.rows import ScoredRow
+from tuneyard.tracking.pairwise import pairwise_words
 
 
 @pytest.mark.parametrize(
@@ -53,6 +56,16 @@ from tuneyard.scoring.rows import ScoredRow
         ("Verdict: [A]\r\n", 1.0),
         ("A answers the question", None),
         ("The first verdict: A, the second verdict: B, both fair", None),
+        ("Verdict: A\nOn reflection, B is better.", None),
+        ("Verdict: A\n\nReason: it is shorter.", None),
+        ("Verdict: A. It is shorter.", None),
+        ("Verdict: B\n```\n", 0.0),
+        ("My verdict: A", 1.0),
+        ('Sure:\n```json\n{"verdict": "B", "why": "A is longer"}\n```', 0.0),
+        ('{"verdict": "A", "why": "it was cut', 1.0),
+        ('{"verdict": "A"} No: the second one.', None),
+        ('{"verdict": "A", "verdict": "B"}', None),
+        ("It returns {x}.\nVerdict: A", 1.0),
         ("", None),
     ],
 )
@@ -81,11 +94,22 @@ def test_the_bootstrap_interval_narrows_with_rows_and_needs_thirty() -> None:
     assert many == pytest.approx(2 * 1.96 * 0.005, rel=0.1)
 
 
-def judged(folder: Path, says: Any, other_rows: int = 4, prompt: str = "q") -> ScoreResult:
+RESULT = ScoreResult(
+    rows=0, errors=0, metrics={}, output="", input_tokens=0, output_tokens=0, output_tokens_per_s=0, mfu=None, latency_s={}, wall_s=0
+)
+
+
+def judged(
+    folder: Path,
+    says: Any,
+    other_rows: int = 4,
+    prompt: str = "q",
+    answer: Callable[[str, int], str] = lambda name, row: f"{name} {row}",
+) -> ScoreResult:
     """Judge four pairs of answers. `says`: the judge's words, by row and number of the question about it."""
     for name, rows, start in (("tuned", 4, "q"), ("base", other_rows, prompt)):
         data = write_rows(folder / f"{name}.jsonl", [{"prompt": f"{start}{row}", "answer": "x"} for row in range(rows)])
-        answers: list[Answer | str] = [f"{name} {row}" for row in range(rows)]
+        answers: list[Answer | str] = [answer(name, row) for row in range(rows)]
         answers[3] = Answer(0, 0.1, error="lost") if name == "base" else answers[3]
         answer_all(request(folder, name, data), answers.__getitem__)
     asked: list[int] = []
@@ -112,6 +136,37 @@ def test_a_flipped_row_is_a_tie_and_a_row_without_a_verdict_or_an_answer_is_an_e
     assert errors[2] == "the judge named neither A nor B nor a tie, when asked twice"
     assert errors[3] == "the other answer: there is no answer to judge: output is missing"
     assert result.details["judge_retries"] == 1
+
+
+def test_answers_that_are_the_same_are_ties_that_no_judge_is_asked_about(tmp_path: Path) -> None:
+    """As base and tuned answer the same in rows 0 and 1, but for white space at an end."""
+    asked: list[int] = []
+
+    def says(row: int, number: int) -> str:
+        asked.append(row)
+        return f"Verdict: {'AB'[number - 1]}"
+
+    same = {0: "the same", 1: "the same\n"}
+    result = judged(tmp_path, says, answer=lambda name, row: same[row] if name == "tuned" and row in same else same.get(row, name).strip())
+
+    assert asked == [2, 2]
+    pairwise = result.details["pairwise"]
+    assert (pairwise["wins"], pairwise["ties"], pairwise["losses"], pairwise["identical"]) == (1, 2, 0, 2)
+    assert (pairwise["first_preferred"], pairwise["second_preferred"], pairwise["order_dependent"]) == (0.5, 0.5, 0)
+    assert result.metrics["win_rate"] == pytest.approx(2 / 3)
+    table = pq.read_table(tmp_path / "pair" / "parts")
+    assert table["win_rate"].to_pylist() == [0.5, 0.5, 1.0, None]
+    assert table["input_tokens"].to_pylist()[:2] == [0, 0]
+    assert "the same text" in table["output"].to_pylist()[0]
+    assert ("the same answer twice", "2", "rows, counted as ties, and not judged") in pairwise_words({"details": result.details})
+
+
+@pytest.mark.parametrize(("flipped", "rows", "warned"), [(5, 20, True), (4, 20, False), (19, 19, False), (500, 1000, True)])
+def test_many_verdicts_that_follow_the_order_are_a_warning(flipped: int, rows: int, warned: bool) -> None:
+    pairwise = {"rows": rows + 7, "identical": 7, "order_dependent": flipped, "first_preferred": 0.6, "second_preferred": 0.3}
+    said = replace(RESULT, rows=rows + 7, details={"pairwise": pairwise}).warnings(256)
+
+    assert [f"{flipped} of {rows} pairs" in each for each in said] == ([True] if warned else [])
 
 
 def test_answers_to_other_rows_are_refused_before_the_judge_is_asked(tmp_path: Path) -> None:

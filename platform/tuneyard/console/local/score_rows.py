@@ -68,8 +68,9 @@ class Side:
 
 @dataclass(frozen=True)
 class ShownRow:
-    """A row of one or two sides. `outputs`: with the words that differ marked; `failed`: whether each is an error. `asks_the_same`: whether
-    both sides asked the same of this row; None: not known."""
+    """A row of one or two sides. `outputs`: with the words that differ marked; `failed`: whether each is an error. `judged`: of each side
+    the answer that its judge was shown; empty without a judge. `asks_the_same`: whether both sides asked the same of this row; None: not
+    known."""
 
     row: int
     prompt: str
@@ -77,6 +78,7 @@ class ShownRow:
     outputs: Sequence[Markup]
     failed: Sequence[bool]
     same: bool
+    judged: Sequence[str] = ()
     asks_the_same: bool | None = None
 
 
@@ -148,7 +150,7 @@ def _read(path: Path, side: Side, first: int, start: int, count: int) -> list[di
     start, count = max(0, start), count + min(0, start)
     try:
         file = pq.ParquetFile(path)
-        wanted = [*_ADDED, *_names(side, "prompt"), *_names(side, "reference")]
+        wanted = [*_ADDED, *_names(side, "prompt"), *_names(side, "reference"), *_judged_names(side)]
         columns = [name for name in dict.fromkeys(wanted) if name in file.schema_arrow.names]
         found: list[dict[str, Any]] = []
         passed = 0
@@ -168,6 +170,7 @@ def _read(path: Path, side: Side, first: int, start: int, count: int) -> list[di
             "error": row.get("error"),
             "prompt": _first(row, _names(side, "prompt")),
             "reference": _first(row, _names(side, "reference")),
+            "answer": _first(row, _judged_names(side)),
         }
         for place, row in enumerate(found)
     ]
@@ -177,6 +180,14 @@ def _names(side: Side, what: str) -> list[str]:
     """Names under which the output keeps an input column."""
     column = side.data.get(what, "prompt" if what == "prompt" else None)
     return [column, f"input_{column}"] if isinstance(column, str) else []
+
+
+def _judged_names(side: Side) -> list[str]:
+    """Names under which the output of a judge keeps the answer that was judged. `output` is what the judge said."""
+    if not side.body.get("judge"):
+        return []
+    column = side.data.get("answer") or "output"
+    return [f"input_{column}", *([column] if column not in _ADDED else [])]
 
 
 def _first(row: Mapping[str, Any], names: Sequence[str]) -> Any:
@@ -198,7 +209,8 @@ def _shown(number: int, answers: Sequence[Mapping[str, Any]], sides: Sequence[Si
     prompt, reference = (next((each[key] for each in known if each[key]), "") for key in ("prompt", "reference"))
     hashes = [answer.get("row_hash") for answer in answers]
     asks_the_same = hashes[0] == hashes[1] if len(sides) == 2 and None not in hashes else None
-    return ShownRow(number, prompt, reference, marked, failed, len(sides) == 2 and not differ, asks_the_same)
+    judged = [_text(answer.get("answer")) if side.body.get("judge") else "" for answer, side in zip(answers, sides, strict=True)]
+    return ShownRow(number, prompt, reference, marked, failed, len(sides) == 2 and not differ, judged, asks_the_same)
 
 
 def word_diff(old: str, new: str) -> tuple[Markup, Markup]:

@@ -50,6 +50,9 @@ class DifferingRow:
     values: dict[str, float]
     """Figure -> value of this row in `task`."""
     values_against: dict[str, float]
+    judged: str | None = None
+    """The answer that `task` has judged, where both are judges of answers."""
+    judged_against: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

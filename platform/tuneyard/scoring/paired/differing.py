@@ -61,6 +61,8 @@ def differing_row(pair: Pair, ours: ScoredOutput, theirs: ScoredOutput, metrics:
         against=against.output,
         values=task.values,
         values_against=against.values,
+        judged=task.judged,
+        judged_against=against.judged,
     )
 
 
@@ -70,18 +72,20 @@ class _Answer:
     reference: Any
     output: str | None
     values: dict[str, float]
+    judged: str | None
 
 
 def _read(output: ScoredOutput, part: int, row: int, metrics: Sequence[Metric]) -> _Answer:
     data = output.settings["data"]
     added = added_names(output.metrics)
     prompt, reference = (output_name(data.get(name) or "", added) for name in ("prompt", "reference"))
-    columns = ["row", "output", prompt, reference, *(column for metric in metrics for column in columns_of(metric))]
+    judged = output_name(data.get("answer") or "output", added) if output.settings.get("judge") else ""
+    columns = ["row", "output", prompt, reference, judged, *(column for metric in metrics for column in columns_of(metric))]
     table = output.read(part, columns)
     table = table.slice(int(np.searchsorted(table["row"].to_numpy(), row)), 1)
     if not table.num_rows or table["row"][0].as_py() != row:
         raise BadInput(f"{output.store.uri} was written anew while it was compared", "compare again once that task has ended")
     values = {metric.figures[0].name: row_sums(metric, table).values[0] for metric in metrics}
-    (texts,) = table.select([name for name in ("output", prompt, reference) if name in table.column_names]).to_pylist()
+    (texts,) = table.select([name for name in ("output", prompt, reference, judged) if name in table.column_names]).to_pylist()
     known = {name: float(value) for name, value in values.items() if np.isfinite(value)}
-    return _Answer(texts.get(prompt), texts.get(reference), texts.get("output"), known)
+    return _Answer(texts.get(prompt), texts.get(reference), texts.get("output"), known, texts.get(judged))
