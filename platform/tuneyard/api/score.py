@@ -32,7 +32,13 @@ OwnMetric = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*(:lower)?$", max_length=512)
 ]
 _TAKEN = {*METRICS, *FIGURES, "row", "output", "error", "finish_reason", "input_tokens", "output_tokens", "latency_s", "nll"}
-_TAKEN |= {"reference_tokens", "row_hash", *(metric.sums_column for metric in METRICS.values() if metric.sums_column)}
+_TAKEN |= {
+    "reference_tokens",
+    "row_hash",
+    "cost",
+    "cost_per_1000_rows",
+    *(metric.sums_column for metric in METRICS.values() if metric.sums_column),
+}
 MOST_METRICS = 64
 """API servers refuse CEL rules over longer lists, by their estimated cost."""
 MOST_IN_FLIGHT = 256

@@ -9,16 +9,18 @@ from typing import Annotated, Any
 import typer
 
 from tuneyard.api import TuneyardError
+from tuneyard.api.moments import moment_of
 from tuneyard.cli.history.source import since_of
 from tuneyard.cli.hub_options import ContextOption, KubeconfigOption
 from tuneyard.cli.output import Format, OutputOption, print_json, print_table
 from tuneyard.cluster import Hub, NotAllowed, UsageReport, Used, open_hub, usage_report
 from tuneyard.cluster.errors import NotInstalled
-from tuneyard.cluster.history_api import GROUPS, HistoryQuery
+from tuneyard.cluster.history_api import GROUPS, HistoryQuery, plain
 
-_TEAMS = ("team", "sku", "jobs", "gpus_now", "gpu_hours", "cost")
+_TEAMS = ("team", "sku", "jobs", "gpus_now", "gpu_hours", "cost", "endpoint_cost")
 _SKUS = ("sku", "gpus", "gpu_hours", "cost", "idle")
-_JOBS = ("team", "job", "sku", "gpus_now", "gpu_hours", "cost")
+_JOBS = ("team", "job", "sku", "gpus_now", "gpu_hours", "cost", "endpoint_cost")
+_SUMS = ("gpu_hours", "cost", "endpoint_cost")
 Table = tuple[tuple[str, ...], list[dict[str, Any]]]
 
 
@@ -29,6 +31,9 @@ def usage(
         str | None,
         typer.Option(metavar="NAMES", help=f"sums of the hub's history by one or more of {', '.join(GROUPS)}, such as month,user"),
     ] = None,
+    local: Annotated[
+        bool, typer.Option("--local", help="the history of this machine instead of the hub; by default by team and SKU")
+    ] = False,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
     output: OutputOption = Format.TABLE,
@@ -38,10 +43,15 @@ def usage(
     A hub with run history counts all jobs. One without counts the JobSpecs that it has: those that were removed are missing here, and are
     in the month's total of a team, which `kubectl get team NAME -o yaml` shows.
 
+    `endpoint_cost` is what endpoints have charged for score tasks that have ended, by the price in their JobSpecs.
+
     Example: tuneyard usage --by month,team --since 2026-01-01
     """
     until = datetime.now(UTC)
     begins = since_of(since, until) or until
+    if local:
+        _print_sums(_local_sums(by, team, begins, until), output)
+        return
     hub = open_hub(context=context, kubeconfig=kubeconfig)
     if by is not None:
         _sums(hub, HistoryQuery.parse([("by", by), *([("team", team)] if team else [])]), begins, output)
@@ -73,15 +83,33 @@ def _sums(hub: Hub, query: HistoryQuery, since: datetime, output: Format) -> Non
     except NotAllowed:
         found = hub.past.usage(hub.address.namespace, asked)
         note = _only(hub)
+    _print_sums(found | {"by": list(query.by), "note": note}, output)
+
+
+def _local_sums(by: str | None, team: str | None, since: datetime, until: datetime) -> dict[str, Any]:
+    """Sums of this machine's history. Raises BadInput for an unknown name in `by`."""
+    from tuneyard.tracking.history import History
+    from tuneyard.tracking.past import JobFilter
+
+    groups: Any = HistoryQuery.parse([("by", by or "team,sku")]).by
+    history = History.open()
+    try:
+        rows = history.usage(since, until, groups, JobFilter(hub="", team=team))
+    finally:
+        history.close()
+    return {"since": plain(since), "until": plain(until), "by": list(groups), "rows": rows, "note": ""}
+
+
+def _print_sums(found: dict[str, Any], output: Format) -> None:
     if output is Format.JSON:
-        print_json({**{name: found[name] for name in ("since", "until", "by", "rows")}, "note": note})
+        print_json({name: found[name] for name in ("since", "until", "by", "rows", "note")})
         return
     if found["rows"]:
-        print_table([*sorted(query.by, key=lambda name: name != "month"), "jobs", "gpu_hours", "cost"], found["rows"])
+        print_table([*sorted(found["by"], key=lambda name: name != "month"), "jobs", *_SUMS], found["rows"])
     else:
-        typer.echo(f"no GPU was used since {since:%Y-%m-%d %H:%M} UTC")
-    if note:
-        typer.echo(f"note: {note}")
+        typer.echo(f"no GPU and no endpoint was used since {moment_of(found['since']):%Y-%m-%d %H:%M} UTC")
+    if found["note"]:
+        typer.echo(f"note: {found['note']}")
 
 
 def _past(hub: Hub, query: HistoryQuery) -> tuple[list[Used] | None, str]:
@@ -96,7 +124,9 @@ def _past(hub: Hub, query: HistoryQuery) -> tuple[list[Used] | None, str]:
         return None, ""
     except TuneyardError as error:
         return None, f"removed JobSpecs are not counted: {error.cause}"
-    return [Used(row["team"], row["job"], row["sku"], row["gpu_hours"], row["cost"], 0) for row in rows], lack
+    return [
+        Used(row["team"], row["job"], row["sku"], row["gpu_hours"], row["cost"], 0, row.get("endpoint_cost", 0.0)) for row in rows
+    ], lack
 
 
 def _only(hub: Hub) -> str:

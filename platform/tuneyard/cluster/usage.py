@@ -9,9 +9,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tuneyard.api import Cluster, ClusterStatus
+from tuneyard.api import Attempt, Cluster, ClusterStatus, JobSpec, JobStatus, Phase
+from tuneyard.api.moments import moment_of
 from tuneyard.cluster.snapshot import Snapshot
 from tuneyard.federation import held_hours
+
+_SUMS = ("gpu_hours", "cost", "endpoint_cost")
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,8 @@ class Used:
     gpu_hours: float
     cost: float
     gpus_now: int
+    endpoint_cost: float = 0.0
+    """Charged by endpoints for score tasks."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +57,13 @@ class UsageReport:
         rows: dict[tuple[str, str], dict[str, Any]] = {}
         for used in self.jobs:
             row = rows.setdefault(
-                (used.team, used.sku), {"team": used.team, "sku": used.sku, "jobs": 0, "gpus_now": 0, "gpu_hours": 0.0, "cost": 0.0}
+                (used.team, used.sku), {"team": used.team, "sku": used.sku, "jobs": 0, "gpus_now": 0, **dict.fromkeys(_SUMS, 0.0)}
             )
             row["jobs"] += 1
             row["gpus_now"] += used.gpus_now
-            row["gpu_hours"] += used.gpu_hours
-            row["cost"] += used.cost
-        return sorted(rows.values(), key=lambda row: (-row["gpu_hours"], row["team"], row["sku"]))
+            for name in _SUMS:
+                row[name] += getattr(used, name)
+        return sorted(rows.values(), key=lambda row: (-row["gpu_hours"], -row["endpoint_cost"], row["team"], row["sku"]))
 
 
 def usage_report(
@@ -93,18 +98,33 @@ def _used(snapshot: Snapshot, since: datetime, until: datetime) -> Iterator[Used
         by_sku: dict[str, list[float]] = {}
         for attempt in status.attempts:
             hours = held_hours(attempt, since, until)
-            if hours and attempt.placement is not None and attempt.placement.gpus:
-                row = by_sku.setdefault(attempt.placement.sku, [0.0, 0.0, 0])
+            if attempt.placement is None:
+                continue
+            charged = _charged(job, status, attempt, since, until)
+            if (hours and attempt.placement.gpus) or charged:
+                row = by_sku.setdefault(attempt.placement.sku, [0.0, 0.0, 0, 0.0])
+                row[3] += charged
                 row[0] += hours * attempt.placement.gpus
                 row[1] += hours * attempt.placement.gpus * attempt.placement.price_per_gpu_hour
                 row[2] += attempt.placement.gpus if attempt.ended_at is None else 0
-        for sku, (gpu_hours, cost, now) in sorted(by_sku.items()):
-            yield Used(job.team or "default", f"{job.metadata.namespace}/{job.metadata.name}", sku, gpu_hours, cost, int(now))
+        for sku, (gpu_hours, cost, now, charged) in sorted(by_sku.items()):
+            yield Used(job.team or "default", f"{job.metadata.namespace}/{job.metadata.name}", sku, gpu_hours, cost, int(now), charged)
+
+
+def _charged(job: JobSpec, status: JobStatus, attempt: Attempt, since: datetime, until: datetime) -> float:
+    """What an endpoint has charged for the task of an attempt that has succeeded in the period."""
+    at_endpoint = any(task.name == attempt.task and task.endpoint is not None for task in job.spec.tasks)
+    if not at_endpoint or attempt.phase is not Phase.SUCCEEDED or attempt.ended_at is None:
+        return 0.0
+    if not since <= moment_of(attempt.ended_at) < until:
+        return 0.0
+    cost = next((task.metrics.get("cost") for task in status.tasks if task.name == attempt.task), None)
+    return float(cost) if isinstance(cost, int | float) else 0.0
 
 
 def _sku_use(snapshot: Snapshot, used: Iterable[Used], since: datetime, until: datetime) -> Iterator[SkuUse]:
     totals: dict[str, list[float]] = {}
-    for each in used:
+    for each in (use for use in used if use.gpu_hours):
         row = totals.setdefault(each.sku, [0.0, 0.0])
         row[0] += each.gpu_hours
         row[1] += each.cost

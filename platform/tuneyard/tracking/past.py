@@ -1,7 +1,7 @@
 """Queries over run history: jobs page by page, one job with its attempts, usage of a period. Each works on SQLite and PostgreSQL.
 
 Usage is counted from the time for which each attempt held its GPUs, cut to the period that is asked for: an attempt over midnight counts in
-both months, and a row that is written twice counts once.
+both months, and a row that is written twice counts once. What endpoints have charged counts at the end of the attempt that has succeeded.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ MOST_POINTS = 500
 """Most points of a series that one answer has."""
 By = Literal["team", "user", "sku", "namespace", "job", "cluster", "month"]
 _A_MONTH = timedelta(days=31)
+_CHARGED = "cost"
+"""The figure of a score task that says what its endpoint has charged."""
 
 
 @dataclass(frozen=True)
@@ -275,7 +277,8 @@ def _of_sqlite(element: Any, compiler: Any, **options: Any) -> str:
 def usage_of_period(
     connection: sa.Connection, since: datetime, until: datetime, by: Sequence[By] = ("team", "sku"), wanted: JobFilter | None = None
 ) -> list[dict[str, Any]]:
-    """GPU-hours and cost between two moments, a row per group, the largest first: the names in `by`, `jobs`, `gpu_hours`, `cost`.
+    """GPU-hours and cost between two moments, a row per group, the largest first: the names in `by`, `jobs`, `gpu_hours`, `cost`, and
+    `endpoint_cost`, which endpoints have charged for score tasks.
 
     `until` must not be in the future: attempts of a hub that have not ended count up to it. `wanted.since` and `wanted.until` are not used.
     """
@@ -287,7 +290,9 @@ def usage_of_period(
         for row in _usage_between(connection, begins, ends, groups, wanted or JobFilter())
     ]
     order = ["month", *groups] if "month" in by else groups
-    return sorted(rows, key=lambda row: (row.get("month", ""), -row["gpu_hours"], *(str(row[name]) for name in order)))
+    return sorted(
+        rows, key=lambda row: (row.get("month", ""), -row["gpu_hours"], -row["endpoint_cost"], *(str(row[name]) for name in order))
+    )
 
 
 def months(since: datetime, until: datetime) -> Iterator[tuple[str, datetime, datetime]]:
@@ -326,26 +331,34 @@ def _usage_between(
             sa.func.count(job.id.distinct()).label("jobs"),
             sa.func.sum(hours).label("gpu_hours"),
             sa.func.sum(hours * attempt.price_per_gpu_hour).label("cost"),
+            sa.func.sum(attempt.charged).label("endpoint_cost"),
         )
         .join(tables.jobs, job.id == attempt.job_id)
         .where(*replace(wanted, since=None, until=None).conditions())
         .group_by(*[columns[name] for name in groups])
-        .having(sa.func.sum(hours) > 0)
+        .having(sa.or_(sa.func.sum(hours) > 0, sa.func.sum(attempt.charged) > 0))
     )
     for row in connection.execute(query).mappings():
         yield dict(row)
 
 
 def _attempts_between(since: datetime, until: datetime, *, first: bool) -> sa.CTE:
-    """Attempts that held GPUs in a period, and when they `began` to. `first`: SQLite looks for them before it looks for jobs.
+    """Attempts that held GPUs in a period, and when they `began` to; and endpoint tasks that ended in it, with what they have `charged`.
 
+    An endpoint task is a score task that held no GPU and has a cost. `first`: SQLite looks for attempts before it looks for jobs.
     It would begin with all jobs, however short the period is. Of one namespace, the jobs are the shorter list.
     """
     attempt = tables.attempts.c
     began = sa.func.coalesce(attempt.placed_at, attempt.started_at)
     own = [attempt[name] for name in ("job_id", "sku", "cluster", "gpus", "price_per_gpu_hour", "ended_at")]
-    chosen = sa.select(*own, began.label("began")).where(
+    holders = sa.select(*own, began.label("began"), sa.literal(0.0, sa.Float).label("charged")).where(
         attempt.gpus > 0, began < until, sa.or_(attempt.ended_at.is_(None), attempt.ended_at > since)
     )
-    held = chosen.cte("held")
+    charges = (
+        sa.select(*own, began.label("began"), tables.scores.c.value.label("charged"))
+        .join(tables.scores, sa.and_(tables.scores.c.attempt_id == attempt.id, tables.scores.c.metric == _CHARGED))
+        .where(attempt.gpus == 0, attempt.kind == "score", attempt.status == "succeeded")
+        .where(attempt.ended_at >= since, attempt.ended_at < until)
+    )
+    held = sa.union_all(holders, charges).cte("held")
     return held.prefix_with("MATERIALIZED", dialect="sqlite") if first else held

@@ -82,10 +82,11 @@ def _files(folder: Path) -> Iterator[tuple[Path, bytes]]:
 def test_rows_cost_and_no_key_anywhere(folder: Path) -> None:
     """One row is refused with the key in the words of the server, and each answer repeats it."""
     said = Fault(400, error_json(f"bad request with {KEY}"))
+    history = {"TUNEYARD_HISTORY": "on", "TUNEYARD_HISTORY_URL": f"sqlite:///{folder}/history.db"}
     with OpenAIServer(lambda body, _: said if prompt_of(body) == "row 7" else None) as server:
         server.answer = lambda prompt: f"answer to {prompt}" if prompt != "row 8" else f"my key is {KEY}"
         job = _job(folder, server, endpoint={"price": {"input": 1.0, "output": 10.0}})
-        ran = _run(job)
+        ran = _run(job, **history)
     assert ran.returncode == 0, ran.stderr
     assert [row["row"] for row in _table(job)] == list(range(ROWS))
     assert _table(job)[7]["error"] == "the endpoint: HTTP 400: bad request with ***"
@@ -95,6 +96,10 @@ def test_rows_cost_and_no_key_anywhere(folder: Path) -> None:
     assert result["metrics"]["exact_match"] == pytest.approx(38 / 39)
     assert result["cost"] == pytest.approx((39 * 2 * 1.0 + 39 * 4 * 10.0) / 1e6)
     assert result["cost_per_1000_rows"] == pytest.approx(result["cost"] / ROWS * 1000)
+    words = [*TUNEYARD, "usage", "--local", "--by", "job", "-o", "json"]
+    (used,) = json.loads(subprocess.check_output(words, text=True, env=_environment(**history)))["rows"]
+    assert (used["jobs"], used["gpu_hours"], used["cost"]) == (1, 0, 0)
+    assert used["endpoint_cost"] == pytest.approx(result["cost"])
     assert KEY not in ran.stdout + ran.stderr
     assert [path for path, content in _files(folder / "out") if KEY.encode() in content] == []
 

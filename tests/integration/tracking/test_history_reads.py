@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.unit.operators.test_history_rows import START, attempt, jobspec, moment, status
+from tests.unit.operators.test_history_rows import PLACE, START, attempt, jobspec, moment, status
 
-from tuneyard.api import Phase
+from tuneyard.api import Phase, TaskStatus
 from tuneyard.tracking import History
 from tuneyard.tracking.hub_rows import JobRows
-from tuneyard.tracking.past import JobFilter
+from tuneyard.tracking.past import By, JobFilter
 from tuneyard_operators.history.rows import rows_of
 
 
@@ -91,6 +92,42 @@ def test_usage_by_team_is_that_of_the_attempts_in_any_period(history: History) -
         for team in range(3):
             exact = sum(overlap_h(end, since, until) * 8 for number, end in ends.items() if number % 3 == team)
             assert rows.get(f"team-{team}", 0.0) == pytest.approx(exact, abs=1e-4)
+
+
+def asked(number: int, cost: float, ends: float, phase: Phase = Phase.SUCCEEDED) -> JobRows:
+    """A job whose one task was scored by an endpoint: on a head, without a GPU."""
+    place = PLACE.model_copy(update={"sku": "cpu", "gpus": 0, "pods": 0, "nodes": {}})
+    told = status(attempt(1, 0, ends, task="judge", placement=place, phase=phase), phase=phase)
+    told.tasks = [TaskStatus(name="judge", metrics={"rouge_l": 0.5, "cost": cost})]
+    item = jobspec(name=f"asked-{number}", uid=f"a-{number}")
+    item["spec"]["team"] = "maps"
+    return rows_of(item, told, "hub-1")
+
+
+def test_usage_has_what_endpoints_have_charged_in_the_month_of_the_end(history: History) -> None:
+    """START is an hour before December."""
+    jobs = [asked(1, 0.25, 30), asked(2, 0.5, 90), asked(3, 1.0, 91), asked(4, 7.0, 92, Phase.FAILED), job(5, ends=60)]
+    history.record(jobs, START)
+
+    def usage(*by: By) -> list[dict[str, Any]]:
+        return history.usage(START - timedelta(days=9), START + timedelta(days=9), by)
+
+    november, december = usage("month", "team")
+    assert (november["month"], november["jobs"], november["endpoint_cost"]) == ("2025-11", 2, 0.25)
+    assert november["gpu_hours"] == pytest.approx(8.0)
+    assert (december["month"], december["jobs"], december["gpu_hours"], december["endpoint_cost"]) == ("2025-12", 2, 0.0, 1.5)
+    by_sku = {row["sku"]: (row["cost"], row["endpoint_cost"]) for row in usage("sku")}
+    assert by_sku == {"h100-80gb": (pytest.approx(20.0), 0.0), "cpu": (0.0, 1.75)}
+
+
+def test_the_cost_of_engines_on_gpus_is_no_charge_of_an_endpoint(history: History) -> None:
+    told = status(attempt(1, 0, 60, task="judge"), phase=Phase.SUCCEEDED)
+    told.tasks = [TaskStatus(name="judge", metrics={"cost": 20.0})]
+    history.record([rows_of(jobspec(), told, "hub-1")], START)
+
+    (row,) = history.usage(START - timedelta(days=1), START + timedelta(days=1), ("team",))
+
+    assert (row["gpu_hours"], row["cost"], row["endpoint_cost"]) == (pytest.approx(8.0), pytest.approx(20.0), 0.0)
 
 
 def overlap_h(end: float, since: datetime, until: datetime) -> float:

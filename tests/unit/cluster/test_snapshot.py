@@ -102,13 +102,28 @@ def test_what_jobs_hold_is_taken_off_what_is_free() -> None:
     assert (row["free"], row["held"], row["down"], row["total"]) == (16, 16, 0, 32)
 
 
+def test_usage_has_what_endpoints_have_charged_beside_the_cost_of_gpus() -> None:
+    place = {"cluster": "gcp-h100", "sku": "h100-80gb", "workers": 1, "gpus": 0, "pods": 0}
+    ended = make_attempt(task="judge", phase="Succeeded", placement=place, endedAt="2026-11-21T13:00:00Z")
+    status = {"phase": "Succeeded", "attempts": [ended], "tasks": [{"name": "judge", "metrics": {"cost": 1.25}}]}
+    item = make_held(status, "asked")
+    score = {"data": {"source": "rows.jsonl"}, "engine": {"endpoint": {"url": "https://api.example.com/v1", "model": "small"}}}
+    item["spec"]["tasks"] = [{"name": "judge", "score": score}]
+
+    report = usage_report(Snapshot((cluster("gcp-h100", 4),), (item,), ()), DAY, NOW)
+
+    (row,) = report.teams()
+    assert (row["jobs"], row["gpu_hours"], row["cost"], row["endpoint_cost"]) == (1, 0.0, 0.0, 1.25)
+    assert usage_report(Snapshot((), (item,), ()), DAY, NOW.replace(hour=13)).jobs == (), "it counts at its end"
+
+
 def test_usage_by_team_job_and_sku_with_what_stood_idle() -> None:
     priced = running()
     priced["attempts"][0]["placement"]["pricePerGpuHour"] = 2.5
     snapshot = Snapshot((cluster("gcp-h100", 4),), (job("one", priced), job("two")), ())
     report = usage_report(snapshot, DAY, NOW)
     (row,) = report.teams()
-    assert row == {"team": "maps", "sku": "h100-80gb", "jobs": 1, "gpus_now": 16, "gpu_hours": 32.0, "cost": 80.0}
+    assert row == {"team": "maps", "sku": "h100-80gb", "jobs": 1, "gpus_now": 16, "gpu_hours": 32.0, "cost": 80.0, "endpoint_cost": 0.0}
     (sku,) = report.skus
     assert (sku.gpus, sku.gpu_hours, sku.idle) == (32, 32.0, 1 - 32 / (32 * 24))
     assert usage_facts(report)["jobs"][0]["job"] == "maps/one"

@@ -260,6 +260,7 @@ def test_what_cannot_be_a_metric_is_refused_before_the_engine_is_loaded(folder: 
         (["a:rate", "b:rate"], "two of ownMetrics are called rate"),
         (["a:exact_match"], "is a name of Tuneyard's"),
         (["a:latency_s"], "is a name of Tuneyard's"),
+        (["a:cost"], "is a name of Tuneyard's"),
         ([f"a:f{i}" for i in range(17)], "at most 16"),
     ],
 )
