@@ -144,7 +144,7 @@ def sized(rows: int, metrics: tuple[str, ...]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as made:
         for seed, (name, share) in enumerate((("base", 0.5), ("tuned", 0.51))):
             write_output(Path(made) / name, rows, metrics, seed, share)
-        done = subprocess.run([sys.executable, __file__, "--measure", made], capture_output=True, text=True, check=True)
+        done = subprocess.run([sys.executable, __file__, "--measure", made], stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
