@@ -40,10 +40,14 @@ def no_fault(_: dict[str, Any], __: int) -> Fault | None:
 
 
 class OpenAIServer:
-    """A context. `asked`: the bodies of all requests. `answers`: prompt to answer; by default a sentence that holds the prompt."""
+    """A context. `asked`: the bodies of all requests. `answers`: prompt to answer; by default a sentence that holds the prompt.
+    `address`: where it listens."""
 
-    def __init__(self, plan: Plan = no_fault, *, key: str | None = KEY, answer: Callable[[str], Any] | None = None) -> None:
+    def __init__(
+        self, plan: Plan = no_fault, *, key: str | None = KEY, answer: Callable[[str], Any] | None = None, address: str = "127.0.0.1"
+    ) -> None:
         self.plan, self.key = plan, key
+        self._address = address
         self.answer = answer or (lambda prompt: f"answer to {prompt}")
         self.asked: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -82,11 +86,12 @@ class OpenAIServer:
         app = web.Application(client_max_size=64 * 1024**2)
         app.router.add_post("/v1/chat/completions", self._handle)
         app.router.add_post("/v1/completions", self._handle)
+        app.router.add_post("/v1/embeddings", self._handle)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, self._address, 0)
         await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
+        self.url = f"http://{self._address}:{self._runner.addresses[0][1]}/v1"
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         self._now += 1
@@ -108,10 +113,14 @@ class OpenAIServer:
             return _error(401, f"Incorrect API key provided: {request.headers.get('Authorization')}", "invalid_api_key")
         if body["model"] != MODEL:
             return _error(404, f"The model `{body['model']}` does not exist or you do not have access to it.", "model_not_found")
+        if "input" in body:
+            return web.json_response(embeddings(body))
         return web.json_response(completion(body, self.answer(prompt_of(body))))
 
 
 def prompt_of(body: Mapping[str, Any]) -> str:
+    if "input" in body:
+        return str(body["input"])
     return str(body["prompt"] if "prompt" in body else body["messages"][-1]["content"]) if body else ""
 
 
@@ -120,6 +129,15 @@ def completion(body: Mapping[str, Any], text: Any, finish_reason: str = "stop", 
     said = {"text": text} if "prompt" in body else {"message": {"role": "assistant", "content": text}}
     usage = {"prompt_tokens": len(prompt_of(body).split()), "completion_tokens": len(str(text).split())}
     return {"object": "chat.completion", "choices": [{"index": 0, "finish_reason": finish_reason, **said}], "usage": usage, **changes}
+
+
+def embeddings(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON of embeddings: counts of letters, so that texts with the same letters have cosine 1. The last text comes first."""
+    texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
+    vectors = [[float(text.lower().count(letter)) for letter in "abcdefghijklmnopqrstuvwxyz0123456789"] for text in texts]
+    data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(vectors)]
+    tokens = sum(len(text.split()) for text in texts)
+    return {"object": "list", "data": data[::-1], "model": body["model"], "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
 
 
 def _error(status: int, message: str, code: str) -> web.Response:

@@ -74,7 +74,7 @@ def _of_task(task: Task, root: Path) -> Iterator[LocalFile]:
     if body is not None and body.model.name is not None and looks_like_path(body.model.name) and is_relative(body.model.name):
         yield LocalFile((*root, task.kind, "model", "name"), body.model.name, "model")
     embedding = task.score.embedding if task.score is not None else None
-    if embedding is not None and looks_like_path(embedding.model) and is_relative(embedding.model):
+    if embedding is not None and embedding.model is not None and looks_like_path(embedding.model) and is_relative(embedding.model):
         yield LocalFile((*root, "score", "embedding", "model"), embedding.model, "model")
     for field, source in task.sources().items():
         path: Path = (*root, *(int(name) if name.isdigit() else name for name in field.split(".")))

@@ -160,7 +160,8 @@ class Judge(Fields):
 class Embedding(Fields):
     """The model of sentence embeddings that the metric embedding_similarity compares by."""
 
-    model: str = Field(
+    model: str | None = Field(
+        default=None,
         min_length=1,
         max_length=4096,
         description="Hugging Face name, local folder, or URI of an encoder's folder, in the layout of sentence-transformers or plain",
@@ -168,6 +169,17 @@ class Embedding(Fields):
     revision: str | None = Field(
         default=None, description="commit, tag or branch on Hugging Face; pin it for jobs that must repeat; default: the newest"
     )
+    endpoint: Endpoint | None = Field(
+        default=None, description="a server with OpenAI's API whose URL/embeddings embeds the texts, instead of model; price.input counts"
+    )
+
+    @model_validator(mode="after")
+    def _names_one_model(self) -> Self:
+        if (self.model is None) == (self.endpoint is None):
+            raise ValueError("name a model or an endpoint, which has one of its own: not both, and not neither")
+        if self.endpoint is not None and self.revision is not None:
+            raise located("the endpoint has its own model: leave revision out", "revision")
+        return self
 
 
 class ScoreTask(Fields):

@@ -58,9 +58,9 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine, names: Collecti
             _check_schema(task.score, base_dir)
             _check_own_metrics(task.name, task.score, base_dir)
             if task.score.embedding is not None:
-                _check_embedding(task.name, task.score.embedding, base_dir)
+                _check_embedding(job, task, task.score.embedding, base_dir)
         if task.endpoint is not None:
-            _check_key(job, task, task.endpoint)
+            _check_key(job, task, task.endpoint, "engine.endpoint")
         elif task.score is not None and ranker_of(job.spec, task, base_dir) is None:
             _check_vllm(task)
         if task.process is not None and task.process.working_dir is not None:
@@ -104,12 +104,12 @@ def _check_schema(body: ScoreTask, base_dir: Path) -> None:
         check_schema(schema)
 
 
-def _check_key(job: JobSpec, task: Task, endpoint: Endpoint) -> None:
+def _check_key(job: JobSpec, task: Task, endpoint: Endpoint, field: str) -> None:
     variable = endpoint.api_key_variable
     if variable is None or variable in os.environ or any(each.name == variable for each in job.spec.env):
         return
     raise BadInput(
-        f"task {task.name}: the environment variable {variable} of engine.endpoint.apiKeyVariable is not set",
+        f"task {task.name}: the environment variable {variable} of {field}.apiKeyVariable is not set",
         f"export it, or put {{name: {variable}, valueFrom: {{secretKeyRef: {{name: SECRET, key: {variable}}}}}}} into spec.env",
     )
 
@@ -133,8 +133,12 @@ def _check_own_metrics(name: str, score: ScoreTask, base_dir: Path) -> None:
             )
 
 
-def _check_embedding(name: str, embedding: Embedding, base_dir: Path) -> None:
-    """Raises BadInput for a model of embeddings that does not exist."""
+def _check_embedding(job: JobSpec, task: Task, embedding: Embedding, base_dir: Path) -> None:
+    """Raises BadInput for a model of embeddings that does not exist, or an endpoint without its key."""
+    if embedding.endpoint is not None:
+        _check_key(job, task, embedding.endpoint, "embedding.endpoint")
+    if embedding.model is None:
+        return
     uri = named_model(embedding.model, base_dir)
     if is_local(uri) and looks_like_path(uri) and (local_path(uri) / "modules.json").is_file():
         return  # its config.json may be in the folder of a module; the workers read it
@@ -142,7 +146,7 @@ def _check_embedding(name: str, embedding: Embedding, base_dir: Path) -> None:
         read_config(uri, embedding.revision)
     except BadInput as error:
         raise BadInput(
-            f"task {name}: embedding.model: {error.cause}", "name an encoder: a folder, a URI, or a Hugging Face name"
+            f"task {task.name}: embedding.model: {error.cause}", "name an encoder: a folder, a URI, or a Hugging Face name"
         ) from error
 
 

@@ -103,7 +103,7 @@ def resolved(task: Task, base_dir: Path, results: Mapping[str, Mapping[str, Any]
     if body.judge is not None and body.judge.against is not None:
         against = source_of(body.judge.against, base_dir, results)
         update["judge"] = body.judge.model_copy(update={"against": against})
-    if body.embedding is not None:
+    if body.embedding is not None and body.embedding.model is not None:
         update["embedding"] = body.embedding.model_copy(update={"model": named_model(body.embedding.model, base_dir)})
     score = body.model_copy(update=update | _metrics_dir(body, base_dir))
     return task.model_copy(update={"score": score}), start

@@ -40,6 +40,8 @@ class Answer:
     error: str | None = None
     input_tokens: int | None = None
     """Tokens of the prompt by an endpoint's count; None: counted before (`Prompts.tokens_of`)."""
+    vectors: tuple[tuple[float, ...], ...] | None = None
+    """Embeddings of the texts of the request."""
     paid: Paid | None = None
     """Of an endpoint: the tokens that it counted for this request, failed tries included."""
 

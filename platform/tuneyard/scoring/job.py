@@ -184,8 +184,20 @@ def _embedding_details(request: ScoreRequest, total: Sums) -> dict[str, Any]:
     """The model of embeddings, and the rows with a text that was longer than it takes."""
     if request.task.embedding is None:
         return {}
+    endpoint = request.task.embedding.endpoint
+    if endpoint is not None:
+        counts = {"paid_tokens": total.embedded_tokens, "uncounted_replies": total.uncounted_embeddings}
+        cost = _embedding_cost(request, total)
+        return {"embedding": {"url": endpoint.url, "model": endpoint.model, **counts, **({} if cost is None else {"cost": cost})}}
     cut = total.metrics.get(EMBEDDING_SIMILARITY, {}).get("cut", 0)
     return {"embedding": {"model": request.task.embedding.model, "cut_rows": int(cut)}}
+
+
+def _embedding_cost(request: ScoreRequest, sums: Sums) -> float | None:
+    """What an endpoint of embeddings has charged; None: there is none, or its price is not known."""
+    embedding = request.task.embedding
+    endpoint = embedding.endpoint if embedding is not None else None
+    return sums.embedded_tokens * endpoint.price.input / _MILLION if endpoint is not None and endpoint.price is not None else None
 
 
 def _endpoint_details(request: ScoreRequest, total: Sums) -> dict[str, Any]:
@@ -198,16 +210,24 @@ def _endpoint_details(request: ScoreRequest, total: Sums) -> dict[str, Any]:
 
 def _cost(request: ScoreRequest, total: Sums, ours: Sums, measured: Measured) -> tuple[float | None, int]:
     """The cost, and the rows that it paid for. Of an endpoint: the tokens that it has counted, rows with errors included, in all attempts.
-    Of engines: their devices in the time of this attempt, which loads models too."""
+    Of engines: their devices in the time of this attempt, which loads models too. Embeddings of an endpoint are added to both."""
+    answers, rows, sums = _cost_of_answers(request, total, ours, measured)
+    embeddings = _embedding_cost(request, sums)
+    known = [each for each in (answers, embeddings) if each is not None]
+    return (sum(known) if known else None), rows
+
+
+def _cost_of_answers(request: ScoreRequest, total: Sums, ours: Sums, measured: Measured) -> tuple[float | None, int, Sums]:
+    """Their cost, and the rows and sums that belong to it."""
     endpoint = request.task.engine.endpoint
     if endpoint is not None:
         price = endpoint.price
         tokens = (total.paid_input_tokens, total.paid_output_tokens)
-        return (tokens[0] * price.input + tokens[1] * price.output) / _MILLION if price is not None else None, total.rows
+        return (tokens[0] * price.input + tokens[1] * price.output) / _MILLION if price is not None else None, total.rows, total
     if not request.price_per_device_hour or measured.settings is None:
-        return None, 0
+        return None, total.rows, total
     devices = request.instances * measured.settings.tensor_parallel
-    return request.price_per_device_hour * devices * measured.wall_s / 3600, ours.rows
+    return request.price_per_device_hour * devices * measured.wall_s / 3600, ours.rows, ours
 
 
 def _mfu(flops: float, request: ScoreRequest, measured: Measured) -> float | None:
@@ -246,7 +266,10 @@ def _embedding_settings(embedding: Embedding | None) -> dict[str, Any]:
     """Nothing without a model: plans of earlier versions have no such entry."""
     if embedding is None:
         return {}
-    return {"embedding": {**embedding.model_dump(mode="json", by_alias=True), "files": identity(embedding.model)}}
+    if embedding.endpoint is not None:
+        return {"embedding": {"endpoint": embedding.endpoint.model_dump(mode="json", by_alias=True, include={"url", "model", "body"})}}
+    assert embedding.model is not None
+    return {"embedding": {"model": embedding.model, "revision": embedding.revision, "files": identity(embedding.model)}}
 
 
 def _identity(rows: ScoreRows) -> str:

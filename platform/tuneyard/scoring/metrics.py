@@ -19,7 +19,10 @@ from tuneyard.scoring.rows import ScoredRow
 
 _ERRORS_KEPT = 20
 _ADDED = ("rows", "errors", "empty", "looping", "cut_off", "input_tokens", "output_tokens", "evaluated_tokens", "reference_tokens", "flops")
-_ADDED_LATER = ("off_schema", "retried", "paid_input_tokens", "paid_output_tokens", "uncounted_answers")
+_ADDED_LATER = (
+    *("off_schema", "retried", "paid_input_tokens", "paid_output_tokens", "uncounted_answers"),
+    *("embedded_tokens", "uncounted_embeddings"),
+)
 
 
 @dataclass(kw_only=True)
@@ -50,6 +53,10 @@ class Sums:
     """Tokens for which an endpoint charges, rows with errors included."""
     uncounted_answers: int = 0
     """Answers of an endpoint without a count of tokens."""
+    embedded_tokens: int = 0
+    """Tokens for which an endpoint of embeddings charges."""
+    uncounted_embeddings: int = 0
+    """Its replies without a count of tokens."""
     metrics: dict[str, Totals] = field(default_factory=dict)
     """Metric -> its sums (see `tuneyard.metrics`)."""
     latencies: Latencies = field(default_factory=Latencies)
@@ -82,6 +89,8 @@ class Sums:
         self.paid_input_tokens += row.paid.input_tokens
         self.paid_output_tokens += row.paid.output_tokens
         self.uncounted_answers += row.paid.unknown
+        self.embedded_tokens += row.embedded.input_tokens
+        self.uncounted_embeddings += row.embedded.unknown
         self.retried += row.retried
         if row.latency_s is not None:
             self.latencies.add(row.latency_s)

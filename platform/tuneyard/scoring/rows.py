@@ -48,6 +48,8 @@ class ScoredRow:
     evaluated_tokens: int = 0
     paid: Paid = UNPAID
     """Tokens for which an endpoint charges, also for a row with an error."""
+    embedded: Paid = UNPAID
+    """Tokens for which an endpoint of embeddings charges: those of the rows of a part stand in one row."""
     verdict: float | None = None
     """The score of a judge."""
     preference: Preference | None = None

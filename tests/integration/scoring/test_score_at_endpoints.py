@@ -73,6 +73,26 @@ def _table(job: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def test_an_endpoint_embeds_what_another_one_has_answered_and_both_are_paid(folder: Path) -> None:
+    with OpenAIServer() as server:
+        place = {"url": server.url, "model": MODEL, "apiKeyVariable": "LLM_KEY"}
+        paid = {"price": {"input": 1.0, "output": 10.0}}
+        embedding = {"endpoint": {**place, "price": {"input": 0.5, "output": 0}}}
+        job = _job(folder, server, endpoint=paid, metrics=["embedding_similarity"], embedding=embedding)
+        ran = _run(job)
+        refused = _run(
+            _job(folder, server, metrics=["embedding_similarity"], embedding={"endpoint": {**place, "apiKeyVariable": "NO_KEY"}})
+        )
+    assert ran.returncode == 0, ran.stderr
+    result = _result(job)
+    assert result["metrics"]["embedding_similarity"] == 1.0
+    assert result["details"]["embedding"]["paid_tokens"] == ROWS * 4
+    assert result["cost"] == pytest.approx(ROWS * (2 * 1.0 + 4 * 10.0 + 4 * 0.5) / 1e6)
+    assert [path for path, content in _files(folder / "out") if KEY.encode() in content] == []
+    assert refused.returncode == 2
+    assert "NO_KEY of embedding.endpoint.apiKeyVariable is not set" in refused.stderr
+
+
 def _files(folder: Path) -> Iterator[tuple[Path, bytes]]:
     for path in folder.rglob("*"):
         if path.is_file():

@@ -76,7 +76,8 @@ def test_each_way_of_pooling_is_that_of_one_text_alone(plain: Path, tmp_path: Pa
     pooling = {"pooling_mode_mean_tokens": False, flag: True} if older else {"pooling_mode": mode}
     encoder = SentenceEncoder(in_layout(plain, tmp_path / "m", pooling, "Normalize", own="0_Transformer"))
 
-    vectors, cut = encoder.encode(TEXTS[:6])
+    encoded = encoder.encode(TEXTS[:6])
+    vectors, cut = encoded.vectors, encoded.cut
 
     assert encoder.warnings == ()
     for text, vector in zip(TEXTS[:6], vectors, strict=True):
@@ -87,7 +88,7 @@ def test_each_way_of_pooling_is_that_of_one_text_alone(plain: Path, tmp_path: Pa
 def test_several_ways_are_joined_as_the_older_flags_are_ordered(plain: Path, tmp_path: Path) -> None:
     joined = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}
 
-    [vector], _ = SentenceEncoder(in_layout(plain, tmp_path / "m", joined)).encode(["the cat"])
+    [vector] = SentenceEncoder(in_layout(plain, tmp_path / "m", joined)).encode(["the cat"]).vectors
 
     assert vector.shape == (64,)
     torch.testing.assert_close(vector[:32] / vector[:32].norm(), by_hand(plain, "the cat", "cls"), atol=2e-6, rtol=1e-5)
@@ -97,13 +98,14 @@ def test_a_plain_folder_pools_by_the_mean_with_a_warning_and_long_texts_are_cut(
     encoder = SentenceEncoder(plain)
     long = "cat " * 200
 
-    vectors, cut = encoder.encode(["the cat", long, ""])
-    shorter, cut_sooner = SentenceEncoder(in_layout(plain, tmp_path / "m", {"pooling_mode": "mean"}, max_seq_length=5)).encode([long])
+    encoded = encoder.encode(["the cat", long, ""])
+    vectors, cut = encoded.vectors, encoded.cut
+    shortest = SentenceEncoder(in_layout(plain, tmp_path / "m", {"pooling_mode": "mean"}, max_seq_length=5)).encode([long])
 
     assert "has no configuration of pooling" in encoder.warnings[0]
-    assert (cut, cut_sooner) == ([False, True, False], [True])
+    assert (cut, shortest.cut) == ([False, True, False], [True])
     torch.testing.assert_close(vectors[1], by_hand(plain, long.strip(), "mean"), atol=2e-6, rtol=1e-5)
-    torch.testing.assert_close(shorter[0], by_hand(plain, long.strip(), "mean", 5), atol=2e-6, rtol=1e-5)
+    torch.testing.assert_close(shortest.vectors[0], by_hand(plain, long.strip(), "mean", 5), atol=2e-6, rtol=1e-5)
     assert vectors[2].abs().sum() == 0, "no token"
 
 
@@ -111,7 +113,7 @@ def test_the_layouts_lower_case_and_default_prompt_are_followed(plain: Path, tmp
     folder = in_layout(plain, tmp_path / "m", {"pooling_mode": "mean"}, do_lower_case=True)
     (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": {"q": "A dog: "}, "default_prompt_name": "q"}))
 
-    [vector], _ = SentenceEncoder(folder).encode(["  The CAT "])
+    [vector] = SentenceEncoder(folder).encode(["  The CAT "]).vectors
 
     torch.testing.assert_close(vector, by_hand(plain, "a dog: the cat", "mean"), atol=2e-6, rtol=1e-5)
 

@@ -15,12 +15,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 from tuneyard.api import Endpoint, FailureKind, Generation, JobFailed
+from tuneyard.scoring.endpoint.clock import Clock, SystemClock
 from tuneyard.scoring.endpoint.pace import Pace
 from tuneyard.scoring.endpoint.reply import Answered, Refused, Reply, RowRefused, TryAgain
-from tuneyard.scoring.endpoint.request import RequestForm, guessed_tokens, path_of
+from tuneyard.scoring.endpoint.request import Form, RequestForm
 from tuneyard.scoring.endpoint.sender import Sender, without_key
 from tuneyard.scoring.endpoint.trouble import GivenUp, Trouble
 from tuneyard.scoring.exchange import Answer, Asked, Evaluate, Generate
@@ -34,25 +36,6 @@ _POLL_S = 0.05
 """Time until new requests are looked for while others are in flight."""
 _REFUSED_AT_FIRST = 20
 """Requests refused with the same words, without an answer to any, after which the task ends: the form of all requests is wrong."""
-_SAID = "the endpoint"
-
-
-class Clock(Protocol):
-    """Time for rate limits and pauses. Tests hand in a fast one."""
-
-    def now(self) -> float: ...
-
-    async def sleep(self, seconds: float) -> None: ...
-
-
-class SystemClock:
-    """The machine's clock."""
-
-    def now(self) -> float:
-        return time.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 @dataclass
@@ -74,16 +57,23 @@ class EndpointEngine:
     """See `exchange.Engine`."""
 
     def __init__(
-        self, endpoint: Endpoint, generation: Generation, *, key: str | None, instances: int = 1, clock: Clock | None = None
+        self,
+        endpoint: Endpoint,
+        generation: Generation,
+        *,
+        key: str | None,
+        instances: int = 1,
+        clock: Clock | None = None,
+        form: Form | None = None,
     ) -> None:
-        """`key`: the API key. `instances`: processes that share the endpoint's limits evenly."""
+        """`key`: the API key. `instances`: processes that share the endpoint's limits evenly. `form`: by default, requests for answers."""
         self._endpoint, self._key = endpoint, key
-        self._form = RequestForm(endpoint, generation)
+        self._form: Form = form or RequestForm(endpoint, generation)
         self._clock: Clock = clock or SystemClock()
         self.at_once = max(1, endpoint.at_once // instances)
         self._pace = Pace(_share(endpoint.requests_per_minute, instances), _share(endpoint.tokens_per_minute, instances))
         self._trouble = Trouble(endpoint.patience, self.at_once)
-        self._usual_answer = float(generation.max_tokens)
+        self._usual_answer = self._form.usual_answer
         self._sending = self._answers = 0
         self._answered_since = -math.inf
         """When the newest of all answered requests was sent."""
@@ -155,7 +145,7 @@ class EndpointEngine:
                 case RowRefused():
                     return self._failed(tried, reply.reason)
                 case Refused():
-                    raise JobFailed(self._hidden(f"{self._name} refuses all requests: {reply.reason}"), reply.next_step)
+                    raise JobFailed(self._hidden(f"{self._name} refuses all requests: {reply.reason}"), self._pointed(reply.next_step))
                 case TryAgain(for_load=True):
                     continue
             if self._is_to_blame(tried):
@@ -171,10 +161,13 @@ class EndpointEngine:
             answered.output_tokens,
             input_tokens=answered.input_tokens,
             paid=tried.paid,
+            vectors=answered.vectors,
         )
 
     def _failed(self, tried: _Try, reason: str) -> Answer:
-        return Answer(tried.request.key, time.perf_counter() - tried.since, error=self._hidden(f"{_SAID}: {reason}"), paid=tried.paid)
+        return Answer(
+            tried.request.key, time.perf_counter() - tried.since, error=self._hidden(f"{self._form.noun}: {reason}"), paid=tried.paid
+        )
 
     def _is_to_blame(self, tried: _Try) -> bool:
         """Count a failure. True if it is the row's: another request, sent after the failure before, was answered, or the row is among the
@@ -225,17 +218,18 @@ class EndpointEngine:
         return True
 
     async def _noted(self, tried: _Try) -> Reply:
-        guessed, sent_at = guessed_tokens(tried.request.prompt) + self._usual_answer, self._clock.now()
+        guessed, sent_at = self._form.guessed_tokens(tried.request.prompt) + self._usual_answer, self._clock.now()
         self._pace.start(sent_at, guessed)
         self._sending += 1
         try:
             tried.limit_field, prompt = self._form.limit_field, tried.request.prompt
-            reply = await self._sender.send(path_of(prompt), self._form.body(prompt, tried.request.seed))
+            read = partial(self._form.read, prompt)
+            reply = await self._sender.send(self._form.path(prompt), self._form.body(prompt, tried.request.seed), read)
         finally:
             self._sending -= 1
             self._freed.set()
         paid = _paid(reply)
-        self._pace.correct(paid.input_tokens + paid.output_tokens - guessed if paid.output_tokens else -guessed)
+        self._pace.correct(paid.input_tokens + paid.output_tokens - guessed)
         self._note(reply, sent_at)
         return reply
 
@@ -246,8 +240,10 @@ class EndpointEngine:
             except GivenUp as given_up:
                 raise JobFailed(
                     self._hidden(f"{self._name} gives no answers: {given_up}"),
-                    "check engine.endpoint.url and its server, or raise engine.endpoint.patience; committed parts are kept, and --resume "
-                    "continues after them",
+                    self._pointed(
+                        "check engine.endpoint.url and its server, or raise engine.endpoint.patience; committed parts are kept, and "
+                        "--resume continues after them"
+                    ),
                     kind=FailureKind.NETWORK,
                 ) from None
             return
@@ -262,7 +258,7 @@ class EndpointEngine:
             if self._refusals[reply.reason] >= _REFUSED_AT_FIRST:
                 raise JobFailed(
                     self._hidden(f"{self._name} answers no request, and refused {_REFUSED_AT_FIRST} with: {reply.reason}"),
-                    "change what it names: a setting of generation, or a field by engine.endpoint.body (null removes one)",
+                    self._pointed("change what it names: a setting of generation, or a field by engine.endpoint.body (null removes one)"),
                 )
 
     def _note_failure(self, reply: TryAgain, now: float) -> None:
@@ -274,7 +270,11 @@ class EndpointEngine:
 
     @property
     def _name(self) -> str:
-        return f"{_SAID} {self._endpoint.url} (model {self._endpoint.model})"
+        return f"{self._form.noun} {self._endpoint.url} (model {self._endpoint.model})"
+
+    def _pointed(self, next_step: str) -> str:
+        """A next step with the field of this endpoint."""
+        return next_step.replace("engine.endpoint", self._form.field)
 
     def _hidden(self, text: str) -> str:
         return without_key(text.encode(), self._key).decode()

@@ -33,6 +33,8 @@ class Answered:
     input_tokens: int | None
     output_tokens: int
     paid: Paid
+    vectors: tuple[tuple[float, ...], ...] | None = None
+    """Embeddings, of an endpoint that was asked for them."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def read_reply(status: int, headers: Mapping[str, str], body: bytes) -> Reply:
     if status == 200:
         return _read_answer(body)
     named = {name.lower(): value for name, value in headers.items()}
-    said = f"HTTP {status}: {_error_text(body)}"
+    said = f"HTTP {status}: {error_text(body)}"
     code = _error_code(body)
     if 300 <= status < 400:
         return Refused(f"it redirects to {printable(named.get('location', 'another address'))}", "set engine.endpoint.url to that address")
@@ -103,7 +105,7 @@ def _read_answer(body: bytes) -> Reply:
         message = choice.get("message") or {}
         text = choice.get("text") if "text" in choice else message.get("content")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-        return TryAgain(f"its reply is no answer: {_error_text(body)}")
+        return TryAgain(f"its reply is no answer: {error_text(body)}")
     paid, counted = _paid(values.get("usage"))
     reason = choice.get("finish_reason")
     if not isinstance(text, str):
@@ -117,7 +119,7 @@ def _read_answer(body: bytes) -> Reply:
         if reason == "length":
             text = ""  # a reasoning model used all tokens before its answer began
         else:
-            return TryAgain(f"its reply holds no text: {_error_text(body)}", paid=paid)
+            return TryAgain(f"its reply holds no text: {error_text(body)}", paid=paid)
     if reason == "content_filter":
         return RowRefused("the endpoint filtered the answer (content_filter)", paid)
     ended = "length" if reason == "length" else "stop"
@@ -127,13 +129,13 @@ def _read_answer(body: bytes) -> Reply:
 def _paid(usage: Any) -> tuple[Paid, bool]:
     if not isinstance(usage, dict):
         return Paid(unknown=1), False
-    read, written = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+    read, written = count_of(usage.get("prompt_tokens")), count_of(usage.get("completion_tokens"))
     if read is None or written is None:
         return Paid(read or 0, written or 0, unknown=1), read is not None
     return Paid(read, written), True
 
 
-def _count(value: Any) -> int | None:
+def count_of(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS else None
 
 
@@ -167,7 +169,7 @@ def _error_code(body: bytes) -> str:
     return str(error.get("code") or error.get("type") or "") if isinstance(error, dict) else ""
 
 
-def _error_text(body: bytes) -> str:
+def error_text(body: bytes) -> str:
     """The message in an error's JSON, else the beginning of the text without tags of HTML."""
     error = _error(body)
     if isinstance(error, str):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from tuneyard.api import Endpoint, Generation
+from tuneyard.scoring.endpoint.reply import Reply, read_reply
 
-_CHARACTERS_PER_TOKEN = 4.0
+CHARACTERS_PER_TOKEN = 4.0
 """A rough guess for rate limits, until the endpoint has counted."""
 _FIELDS = ("role", "content", "name", "tool_call_id")
 
@@ -25,13 +27,58 @@ class ChatPrompt:
         return {"messages": [_as_sent(message) for message in self.messages], **({"tools": self.tools} if self.tools else {})}
 
 
+class Form(Protocol):
+    """The form of all requests to an endpoint. `noun`, `field`: the endpoint in errors, and its field in the JobSpec. `limit_field`: its
+    name for the limit of an answer's tokens. `usual_answer`: tokens of an answer before any is known."""
+
+    @property
+    def noun(self) -> str: ...
+    @property
+    def field(self) -> str: ...
+    @property
+    def limit_field(self) -> str: ...
+    @property
+    def usual_answer(self) -> float: ...
+
+    def path(self, prompt: Any) -> str:
+        """The path of a request below the endpoint's URL."""
+
+    def body(self, prompt: Any, seed: int | None) -> dict[str, Any]:
+        """The JSON of a request."""
+
+    def guessed_tokens(self, prompt: Any) -> float:
+        """Tokens of the prompt, guessed from its characters."""
+
+    def read(self, prompt: Any, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+        """The reply to a request."""
+
+    def with_newer_limit(self) -> Form:
+        """For endpoints that refuse `max_tokens`, as OpenAI's reasoning models do."""
+
+
 @dataclass(frozen=True)
 class RequestForm:
-    """The form of all requests of a task. `limit_field`: the endpoint's name for the limit of an answer's tokens."""
+    """See `Form`: answers, by chat completions and completions."""
 
     endpoint: Endpoint
     generation: Generation
     limit_field: str = "max_tokens"
+    noun: str = "the endpoint"
+    field: str = "engine.endpoint"
+
+    @property
+    def usual_answer(self) -> float:
+        return float(self.generation.max_tokens)
+
+    def path(self, prompt: str | ChatPrompt) -> str:
+        return "/completions" if isinstance(prompt, str) else "/chat/completions"
+
+    def guessed_tokens(self, prompt: str | ChatPrompt) -> float:
+        text = prompt if isinstance(prompt, str) else "".join(str(message.get("content") or "") for message in prompt.messages)
+        return len(text) / CHARACTERS_PER_TOKEN
+
+    def read(self, _: str | ChatPrompt, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+        return read_reply(status, headers, body)
 
     def body(self, prompt: str | ChatPrompt, seed: int | None) -> dict[str, Any]:
         """The JSON of a request. A text goes to completions, messages to chat completions."""
@@ -64,17 +111,6 @@ class RequestForm:
 
 def _response_format(schema: dict[str, Any]) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
-
-
-def guessed_tokens(prompt: str | ChatPrompt) -> float:
-    """Tokens of the prompt, guessed from its characters."""
-    text = prompt if isinstance(prompt, str) else "".join(str(message.get("content") or "") for message in prompt.messages)
-    return len(text) / _CHARACTERS_PER_TOKEN
-
-
-def path_of(prompt: str | ChatPrompt) -> str:
-    """The path of its requests below the endpoint's URL."""
-    return "/completions" if isinstance(prompt, str) else "/chat/completions"
 
 
 def _as_sent(message: dict[str, Any]) -> dict[str, Any]:

@@ -6,13 +6,14 @@ A key is sent in the header Authorization alone, and never to another host: redi
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import aiohttp
 
 from tuneyard.api import Endpoint
 from tuneyard.api.secrets import HIDDEN
-from tuneyard.scoring.endpoint.reply import Reply, TryAgain, printable, read_reply
+from tuneyard.scoring.endpoint.reply import Reply, TryAgain, printable
 
 _MOST_BYTES = 16 * 1024**2
 """Of one reply."""
@@ -29,15 +30,15 @@ class Sender:
         self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
         self._session: aiohttp.ClientSession | None = None
 
-    async def send(self, path: str, body: dict[str, Any]) -> Reply:
-        """Post `body` to a path below the endpoint's URL. A failed connection is a reply too."""
+    async def send(self, path: str, body: dict[str, Any], read: Callable[[int, Mapping[str, str], bytes], Reply]) -> Reply:
+        """Post `body` to a path below the endpoint's URL. `read`: status, headers and body to the reply. A failed connection is one too."""
         data = json.dumps(body).encode()
         try:
             async with self._http().post(self._endpoint.url + path, data=data, headers=self._headers, allow_redirects=False) as response:
                 content = await _content(response)
                 if content is None:
                     return TryAgain(f"its reply has more than {_MOST_BYTES // 1024**2} MiB")
-                return read_reply(response.status, response.headers, without_key(content, self._key))
+                return read(response.status, response.headers, without_key(content, self._key))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             return TryAgain(f"no connection: {printable(str(error))}", for_load=True, reached=False)
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""Cosines of sentence embeddings, for the metric `embedding_similarity`. Each worker loads the encoder of `score.embedding` once."""
+"""Cosines of sentence embeddings, for `embedding_similarity`: each worker loads the encoder of `score.embedding`, or asks an endpoint."""
 
 from tuneyard.scoring.similarity.rows import Similarities, similarities_of
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput
+from tuneyard.scoring.similarity.encoded import Encoded
 from tuneyard.scoring.similarity.pooling import modes_of, pooled
 
 _BATCH = 32
@@ -39,8 +40,8 @@ class SentenceEncoder:
                 f"the embedding model {folder} cannot embed a text: {type(error).__name__}: {error}", "name an encoder, such as a BERT"
             ) from error
 
-    def encode(self, texts: Sequence[str]) -> tuple[Any, list[bool]]:
-        """Embeddings of length 1 [texts, width], zero for a text without tokens, and for each text whether it was cut at `longest` tokens.
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Texts are cut at `longest` tokens.
 
         Batches depend on the set of texts alone, so that a part that is scored again has the same numbers.
         """
@@ -58,7 +59,7 @@ class SentenceEncoder:
                     found[index] = vector
         width = len(next(iter(found.values()))) if found else 1
         vectors = [found.get(index, torch.zeros(width)) for index in range(len(ids))]
-        return torch.stack(vectors), [len(all_ids) > self.longest for all_ids in whole]
+        return Encoded(torch.stack(vectors), [len(all_ids) > self.longest for all_ids in whole])
 
     def _prepared(self, text: str) -> str:
         text = self._prompt + text.strip()

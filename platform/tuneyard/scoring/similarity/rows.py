@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from tuneyard.metrics.similarity import Similarity
+from tuneyard.scoring.endpoint.key import key_of
 from tuneyard.scoring.model_folder import model_folder
 from tuneyard.scoring.request import ScoreRequest
+from tuneyard.scoring.similarity.encoded import Encoder
 
 if TYPE_CHECKING:
     from tuneyard.scoring.rows import ScoredRow
 
 _DIGITS = 6
 """Of a cosine: further digits of 32-bit floats are noise, which would part rows with equal answers into won and lost ones."""
-
-
-class Encoder(Protocol):
-    """See `encoder.SentenceEncoder`."""
-
-    warnings: tuple[str, ...]
-
-    def encode(self, texts: Sequence[str]) -> tuple[Any, list[bool]]: ...
 
 
 class Similarities:
@@ -38,16 +33,25 @@ class Similarities:
         return self._encoder.warnings
 
     def measure(self, rows: Sequence[ScoredRow]) -> None:
-        """Set the similarity of all rows with an output and a reference."""
+        """Set the similarity of all rows with an output and a reference. A row of a text without an embedding becomes an error.
+
+        Tokens that an endpoint charges for are those of all rows together: they stand in the first of them.
+        """
         taken = [row for row in rows if row.error is None and row.output is not None and row.references]
         texts = sorted({text for row in taken for text in (row.output or "", *row.references)})
         if not texts:
             return
         with self._lock:
-            vectors, cut = self._encoder.encode(texts)
+            encoded = self._encoder.encode(texts)
+        vectors, cut = encoded.vectors, encoded.cut
+        taken[0].embedded = encoded.paid
         place = {text: index for index, text in enumerate(texts)}
         for row in taken:
             own, others = place[row.output or ""], [place[reference] for reference in row.references]
+            failed = next((encoded.errors[each] for each in (own, *others) if each in encoded.errors), None)
+            if failed is not None:
+                row.error = failed
+                continue
             cosines = [float(vectors[own] @ vectors[other]) for other in others]
             closest = max(range(len(others)), key=lambda index: cosines[index])
             row.similarity = Similarity(_rounded(cosines[closest]), cut[own] or cut[others[closest]])
@@ -59,10 +63,16 @@ def _rounded(cosine: float) -> float:
 
 
 def similarities_of(request: ScoreRequest) -> Similarities | None:
-    """The encoder of a task, fetched and loaded in this process; None: no metric needs it. Raises BadInput where it cannot be used."""
+    """The encoder of a task, loaded in this process, or an endpoint; None: no metric needs it. Raises BadInput where it cannot be used."""
     asked = request.task.embedding
     if asked is None:
         return None
+    if asked.endpoint is not None:
+        from tuneyard.scoring.similarity.endpoint_encoder import EndpointEncoder
+
+        key = key_of(asked.endpoint.api_key_variable, os.environ, "embedding.endpoint")
+        return Similarities(EndpointEncoder(asked.endpoint, key=key, instances=request.instances))
     from tuneyard.scoring.similarity.encoder import SentenceEncoder
 
+    assert asked.model is not None
     return Similarities(SentenceEncoder(model_folder(asked.model, Path(request.scratch) / "models", asked.revision)))
