@@ -177,8 +177,8 @@ def rank_is_killed_after(folder: Path, seconds: float) -> None:
 
     os.kill(int(started[1].name.removeprefix("rank-")), signal.SIGKILL)
 
-    said, code = load.stdout.read().decode(), load.wait()  # vLLM's log, and the last line
-    end = said.rpartition("\nRANK ")[2].strip() if "\nRANK " in said else "ended"
+    said, code = load.stdout.read().decode(), load.wait()  # vLLM's log, with our line
+    end = said.rpartition("\nRANK ")[2].split()[0] if "\nRANK " in said else "ended"
     assert (code, end) in ((1, "ended"), (0, "lost"), (0, "loaded")), said
     assert seconds > 0 or end != "loaded"
 

@@ -78,8 +78,8 @@ class ShownRow:
     outputs: Sequence[Markup]
     failed: Sequence[bool]
     same: bool
-    judged: Sequence[str] = ()
     asks_the_same: bool | None = None
+    judged: Sequence[str] = ()
 
 
 def sides_of(record: RunRecord) -> list[Side]:
@@ -210,7 +210,7 @@ def _shown(number: int, answers: Sequence[Mapping[str, Any]], sides: Sequence[Si
     hashes = [answer.get("row_hash") for answer in answers]
     asks_the_same = hashes[0] == hashes[1] if len(sides) == 2 and None not in hashes else None
     judged = [_text(answer.get("answer")) if side.body.get("judge") else "" for answer, side in zip(answers, sides, strict=True)]
-    return ShownRow(number, prompt, reference, marked, failed, len(sides) == 2 and not differ, judged, asks_the_same)
+    return ShownRow(number, prompt, reference, marked, failed, len(sides) == 2 and not differ, asks_the_same, judged)
 
 
 def word_diff(old: str, new: str) -> tuple[Markup, Markup]:
