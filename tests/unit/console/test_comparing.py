@@ -6,15 +6,18 @@ import html
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
 from tuneyard.console.comparison import charts_of, columns_of, figures_of, settings_of
 from tuneyard.console.local.run_record import RunRecord
-from tuneyard.console.local.score_rows import ShownRow, Side, paired_figures, same_data, word_diff
+from tuneyard.console.local.score_rows import ShownRow, Side, paired_figures, rows_at, same_data, word_diff
 from tuneyard.data.visible import visible
 from tuneyard.tracking.past import PastJob
 
@@ -99,3 +102,17 @@ def test_rows_are_the_same_by_their_hashes_and_without_them_by_their_sources() -
     assert not same_data(*sides, [row(True), row(False)])
     assert not same_data(*sides, [row(None)])
     assert same_data(sides[0], sides[0], [row(None)])
+
+
+def test_rows_of_a_judge_show_the_answer_that_it_judged(tmp_path: Path) -> None:
+    (tmp_path / "judge" / "parts").mkdir(parents=True)
+    columns = {"row": [0], "prompt": ["Where is it?"], "input_output": ["In Rome."], "output": ["Right.\nScore: 5"], "error": [None]}
+    pq.write_table(pa.table(columns), tmp_path / "judge" / "parts" / "part-00000.parquet")
+    body = {"judge": {"rubric": "r"}, "data": {"from": "base"}}
+    record = make_record({"judge": {}}, {"tasks": [{"name": "judge", "score": body}]})
+
+    (row,) = rows_at([Side(replace(record, folder=tmp_path), "judge")], 0)
+
+    assert (row.judged, [str(each) for each in row.outputs]) == (["In Rome."], ["Right.\nScore: 5"])
+    kept = make_record({"judge": {"samples": [{"row": 0, "answer": "In Rome.", "output": "Score: 5"}]}}, dict(record.spec["spec"]))
+    assert rows_at([Side(kept, "judge")], 0)[0].judged == ["In Rome."], "the samples of history too"
