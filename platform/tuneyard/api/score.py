@@ -164,13 +164,15 @@ class Embedding(Fields):
         default=None,
         min_length=1,
         max_length=4096,
-        description="Hugging Face name, local folder, or URI of an encoder's folder, in the layout of sentence-transformers or plain",
+        description="Hugging Face name, local folder, or URI of an encoder's folder, in the layout of sentence-transformers or plain; "
+        "default: endpoint names one",
     )
     revision: str | None = Field(
         default=None, description="commit, tag or branch on Hugging Face; pin it for jobs that must repeat; default: the newest"
     )
     endpoint: Endpoint | None = Field(
-        default=None, description="a server with OpenAI's API whose URL/embeddings embeds the texts, instead of model; price.input counts"
+        default=None,
+        description="a server with OpenAI's API whose URL/embeddings embeds the texts; default: model, on the CPU of each worker",
     )
 
     @model_validator(mode="after")

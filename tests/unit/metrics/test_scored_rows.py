@@ -23,6 +23,7 @@ from tuneyard.scoring.paired.row_sums import columns_of, row_sums
 from tuneyard.scoring.parts import Columns
 from tuneyard.scoring.rows import ScoredRow
 from tuneyard.scoring.similarity import Similarities
+from tuneyard.scoring.similarity.encoded import Encoded
 
 every_metric = pytest.mark.parametrize("name", METRICS)
 REFERENCE = "the cat sat on the mat"
@@ -46,8 +47,8 @@ class Embedded:
 
     warnings = ()
 
-    def encode(self, texts: Sequence[str]) -> tuple[Any, list[bool]]:
-        return np.eye(len(texts)), [False] * len(texts)
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        return Encoded(np.eye(len(texts)), [False] * len(texts))
 
 
 def task(*metrics: str) -> ScoreTask:
