@@ -71,8 +71,10 @@ class HistoryReader:
     async def _wanted(self, namespace: str, query: HistoryQuery) -> JobFilter:
         if not self._hub:
             self._hub = str((await self._connection.get(NAMESPACE, None, "kube-system"))["metadata"]["uid"])
-        texts: dict[str, Any] = {name: getattr(query, name) or None for name in ("team", "user", "status", "name", "origin")}
-        return JobFilter(hub=self._hub, namespace=namespace or None, since=query.since, until=query.until, **texts)
+        texts: dict[str, Any] = {name: getattr(query, name) or None for name in ("team", "user", "status", "origin")}
+        return JobFilter.asked(
+            query.name or None, hub=self._hub, namespace=namespace or None, since=query.since, until=query.until, **texts
+        )
 
     async def _ask(self, question: Callable[[History], T]) -> T:
         if self._at_once >= _MOST_AT_ONCE:

@@ -8,7 +8,7 @@ from typing import Any, cast, get_args
 
 from tuneyard.api.schedule import ScheduleGoal
 from tuneyard.api.schedule_status import RunKind
-from tuneyard.schedules import LastGood, Moment, Run, Start, due_of, figures_of, rendered, run_spec
+from tuneyard.schedules import LastGood, Moment, Run, Start, due_of, figures_of, rendered, run_spec, why_not_compared
 from tuneyard_operators.hub.clock import at, written
 from tuneyard_operators.hub.jobspecs import JobSpecs
 from tuneyard_operators.kube import SCHEDULE, Key
@@ -40,17 +40,19 @@ def run_of(jobs: JobSpecs, key: Key, goal: ScheduleGoal) -> Run:
     metadata, status = jobs.items[key]["metadata"], jobs.status(key)
     kind = (metadata.get("labels") or {}).get(KIND_LABEL)
     against = LastGood.of(metadata.get("annotations") or {})
+    tasks = {task.name: task.metrics for task in status.tasks} if status.phase.final else {}
     return Run(
         name=key[1],
         created=at(metadata["creationTimestamp"]),
         phase=status.phase,
         due=_due(metadata),
         kind=cast(RunKind, kind) if kind in get_args(RunKind) else "scheduled",
-        figures=figures_of({task.name: task.metrics for task in status.tasks}, [*goal.regression]) if status.phase.final else (),
+        figures=figures_of(tasks, [*goal.regression]),
         finished=status.finished_at,
         message=status.message if status.phase.final else "",
         output=status.output,
         rows_compared_with=against.run if against is not None else "",
+        rows_not_compared=why_not_compared(tasks),
     )
 
 

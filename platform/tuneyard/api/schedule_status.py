@@ -52,6 +52,9 @@ class ScheduledRun(StatusFields):
         default="",
         description="the run whose rows it was compared with, one by one; empty: its figures were compared as those of other rows",
     )
+    rows_not_compared: str = Field(
+        default="", max_length=300, description="why its figures were compared as those of other rows; empty: they were not"
+    )
     output: str = Field(default="", max_length=1024, description="URI of its output; empty: unknown")
     notice: str = Field(
         default="", max_length=300, description="state of the message to the webhook: due, sent, or why it could not be sent"

@@ -33,7 +33,8 @@ _LONGEST = 253
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryQuery:
-    """A query about jobs or usage. Empty texts: any. `by`: of usage alone; `limit` and `after`: of a list alone."""
+    """A query about jobs or usage. Empty texts: any. `name`: a whole name, or a pattern such as `nightly-*`. `by`: of usage alone;
+    `limit` and `after`: of a list alone."""
 
     team: str = ""
     user: str = ""

@@ -14,7 +14,7 @@ from tuneyard.schedules.expressions import BadExpression, Moment
 from tuneyard.schedules.last_good import LAST_GOOD, LAST_GOOD_OUTPUT, LastGood, last_good
 from tuneyard.schedules.names import due_of, requested_name, run_name
 from tuneyard.schedules.news import LIMIT_S, PAUSES_S, SENT, News, notice_body
-from tuneyard.schedules.outcomes import Run, figures_of, with_notices
+from tuneyard.schedules.outcomes import NOT_COMPARED, Run, figures_of, why_not_compared, with_notices
 from tuneyard.schedules.rendering import expression_problems, rendered, run_spec
 from tuneyard.schedules.starts import Start
 from tuneyard.schedules.times import next_after, times_between
@@ -24,6 +24,7 @@ __all__ = [
     "LAST_GOOD",
     "LAST_GOOD_OUTPUT",
     "LIMIT_S",
+    "NOT_COMPARED",
     "PAUSES_S",
     "SENT",
     "BadExpression",
@@ -46,5 +47,6 @@ __all__ = [
     "run_name",
     "run_spec",
     "times_between",
+    "why_not_compared",
     "with_notices",
 ]

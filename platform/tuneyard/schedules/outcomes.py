@@ -22,12 +22,15 @@ REGRESSED = "Regressed"
 _OPEN = ("", "lost")
 """Verdicts of runs that go on, as far as is known."""
 _LONGEST = 500
+_LONGEST_WHY = 300
 _LONGEST_URI = 1024
 _MOST_FIGURES = 16
 _LOW, _HIGH = ".low", ".high"
 """Endings of the names under which a status reports the bounds of a figure."""
 _CHANGE, _ROWS = ".change", ".change.rows"
 """Endings of the names under which it reports the difference from the last good run over the same rows, and their number."""
+NOT_COMPARED = "rows_not_compared"
+"""The name under which a task reports why its rows were not compared with those of the last good run."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,9 @@ class Run:
     message: str = ""
     output: str = ""
     rows_compared_with: str = ""
-    """The run whose rows its figures hold the change against."""
+    """The run whose rows its tasks were to compare."""
+    rows_not_compared: str = ""
+    """Why a task has not compared its rows."""
 
 
 def figures_of(tasks: Mapping[str, Mapping[str, Any]], watched: Sequence[str]) -> tuple[RunFigure, ...]:
@@ -57,6 +62,12 @@ def figures_of(tasks: Mapping[str, Mapping[str, Any]], watched: Sequence[str]) -
                 figure = RunFigure(task=task, name=name, value=value, low=low, high=high)
                 found.append(figure.model_copy(update=_changes(numbers, name)))
     return tuple(sorted(found, key=lambda figure: figure.name not in watched)[:_MOST_FIGURES])
+
+
+def why_not_compared(tasks: Mapping[str, Mapping[str, Any]]) -> str:
+    """Why tasks of a run have not compared their rows with those of the last good run; empty: they have, or were not asked to."""
+    told = {task: numbers[NOT_COMPARED] for task, numbers in tasks.items() if isinstance(numbers.get(NOT_COMPARED), str)}
+    return "; ".join(f"{task}: {why}" if len(tasks) > 1 else why for task, why in told.items())
 
 
 def _with_bounds(numbers: Mapping[str, Any], name: str) -> tuple[float | None, ...]:
@@ -135,6 +146,7 @@ def _followed(record: ScheduledRun, run: Run | None, now: datetime) -> Scheduled
     finished = (run.finished or written(now)) if run.phase.final else None
     changes = {"phase": str(run.phase), "finished_at": finished, "verdict": "", "message": "", "compared_with": ""}
     changes |= {"rows_compared_with": run.rows_compared_with, "output": run.output[:_LONGEST_URI]}
+    changes |= {"rows_not_compared": run.rows_not_compared[:_LONGEST_WHY]}
     return record.model_copy(update={**changes, "figures": list(run.figures), "message": run.message[:_LONGEST]})
 
 
@@ -152,8 +164,19 @@ def _judged(goal: ScheduleGoal, record: ScheduledRun, records: Sequence[Schedule
             "message": found.message[:_LONGEST],
             "compared_with": found.compared_with if goal.regression else "",
             "rows_compared_with": record.rows_compared_with if found.is_paired else "",
+            "rows_not_compared": _why_unpaired(record, baseline)[:_LONGEST_WHY] if found.compared_with and not found.is_paired else "",
         }
     )
+
+
+def _why_unpaired(record: ScheduledRun, baseline: ScheduledRun | None) -> str:
+    """Why the figures of a run were compared as those of other rows."""
+    assert baseline is not None
+    if not record.rows_compared_with:
+        return f"the output of {baseline.name} was not known, or was not good yet, when the run started"
+    if record.rows_compared_with != baseline.name:
+        return f"the run read the rows of {record.rows_compared_with}, and {baseline.name} is the last good one now"
+    return record.rows_not_compared or "no watched figure has a change per row"
 
 
 def _news(goal: ScheduleGoal, record: ScheduledRun, records: Sequence[ScheduledRun]) -> list[News]:

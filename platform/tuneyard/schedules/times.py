@@ -20,8 +20,8 @@ def next_after(cron: str, zone: str, moment: datetime) -> datetime:
 
 
 def last_until(cron: str, zone: str, moment: datetime) -> datetime:
-    """The last moment that matches the cron line and is not after `moment`, in UTC."""
-    return _neighbour(cron, zone, moment + _SECOND, forward=False)
+    """The last moment that matches the cron line and is not after `moment`, in UTC. It is a whole second, as all moments of cron lines."""
+    return _neighbour(cron, zone, moment.replace(microsecond=0) + _SECOND, forward=False)
 
 
 def times_between(cron: str, zone: str, after: datetime, until: datetime, most: int) -> list[datetime]:

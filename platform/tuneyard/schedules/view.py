@@ -57,6 +57,11 @@ class ScheduleView:
         return next((run for run in self.runs if run.verdict), None)
 
     @property
+    def last_due(self) -> str | None:
+        """When the last run was due: the one with the last verdict, or before any verdict the newest that has started."""
+        return self.last.due if self.last is not None else self.status.last_run
+
+    @property
     def regressed(self) -> bool | None:
         condition = next((each for each in self.status.conditions if each.type == REGRESSED), None)
         return {"True": True, "False": False}.get(condition.status) if condition is not None else None

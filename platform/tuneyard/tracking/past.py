@@ -28,6 +28,8 @@ By = Literal["team", "user", "sku", "namespace", "job", "cluster", "month"]
 _A_MONTH = timedelta(days=31)
 _CHARGED = "cost"
 """The figure of a score task that says what its endpoint has charged."""
+_WILDCARDS = {"*": "%", "?": "_"}
+_ESCAPE = "!"
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,8 @@ class PastJob:
 
 @dataclass(frozen=True, kw_only=True)
 class JobFilter:
-    """Which jobs; None: any. `hub`: the hub that recorded them, "" for local runs. `user`: who submitted them.
+    """Which jobs; None: any. `hub`: the hub that recorded them, "" for local runs. `user`: who submitted them. `names`: a pattern for
+    names, in which `*` stands for any characters and `?` for one.
 
     `text`: a part of the name in either case, or the start of an id. Imported runs are left out unless `imported`, or unless `origin`,
     `team`, `name` or `id` are given.
@@ -79,6 +82,7 @@ class JobFilter:
     user: str | None = None
     status: str | None = None
     name: str | None = None
+    names: str | None = None
     id: str | None = None
     since: datetime | None = None
     until: datetime | None = None
@@ -86,6 +90,12 @@ class JobFilter:
     text: str | None = None
     ended_since: datetime | None = None
     imported: bool = False
+
+    @classmethod
+    def asked(cls, name: str | None, **values: Any) -> JobFilter:
+        """A filter of a person, whose `name` may be a pattern such as `nightly-*`."""
+        is_pattern = name is not None and bool(set(name) & {*_WILDCARDS})
+        return cls(name=None if is_pattern else name, names=name if is_pattern else None, **values)
 
     def conditions(self) -> Iterator[sa.ColumnElement[bool]]:
         job = tables.jobs.c
@@ -99,12 +109,14 @@ class JobFilter:
             job.id: self.id,
             job.origin: self.origin,
         }
-        if any("\0" in (text or "") for text in (*equal.values(), self.text)):
+        if any("\0" in (text or "") for text in (*equal.values(), self.text, self.names)):
             yield sa.false()  # no row has such a text, and PostgreSQL refuses it
             return
         for column, wanted in equal.items():
             if wanted is not None:
                 yield column == wanted
+        if self.names is not None:
+            yield job.name.like(_like(self.names), escape=_ESCAPE)
         if self.text:
             yield sa.or_(job.name.icontains(self.text, autoescape=True), job.id.startswith(self.text.lower(), autoescape=True))
         if self.since is not None:
@@ -123,6 +135,12 @@ class Page:
 
     jobs: tuple[PastJob, ...]
     after: str = ""
+
+
+def _like(pattern: str) -> str:
+    """A pattern of SQL's LIKE for one with `*` and `?`."""
+    escaped = "".join(_ESCAPE + each if each in ("%", "_", _ESCAPE) else each for each in pattern)
+    return "".join(_WILDCARDS.get(each, each) for each in escaped)
 
 
 _SHOWN = ("id", "name", "team", "status", "message", "output", "started_at", "ended_at", "namespace", "origin", "uid", "placed_at")

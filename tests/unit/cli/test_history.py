@@ -69,6 +69,22 @@ def test_a_list_has_filters(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(say(capsys, "history", "list", "--imported", "-o", "json")[1]) == []
 
 
+def test_a_list_takes_a_pattern_of_names(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("nightly-29927580", "nightly-29929020", "nightly-29929020-r1a2b", "nightly_x", "nightly%x", "weekly-29927580")
+    history.record([rows(name) for name in names], NOW)
+
+    def listed(pattern: str) -> set[str]:
+        return {job["name"] for job in json.loads(say(capsys, "history", "list", "--name", pattern, "-o", "json")[1])}
+
+    assert listed("nightly-*") == set(names[:3])
+    assert listed("nightly-2992????") == set(names[:2])
+    assert listed("*-29927580") == {names[0], names[5]}
+    assert listed("nightly-29927580") == {names[0]}
+    assert listed("nightly_*") == {"nightly_x"}
+    assert listed("nightly%*") == {"nightly%x"}
+    assert listed("nightly") == listed("*'; drop table jobs; --*") == set()
+
+
 @pytest.mark.usefixtures("history")
 def test_a_page_shows_attempts_and_scores_and_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = say(capsys, "history", "show", "broken")

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tuneyard.api.schedule_status import ScheduledRun
+from tuneyard.api.schedule_status import ScheduledRun, ScheduleStatus
 from tuneyard.cli import main
+from tuneyard.cli.schedule.command import _lines
 from tuneyard.cli.schedule.follow import _moment
-from tuneyard.cli.schedule.tables import run_row
+from tuneyard.cli.schedule.tables import row, run_row
+from tuneyard.schedules.view import ScheduleView
 
 
 def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,9 +33,27 @@ def test_an_end_without_an_offset_is_utc() -> None:
     [
         ({"compared_with": "a", "rows_compared_with": "a"}, "a, same rows"),
         ({"compared_with": "a"}, "a, other rows"),
+        ({"compared_with": "a", "rows_not_compared": "its output is gone"}, "a, other rows: its output is gone"),
         ({}, None),
     ],
 )
 def test_a_history_says_what_a_run_was_compared_with(fields: dict[str, str], shown: str | None) -> None:
     run = ScheduledRun(name="b", due="2026-11-23T02:00:00Z", **fields)
     assert run_row(run)["compared"] == shown
+
+
+def view(status: ScheduleStatus) -> ScheduleView:
+    item = {"metadata": {"name": "nightly"}, "spec": {"cron": "0 2 * * *"}, "status": status.model_dump(mode="json", by_alias=True)}
+    return ScheduleView.of(item)
+
+
+def test_the_list_and_the_page_of_a_schedule_name_the_same_last_run() -> None:
+    first = ScheduledRun(name="nightly-1", due="2026-11-23T02:00:00Z", verdict="good")
+    second = ScheduledRun(name="nightly-2", due="2026-11-24T02:00:00Z", compared_with="nightly-1", rows_not_compared="9 rows are in both")
+    under_way = view(ScheduleStatus(last_run=second.due, runs=[first, second]))
+    ended = view(ScheduleStatus(last_run=second.due, runs=[first, second.model_copy(update={"verdict": "good"})]))
+    for schedule, name in ((under_way, "nightly-1"), (ended, "nightly-2")):
+        last = dict(_lines(schedule))["last run"]
+        assert last == f"{row(schedule)['last_run']}, {name}: {row(schedule)['verdict']}"
+    assert dict(_lines(ended))["compared"] == "nightly-2 with nightly-1, other rows: 9 rows are in both"
+    assert dict(_lines(view(ScheduleStatus())))["last run"] == "none"

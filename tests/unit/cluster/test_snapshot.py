@@ -9,7 +9,7 @@ from tests.hub_jobs import CREATED, make_attempt, make_held, make_manifest
 
 from tuneyard.api import JobSpec, JobStatus
 from tuneyard.cli.clusters import rows
-from tuneyard.cli.jobs.why import lines
+from tuneyard.cli.jobs.why import lines, no_members
 from tuneyard.cli.usage import facts as usage_facts
 from tuneyard.cluster import Snapshot, usage_report, waiting_tasks
 from tuneyard.cluster.hub_job import hub_job
@@ -133,3 +133,11 @@ def test_usage_by_team_job_and_sku_with_what_stood_idle() -> None:
     assert sku.idle == 1 - 32 / (32 * 2), "what was not there yet did not stand idle"
     (sku,) = report.skus
     assert usage_report(snapshot, DAY, NOW, team="other").jobs == ()
+
+
+def test_on_a_hub_without_members_why_says_that_none_is_registered_and_what_to_do() -> None:
+    told = no_members(hub_job(job("new")), NOW)
+    assert told[2:] == [
+        "it waits for a member cluster: none is registered with this hub",
+        "next: add one as docs/install.md says; tuneyard clusters lists them",
+    ]

@@ -104,3 +104,14 @@ def test_a_history_that_does_not_answer_is_told_from_a_job_that_it_has_not(error
     client = client_of(Past(make_row(), error))
     for path in PAGES[1:]:
         assert client.get(path).status_code == status, path
+
+
+@pytest.mark.parametrize("value", [None, "absent"])
+@pytest.mark.parametrize("field", sorted(make_row()))
+def test_a_row_without_a_field_has_a_page(field: str, value: str | None) -> None:
+    row = make_row()
+    row[field] = None
+    if value == "absent":
+        del row[field]
+    for page in PAGES:
+        assert client_of(Past(row)).get(page).status_code == 200, page

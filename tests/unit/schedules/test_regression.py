@@ -189,6 +189,9 @@ def test_changes_against_another_run_are_not_used() -> None:
         nights.look(at_hour(24 * day + 3))
         run = nights.status.runs[-1]
         assert (run.verdict, run.rows_compared_with) == (verdict, last if against == "last" else "")
+        before = nights.status.runs[-2].name
+        why = {"last": "", "": f"the output of {before} was not known", "somebody-else": "the run read the rows of somebody-else"}[against]
+        assert run.rows_not_compared.startswith(why) if why else run.rows_not_compared == ""
 
 
 def test_an_accepted_run_is_the_new_measure() -> None:

@@ -53,9 +53,14 @@ def test_a_nightly_line_runs_once_on_each_date(zone: str, hour: int, minute: int
 
 
 @settings(deadline=None, max_examples=100)
-@given(zone=ZONES, line=st.sampled_from(["*/20 * * * *", "0 3 * * 1", "30 1,2 * * *", "0 */5 * * *"]), minutes=st.integers(0, 700_000))
-def test_the_last_time_is_the_one_before_the_next(zone: str, line: str, minutes: int) -> None:
-    moment = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes)
+@given(
+    zone=ZONES,
+    line=st.sampled_from(["*/20 * * * *", "0 3 * * 1", "30 1,2 * * *", "0 */5 * * *"]),
+    minutes=st.integers(0, 700_000),
+    microseconds=st.sampled_from([0, 1, -1, -500_000, 999_999]),
+)
+def test_the_last_time_is_the_one_before_the_next(zone: str, line: str, minutes: int, microseconds: int) -> None:
+    moment = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes, microseconds=microseconds)
     last, coming = last_until(line, zone, moment), next_after(line, zone, moment)
     assert last <= moment < coming
     assert next_after(line, zone, last - timedelta(seconds=1)) == last
@@ -66,3 +71,9 @@ def test_a_day_has_the_length_that_clocks_give_it() -> None:
     assert [
         (day_bounds(day, day, ZONE)[1] - day_bounds(day, day, ZONE)[0]).total_seconds() / 3600 for day in ("2026-03-29", "2026-10-25")
     ] == [23, 25]
+
+
+def test_nothing_is_due_in_the_second_before_its_time() -> None:
+    due = at_hour(26)
+    assert last_until("0 2 * * *", "UTC", due - timedelta(microseconds=1)) == due - timedelta(days=1)
+    assert last_until("0 2 * * *", "UTC", due) == due

@@ -43,7 +43,7 @@ def list_jobs(
     team: TeamOption = None,
     user: Annotated[str | None, typer.Option(help="jobs that this user submitted")] = None,
     status: Annotated[str | None, typer.Option(help="jobs in this state only, such as running, succeeded, failed, cancelled")] = None,
-    name: Annotated[str | None, typer.Option(help="runs of this name only")] = None,
+    name: Annotated[str | None, typer.Option(help="runs of this name only; `*` and `?` stand for other characters: 'nightly-*'")] = None,
     since: SinceOption = None,
     imported: Annotated[bool, typer.Option(help="runs of others, of `tuneyard history import`")] = False,
     hub: HubOption = False,

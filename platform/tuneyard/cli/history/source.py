@@ -45,8 +45,8 @@ class LocalHistory:
     def jobs(self, query: HistoryQuery, limit: int | None) -> Iterator[Row]:
         from tuneyard.tracking.past import JobFilter
 
-        texts: dict[str, Any] = {name: getattr(query, name) or None for name in ("team", "user", "status", "name", "origin")}
-        wanted, after, left = JobFilter(since=query.since, until=query.until, **texts), "", limit
+        texts: dict[str, Any] = {name: getattr(query, name) or None for name in ("team", "user", "status", "origin")}
+        wanted, after, left = JobFilter.asked(query.name or None, since=query.since, until=query.until, **texts), "", limit
         while True:
             page = self._history.page(wanted, _PAGE if left is None else min(left, _PAGE), after)
             for job in page.jobs:

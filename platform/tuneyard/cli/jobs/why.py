@@ -16,6 +16,8 @@ from tuneyard.tracing import timeline as span_lines
 from tuneyard.tracking.progress.words import age, gang_words, start_words
 
 TimelineOption = Annotated[bool, typer.Option("--timeline", help="show where the time went instead: each piece of the job's way")]
+NO_MEMBERS = "it waits for a member cluster: none is registered with this hub"
+ADD_ONE = "add one as docs/install.md says; tuneyard clusters lists them"
 
 
 def why(
@@ -56,21 +58,29 @@ def why(
     if output is Format.JSON:
         print_json({"name": job.name, "namespace": job.namespace, "phase": str(job.phase), "tasks": [facts(each) for each in outlooks]})
         return
-    for line in lines(job, outlooks, now):
+    for line in lines(job, outlooks, now) if snapshot.clusters or not outlooks else no_members(job, now):
         typer.echo(line)
     if snapshot.partial:
         typer.echo(f"note: {snapshot.partial}")
 
 
+def no_members(job: HubJob, now: datetime) -> list[str]:
+    """The page for people on a hub without members, where sizes and times mean nothing."""
+    return [_title(job, now), "", NO_MEMBERS, f"next: {ADD_ONE}"]
+
+
 def lines(job: HubJob, outlooks: list[Outlook], now: datetime) -> list[str]:
     """The page for people."""
-    waited = age((now - job.created_at).total_seconds())
-    found = [f"{job.label}  {job.phase}, submitted {waited} ago"]
+    found = [_title(job, now)]
     if not outlooks:
         found.append(job.status.message or "none of its tasks waits for a placement")
     for outlook in outlooks:
         found += ["", *_task(outlook, now)]
     return found
+
+
+def _title(job: HubJob, now: datetime) -> str:
+    return f"{job.label}  {job.phase}, submitted {age((now - job.created_at).total_seconds())} ago"
 
 
 def _task(outlook: Outlook, now: datetime) -> list[str]:

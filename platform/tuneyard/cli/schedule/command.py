@@ -18,7 +18,7 @@ from tuneyard.cli.hub_options import ContextOption, KubeconfigOption, NamespaceO
 from tuneyard.cli.output import Format, OutputOption, print_json, print_table
 from tuneyard.cli.schedule.follow import follow
 from tuneyard.cli.schedule.source import LocalOption, source_of
-from tuneyard.cli.schedule.tables import COLUMNS, RUN_COLUMNS, facts, row, run_facts, run_row
+from tuneyard.cli.schedule.tables import COLUMNS, RUN_COLUMNS, compared, facts, row, run_facts, run_row
 from tuneyard.schedules.view import ScheduleView
 
 app = typer.Typer(
@@ -222,16 +222,23 @@ def _check(request: dict[str, Any]) -> None:
         raise BadInput(f"the dates cannot be used: {reason}", "write them as --from 2026-11-01 --to 2026-11-14") from None
 
 
+def _last(schedule: ScheduleView) -> str:
+    run = schedule.last
+    return f"{run.due}, {run.name}: {run.verdict}" if run is not None else schedule.last_due or "none"
+
+
 def _lines(schedule: ScheduleView) -> list[tuple[str, str]]:
     status = schedule.status
     lines = [
         ("name", f"{schedule.namespace}/{schedule.name}"),
         ("cron", f"{schedule.cron} ({schedule.zone})" + (", paused" if schedule.suspended else "")),
-        ("last run", status.last_run or "none"),
+        ("last run", _last(schedule)),
         ("next run", status.next_run or "none"),
         *(("active", run) for run in status.active),
         *(("waiting", f"{each.name} for {each.path}: {each.message or 'not there yet'}") for each in status.waiting),
     ]
+    if schedule.last is not None and (against := compared(schedule.last)) is not None:
+        lines.append(("compared", f"{schedule.last.name} with {against}"))
     accepted = next((run for run in schedule.runs if run.verdict == "accepted"), None)
     if accepted is not None:
         lines.append(("accepted", f"{accepted.name}: {accepted.message}"))

@@ -21,7 +21,7 @@ def row(schedule: ScheduleView) -> dict[str, Any]:
         "cron": schedule.cron,
         "zone": schedule.zone,
         "suspended": schedule.suspended,
-        "last_run": last.due if last is not None else schedule.status.last_run,
+        "last_run": schedule.last_due,
         "verdict": last.verdict if last is not None else None,
         "next_run": schedule.status.next_run,
         "active": len(schedule.status.active),
@@ -36,14 +36,17 @@ def run_row(run: ScheduledRun) -> dict[str, Any]:
         "phase": run.phase,
         "verdict": run.verdict or None,
         "figures": ", ".join(_figures(run)) or None,
-        "compared": _compared(run),
+        "compared": compared(run),
         "message": run.message or None,
     }
 
 
-def _compared(run: ScheduledRun) -> str | None:
-    """The run that it was compared with, and whether over the same rows."""
-    return f"{run.compared_with}, {'same' if run.rows_compared_with else 'other'} rows" if run.compared_with else None
+def compared(run: ScheduledRun) -> str | None:
+    """The run that it was compared with, and whether over the same rows, else why not."""
+    if not run.compared_with:
+        return None
+    why = f": {run.rows_not_compared}" if run.rows_not_compared else ""
+    return f"{run.compared_with}, {'same' if run.rows_compared_with else 'other'} rows{why}"
 
 
 def _figures(run: ScheduledRun) -> Iterator[str]:

@@ -59,7 +59,8 @@ class PastPages:
         record = _record(reader, namespace, reference)
         now = datetime.now(UTC)
         same = HistoryQuery(name=record.run.name)
-        others = [past_job_of(row) for row in reader.hub.past.list(record.run.namespace, same, OTHERS) if row["id"] != record.run.id]
+        listed = map(past_job_of, reader.hub.past.list(record.run.namespace, same, OTHERS))
+        others = [each for each in listed if each.id != record.run.id]
         before = [each for each in others if each.started_at < record.run.started_at]
         stored = any(row.name == record.run.name and row.namespace == record.run.namespace for row in reader.seen().rows)
         spec = yaml_of(record.spec) if record.spec else ""

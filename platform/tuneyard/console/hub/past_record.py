@@ -14,6 +14,12 @@ from tuneyard.tracking.past import PastJob
 _SERIES = ("step", "loss", "learning_rate", "tokens_per_s", "mfu", "memory_gb", "grad_norm")
 _MOMENTS = ("started_at", "ended_at", "placed_at")
 _EPOCH = datetime.fromtimestamp(0, UTC)
+_NOTHING: Mapping[str, Any] = {
+    **dict.fromkeys(("id", "name", "team", "status", "message", "output"), ""),
+    "attempts": 0,
+    "gpu_hours": 0.0,
+}
+"""Values of fields that a row lacks, or has as null, and that `PastJob` has no default for."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +33,10 @@ class PastRecord:
 
 
 def past_job_of(row: Mapping[str, Any]) -> PastJob:
-    """The row of a list. Fields that a newer hub adds are left out."""
-    known = {each.name: row[each.name] for each in fields(PastJob) if each.name in row}
+    """The row of a list. Fields that a newer hub adds are left out, and fields that it lacks are empty."""
+    known = {each.name: row[each.name] for each in fields(PastJob) if row.get(each.name) is not None}
     moments = {name: moment_of(known.get(name)) for name in _MOMENTS}
-    return PastJob(**{**known, **moments, "started_at": moments["started_at"] or _EPOCH})
+    return PastJob(**{**_NOTHING, **known, **moments, "started_at": moments["started_at"] or _EPOCH})
 
 
 def record_of(row: Mapping[str, Any]) -> PastRecord:

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from tuneyard.api import FailureKind, TuneyardError
 from tuneyard.api.attempt_report import AttemptState, Failure, StopReason
 from tuneyard.api.status import AttemptSummary, Phase, Progress, StageTime, StepLoss
+from tuneyard.schedules import NOT_COMPARED
 from tuneyard.tracking import Count, TaskProgress
 from tuneyard.tracking.progress import words as progress_words
 from tuneyard.tracking.progress.fold import finite
@@ -40,7 +41,7 @@ def state_of(task: TaskProgress, stages: Sequence[StageTime] = ()) -> AttemptSta
         world_size=len(task.ranks),
         checkpoint_step=task.checkpoint_step,
         resumed_from=task.resumed_from or 0,
-        metrics={**measured, **figures(result or {}), **search(result or {})},
+        metrics={**measured, **figures(result or {}), **search(result or {}), **not_compared(result or {})},
         artifacts=artifacts(result or {}),
         settings=dict(task.settings or {}),
         plan=dict(task.plan or {}),
@@ -91,6 +92,12 @@ def figures(result: Mapping[str, Any]) -> dict[str, float | int]:
     peaks = [peak for peak in _listed(named.get("peak_memory_gb")) if _is_number(peak)]
     found = {name: value for name, value in named.items() if _is_number(value)}
     return {**found, "peak_memory_gb": max(peaks)} if peaks else found
+
+
+def not_compared(result: Mapping[str, Any]) -> dict[str, str]:
+    """Why a score task of a Schedule has not compared its rows with those of the last good run. Empty for others."""
+    why = result.get(NOT_COMPARED)
+    return {NOT_COMPARED: why} if isinstance(why, str) else {}
 
 
 def search(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from tuneyard.api import Phase, TuneyardError
 from tuneyard.api.schedule_status import RunFigure
 from tuneyard.runtime.attempt.state import figures
 from tuneyard.runtime.output import LOCK
-from tuneyard.schedules import figures_of
+from tuneyard.schedules import figures_of, why_not_compared
 from tuneyard.storage import is_local, local_path, open_store
 from tuneyard.tracking import REPORT_JSON
 from tuneyard.tracking.progress.words import first_line
@@ -32,6 +32,10 @@ class Result:
 
     def figures(self, watched: Sequence[str]) -> tuple[RunFigure, ...]:
         return figures_of({name: figures(task) for name, task in self.tasks.items()}, watched)
+
+    @property
+    def rows_not_compared(self) -> str:
+        return why_not_compared(self.tasks)
 
 
 def result_at(output: str, code: int | None = None, log: Path | None = None) -> Result:

@@ -18,6 +18,7 @@ from tuneyard.runtime.scheduled.folder import ScheduleFolder
 from tuneyard.runtime.scheduled.looks import Looks
 from tuneyard.runtime.scheduled.process import RunProcess
 from tuneyard.runtime.scheduled.results import Result, is_in_use, result_at
+from tuneyard.runtime.scheduled.waits_said import WaitsSaid
 from tuneyard.runtime.scheduled.webhook import Webhook
 from tuneyard.schedules import LastGood, Moment, Run, Start, advance_schedule, last_good, next_after, run_spec, with_notices
 from tuneyard.schedules.view import BAD
@@ -44,6 +45,7 @@ class Runner:
         self._ended: dict[str, Result] = {}
         self._stopping: set[str] = set()
         self._looks = Looks(base_dir)
+        self._waits_said = WaitsSaid(say)
         self._webhook = Webhook(self._schedule.metadata.namespace, self._schedule.metadata.name)
         self._bad = False
 
@@ -85,6 +87,7 @@ class Runner:
         self._save(step.status)  # before a process starts: a run on record is started again, and resumes
         for name in step.cancel:
             self._stop(name)
+        self._waits_said.say(step.status.waiting, goal.wait_for, goal.time_zone, now)
         self._start_open(goal)
         if goal.notify is not None:
             self._webhook.send(goal.notify, step.status.runs)
@@ -153,6 +156,7 @@ class Runner:
                     message,
                     output=self._output(record.name),
                     rows_compared_with=against.run if against is not None else "",
+                    rows_not_compared=result.rows_not_compared if result is not None else "",
                 )
             )
         return found

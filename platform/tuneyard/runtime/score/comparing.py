@@ -14,10 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 from tuneyard.api import BadInput, JobSpec, TuneyardError
+from tuneyard.api.secrets import redact
 from tuneyard.runtime.output import JobOutput
-from tuneyard.schedules import LastGood
+from tuneyard.schedules import NOT_COMPARED, LastGood
 from tuneyard.storage import NotFound, Store, join
 from tuneyard.tracking import Emit, Report, Stage, Warned, comparable
+from tuneyard.tracking.progress.words import first_line
 
 
 def compare_finished(job: JobSpec, task: str, output: JobOutput, emit: Emit, *, anew: bool) -> None:
@@ -44,8 +46,8 @@ def _made(output: JobOutput, name: str, first: str) -> dict[str, Any]:
 def changes_since_last_good(job: JobSpec, task: str, output: JobOutput, emit: Emit, *, anew: bool) -> dict[str, Any]:
     """The change of each figure of a finished score task since the last good run of its Schedule, over the same rows.
 
-    Shape: {"changes": {figure: {"change", "low", "high", "rows"}}}. Empty, with a warning, where the rows of that run are others, cannot be
-    read, or were scored by another version. `anew`: also if there is a comparison already.
+    Shape: {"changes": {figure: {"change", "low", "high", "rows"}}}. With a warning, {"rows_not_compared": why} where the rows of that run
+    are others, cannot be read, or were scored by another version. `anew`: also if there is a comparison already.
     """
     last = LastGood.of(job.metadata.annotations)
     if last is None or not _is_compared(job.to_yaml_dict(), task):
@@ -60,7 +62,7 @@ def changes_since_last_good(job: JobSpec, task: str, output: JobOutput, emit: Em
         return _changes(made)
     except Exception as error:  # noqa: BLE001 - the task has succeeded: no output of another run may fail it
         emit(Warned(task=task, message=f"the rows of {task} are not compared with those of {last.run}: {_why(error)}"))
-        return {}
+        return {NOT_COMPARED: redact(first_line(_why(error)))}
 
 
 def _why(error: Exception) -> str:
