@@ -136,13 +136,13 @@ class History:
             record(connection, jobs, now)
 
     def tidy(self, now: datetime, thin_days: float, series_days: float) -> int:
-        """One bounded step of retention (`retention`); 0 days: never. Returns the number of attempts that were touched."""
-        touched = 0
+        """One bounded step of retention (`retention`); 0 days: never. Returns the number of attempts that it has looked at."""
+        looked_at = 0
         for days, step in ((series_days, remove_series), (thin_days, thin_series)):
-            if days and not touched:
+            if days and not looked_at:
                 with self._engine.begin() as connection:
-                    touched = step(connection, now - timedelta(days=days))
-        return touched
+                    looked_at = step(connection, now - timedelta(days=days))
+        return looked_at
 
     def close_gone(self, hub: str, present: Set[str]) -> None:
         """End recorded jobs of a hub whose JobSpec has vanished without its record. `present`: uids of the JobSpecs that exist."""

@@ -87,7 +87,7 @@ def record(connection: sa.Connection, jobs: Sequence[JobRows], now: datetime) ->
         fresh = {rows.job["id"]: rows for rows in jobs if rows.job["version"] >= known.get(rows.job["id"], -1)}.values()
         marked = [{**rows.job, "mark": rows.mark, "recorded_at": now} for rows in fresh]
         _put(connection, tables.jobs, marked)
-        _put(connection, tables.attempts, [row for rows in fresh for row in rows.attempts])
+        _put(connection, tables.attempts, [{**row, "retention": tables.WHOLE} for rows in fresh for row in rows.attempts])
         for table in ("usage", "scores", "steps"):
             _put(connection, tables.metadata.tables[table], [row for rows in fresh for row in getattr(rows, table)])
         connection.commit()

@@ -227,7 +227,7 @@ def attempts_of(connection: sa.Connection, job_id: str) -> list[dict[str, Any]]:
     """Attempts of a job in the order in which they started, each with its `scores`, `gpu_hours` and `cost`."""
     attempt, usage = tables.attempts.c, tables.usage.c
     query = (
-        sa.select(tables.attempts, usage.gpu_hours, usage.cost)
+        sa.select(*(column for column in tables.attempts.columns if column.name != "retention"), usage.gpu_hours, usage.cost)
         .outerjoin(tables.usage, usage.attempt_id == attempt.id)
         .where(attempt.job_id == job_id)
         .order_by(attempt.started_at, attempt.number)

@@ -29,6 +29,9 @@ from sqlalchemy import (
 LOCAL, ON_HUB, IMPORTED = "local", "hub", "imported"
 """Values of `jobs.origin`: run by `tuneyard run`, recorded by a hub, or a run of others."""
 
+WHOLE, THINNED, REMOVED = range(3)
+"""Values of `attempts.retention`: how far `tuneyard.tracking.retention` has come with the attempt."""
+
 
 class UtcDateTime(TypeDecorator[datetime]):
     """A moment with time zone; SQLite, which has none, keeps it in UTC."""
@@ -99,9 +102,11 @@ attempts = Table(
     Column("resumed_from", Integer, nullable=False, server_default="0"),
     Column("last_step", Integer, nullable=False, server_default="0"),
     Column("checkpoint_step", Integer, nullable=False, server_default="0"),
+    Column("retention", Integer, nullable=False, server_default="0"),  # what is left of its steps: WHOLE, THINNED, REMOVED
     Index("attempts_by_job", "job_id"),
     Index("attempts_by_end", "ended_at"),
     Index("attempts_by_kind", "kind", "started_at"),
+    Index("attempts_by_retention", "retention", "ended_at"),
 )
 
 steps = Table(

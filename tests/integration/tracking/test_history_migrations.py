@@ -65,7 +65,7 @@ def check(url: str, keys: set[str]) -> None:
     history.close()
 
 
-@pytest.mark.parametrize("revision", ["0001", "0002", "0003"])
+@pytest.mark.parametrize("revision", ["0001", "0002", "0003", "0004"])
 def test_a_database_of_an_earlier_version_keeps_its_rows(url: str, revision: str) -> None:
     migrate(url, min(revision, "0002"))
     write_old_rows(url, "a")
@@ -76,6 +76,25 @@ def test_a_database_of_an_earlier_version_keeps_its_rows(url: str, revision: str
         assert compare_metadata(MigrationContext.configure(connection), tables.metadata) == []
     usage = History.open(url).usage(BEGAN, BEGAN + timedelta(hours=2), ("month", "sku"))
     assert [(row["month"], round(row["gpu_hours"], 3)) for row in usage] == [("2026-10", 4.0), ("2026-11", 4.0)]
+
+
+@pytest.mark.parametrize("revision", ["0003", "0004"])
+def test_retention_takes_up_the_attempts_of_a_hub_of_an_earlier_version(url: str, revision: str) -> None:
+    migrate(url, revision)
+    write_old_rows(url, "a")
+    write_old_rows(url, "b")
+    with sa.create_engine(url).begin() as connection:
+        connection.execute(sa.text("UPDATE jobs SET origin = 'hub' WHERE id = 'a'"))
+    history = History.open(url)
+    write_old_rows(url, "c")
+    with sa.create_engine(url).begin() as connection:  # a hub of the earlier version that has not ended yet
+        connection.execute(sa.text("UPDATE jobs SET origin = 'hub' WHERE id = 'c'"))
+
+    now, looked_at = BEGAN + timedelta(days=100), 0
+    while found := history.tidy(now, thin_days=7, series_days=90):
+        looked_at += found
+    assert looked_at == 2
+    assert [len(history.steps(key)) for key in ("a", "b", "c")] == [0, 1, 0]
 
 
 def test_a_program_of_an_earlier_version_writes_on_after_the_migration(url: str) -> None:

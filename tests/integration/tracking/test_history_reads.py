@@ -81,6 +81,41 @@ def test_nothing_is_removed_where_retention_is_off_or_a_machine_has_written(hist
     assert history.tidy(START + timedelta(days=999), thin_days=0, series_days=0) == 0
 
 
+def keep(history: History, days: float) -> int:
+    """Retention until nothing is left to do. Returns how many attempts it has looked at."""
+    looked_at = 0
+    while now := history.tidy(START + timedelta(days=days), thin_days=7, series_days=90):
+        looked_at += now
+    return looked_at
+
+
+def lengths(history: History) -> set[int]:
+    return {len(history.steps(attempt["id"])) for job in history.jobs(1000) for attempt in history.attempts(job.id)}
+
+
+def test_retention_looks_at_each_attempt_once_for_each_of_its_steps(history: History) -> None:
+    short, long = ([job(number, steps=range(1, n)) for number in range(first, first + 60)] for n, first in ((5, 0), (700, 60)))
+    history.record([*short, *long], START)
+
+    assert keep(history, 9) == 120, "more long series than one call thins"
+    assert lengths(history) == {4, 350}
+    assert keep(history, 9) == keep(history, 10) == 0
+    assert keep(history, 99) == 120
+    assert lengths(history) == {0}
+    assert keep(history, 999) == 0
+
+
+def test_attempts_that_are_recorded_late_or_again_are_thinned_too(history: History) -> None:
+    history.record([job(1, steps=range(1, 700), ends=600)], START)
+    assert keep(history, 99) == 1
+    late, again = job(2, steps=range(1, 700), ends=60), job(1, steps=range(1, 5), ends=600)
+    history.record([late, again], START)
+    assert keep(history, 9) == 2
+    assert lengths(history) == {350, 4}
+    assert keep(history, 99) == 2
+    assert lengths(history) == {0}
+
+
 def test_usage_by_team_is_that_of_the_attempts_in_any_period(history: History) -> None:
     chance = random.Random(3)
     ends = {number: chance.uniform(1, 100_000) for number in range(40)}
