@@ -90,6 +90,18 @@ def test_trials_are_the_progress_of_a_search() -> None:
     assert (state.progress.summary, state.progress.tokens_per_s) == ("trial 5/18", 900.0)
 
 
+def test_a_search_tells_its_trials_while_it_runs_as_its_report_will() -> None:
+    own = Tried(task="search", number=1, of=18, settings={}, measured=700.0)
+    better = replace(own, number=2, settings={"batch.micro": 2}, measured=840.0, ratio=1.2)
+    failed = replace(own, number=3, settings={"batch.micro": 8}, measured=math.nan, failure="OutOfMemory")
+    assert "trials" not in state_after(own).metrics
+    told = state_after(own, better, failed, own, replace(better, number=5, ratio=1.19)).metrics["trials"]
+    assert told == [
+        {"number": 2, "point": {"batch.micro": 2}, "ratio": 1.2, "tokens_per_s": 840.0},
+        {"number": 3, "point": {"batch.micro": 8}, "failure": "OutOfMemory"},
+    ]
+
+
 def test_the_first_step_tells_where_it_resumed() -> None:
     state = state_after(replace(STEP, step=41), replace(STEP, step=42), Checkpointed(task="tune", step=60, uri="x", seconds=1, bytes=1))
     assert state.resumed_from == 40

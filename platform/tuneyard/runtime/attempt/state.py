@@ -41,7 +41,12 @@ def state_of(task: TaskProgress, stages: Sequence[StageTime] = ()) -> AttemptSta
         world_size=len(task.ranks),
         checkpoint_step=task.checkpoint_step,
         resumed_from=task.resumed_from or 0,
-        metrics={**measured, **figures(result or {}), **search(result or {}), **not_compared(result or {})},
+        metrics={
+            **measured,
+            **figures(result or {}),
+            **search(result or {"trials": list(task.trials)}),
+            **not_compared(result or {}),
+        },
         artifacts=artifacts(result or {}),
         settings=dict(task.settings or {}),
         plan=dict(task.plan or {}),
@@ -101,7 +106,7 @@ def not_compared(result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def search(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The trials and the winner of a search, for the pages of the hub. Empty for other tasks."""
+    """The trials and, at its end, the winner of a search, for the pages of the hub. Empty for other tasks, and before the first trial."""
     trials = _listed(result.get("trials"))[:_MOST_TRIALS]
     short = [{name: trial[name] for name in _TRIAL if trial.get(name) is not None} for trial in trials if isinstance(trial, Mapping)]
     return {"trials": short, "best": dict(result.get("best") or {})} if short else {}

@@ -111,6 +111,8 @@ class TaskProgress:
     """Of the steps of this attempt; None before the first."""
     settings: Mapping[str, Any] | None = None
     """Settings of the attempt, in the columns that a predictor reads."""
+    trials: tuple[Mapping[str, Any], ...] = ()
+    """Trials of a search that this attempt has measured, as report.json holds them."""
     result: Mapping[str, Any] | None = None
     """What report.json holds of the task, once it has ended."""
 
@@ -299,4 +301,15 @@ def _tried(task: TaskProgress, event: Tried) -> TaskProgress:
         eta_s=None,
         tokens_per_s=None if in_rows else best,
         rows_per_s=best if in_rows else None,
+        trials=_with_trial(task.trials, event),
     )
+
+
+def _with_trial(trials: tuple[Mapping[str, Any], ...], event: Tried) -> tuple[Mapping[str, Any], ...]:
+    """`trials` with this one. Runs of the file's own settings, and runs that confirm a winner, are none: report.json leaves them out."""
+    point = dict(event.settings)
+    if not point or any(each["point"] == point for each in trials):
+        return trials
+    rates = {"ratio": finite(event.ratio), "predicted": finite(event.predicted), "tokens_per_s": finite(event.measured)}
+    told = {name: value for name, value in {**rates, "failure": event.failure or None}.items() if value is not None}
+    return (*trials, {"number": event.number, "point": point, **told})
