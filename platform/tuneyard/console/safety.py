@@ -21,6 +21,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuneyard.api import BadInput
+from tuneyard.console.http_limits import is_too_large
 from tuneyard.console.peers import is_other_user
 
 LOOPBACK = frozenset(("127.0.0.1", "localhost", "::1"))
@@ -57,6 +58,11 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        if is_too_large(scope["headers"]):
+            await PlainTextResponse("The headers of this request are too large. Remove cookies of this site.\n", 431, _HEADERS)(
+                scope, receive, send
+            )
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         if sum(name.lower() == b"host" for name, _ in scope["headers"]) > 1:

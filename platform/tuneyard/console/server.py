@@ -10,6 +10,7 @@ import uvicorn
 
 from tuneyard.api import BadInput
 from tuneyard.console.app import Source, create_app
+from tuneyard.console.http_limits import config_of
 
 HOST = "127.0.0.1"
 PORT = 7420
@@ -25,9 +26,7 @@ def serve(source: Source, *, port: int | None = None, on_ready: Callable[[str], 
     """
     listening = _bound(port)
     address = f"http://{HOST}:{listening.getsockname()[1]}/"
-    config = uvicorn.Config(
-        create_app(source), log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=_GRACE_S, lifespan="off"
-    )
+    config = config_of(create_app(source), timeout_graceful_shutdown=_GRACE_S)
     try:
         _Server(config, lambda: on_ready(address)).run([listening])
     finally:

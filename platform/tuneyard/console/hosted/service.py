@@ -15,11 +15,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tuneyard.console.hosted.metrics import ConsoleMetrics
+from tuneyard.console.http_limits import config_of
 
 _GRACE_S = 5
 """How long open event streams may hold up the end."""
-_LARGEST_HEADERS = 64 << 10
-"""Bytes. Four cookies hold a session, and a proxy adds headers."""
 
 
 class _Server(uvicorn.Server):
@@ -49,19 +48,8 @@ async def serve(app: ASGIApp, metrics: ConsoleMetrics, *, port: int, metrics_por
 
 
 def _config(app: ASGIApp, port: int) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        host="",
-        port=port,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,  # the address of a request is that of its connection: networks of proxies are checked against it
-        http="h11",  # httptools, which uvicorn prefers, has no limit of headers
-        h11_max_incomplete_event_size=_LARGEST_HEADERS,
-        timeout_graceful_shutdown=_GRACE_S,
-        lifespan="off",
-    )
+    # The address of a request is that of its connection: networks of proxies are checked against it.
+    return config_of(app, host="", port=port, proxy_headers=False, timeout_graceful_shutdown=_GRACE_S)
 
 
 def _operations(metrics: ConsoleMetrics, pages: uvicorn.Server) -> Starlette:
