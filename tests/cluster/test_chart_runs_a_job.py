@@ -185,7 +185,7 @@ def test_a_gang_outlives_a_killed_worker_pod(home: Member, storage_of: tuple[Mem
     done = wait_for("the end", lambda: (now := job()).get("phase") in ("Succeeded", "Failed") and now, limit_s=900, every_s=1, words=words)
     assert done["phase"] == "Succeeded", words()
     own = [each for each in done["attempts"] if each["task"] == "base"]
-    assert [each.get("failure") for each in own] == [None]
+    assert [each.get("failure") for each in own] == [None], words()
     output = open_store(done["output"])
     result = json.loads(output.get("base/result.json"))
     assert result["resumed_from"] >= first["checkpointStep"]
