@@ -113,6 +113,8 @@ def _settings_of(gang: Task) -> str:
     kind = gang.kind
     body = getattr(gang, kind)
     settings = {**SMALLEST[kind], **body.model_dump(mode="json", by_alias=True, exclude_unset=True, include=_JUDGED)}
+    if gang.endpoint is not None:
+        del settings["model"]  # an endpoint has its own
     if gang.train is not None:
         settings["model"] = {**settings["model"], "attention": gang.train.model.attention}
     return json.dumps({kind: settings, "resources": gang.resources.model_dump(mode="json", by_alias=True)}, sort_keys=True)

@@ -91,3 +91,15 @@ def test_a_dry_run_calls_an_assumption_one_and_its_cost_too() -> None:
     assert unchecked.endswith("as planned; cost 80.00; nobody checked whether it fits")
     row |= {"cluster": None, "ahead": 2, "why": "no room", "expected_start": "2026-11-22T10:30:00+00:00"}
     assert _estimate([row], NOW) == ["train: would wait behind 2; expected start: about 2026-11-22 10:30 UTC, in 30m: no room"]
+
+
+def test_a_task_at_an_endpoint_asks_for_a_head_and_no_gpu() -> None:
+    """Its model is the endpoint's: the rules about SKUs read a task without one."""
+    endpoint = {"url": "https://api.example.com/v1", "model": "small"}
+    task = {"name": "judge", "score": {"data": {"source": "s3://b/rows.jsonl"}, "engine": {"endpoint": endpoint}}}
+    found = ask_of(
+        JobSpec.model_validate({"metadata": {"name": "j"}, "spec": {"tasks": [task]}}), 0.0, "judge", JobStatus(), ("h100-80gb",)
+    )
+
+    assert found.worlds == (0,)
+    assert found.fit == ""
