@@ -72,6 +72,7 @@ PARTS = (
         paths=(
             "tests/cluster/test_harness.py",
             "tests/cluster/test_chart_runs_a_job.py",
+            "tests/cluster/test_endpoint_on_a_member.py",
             "tests/cluster/test_data_pods.py",
             "tests/cluster/test_upgrades.py",
         ),
