@@ -15,8 +15,9 @@ from tuneyard.api import TuneyardError
 from tuneyard.cluster.history_api import HistoryQuery, plain
 from tuneyard.tracking.history import History
 from tuneyard.tracking.past import JobFilter, PastJob
+from tuneyard_operators.history.gone import gone_job
 from tuneyard_operators.history.threads import Threads
-from tuneyard_operators.kube import NAMESPACE, Connection
+from tuneyard_operators.kube import NAMESPACE, Connection, Missing
 from tuneyard_operators.logs.problems import Problem
 
 T = TypeVar("T")
@@ -49,6 +50,15 @@ class HistoryReader:
         """One job with its spec and attempts, by name (the newest) or id. Raises Problem (404)."""
         wanted = await self._wanted(namespace, HistoryQuery())
         return await self._ask(partial(_job, name=name, wanted=wanted))
+
+    async def gone(self, namespace: str, name: str, uid: str) -> Row | None:
+        """A job whose JobSpec is gone, as a JobSpec as far as it is on record; None if there is none. Raises Problem, ApiError."""
+        wanted = await self._wanted(namespace, HistoryQuery())
+        try:
+            made = (await self._connection.get(NAMESPACE, None, namespace))["metadata"]["creationTimestamp"]
+        except Missing:
+            return None
+        return await self._ask(partial(gone_job, name=name, uid=uid, wanted=wanted, since=datetime.fromisoformat(made)))
 
     async def training_runs(self, namespace: str, query: HistoryQuery) -> tuple[list[Row], str]:
         """Ended train attempts of a page, and where the next one begins. Raises Problem, BadInput."""

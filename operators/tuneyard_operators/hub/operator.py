@@ -19,7 +19,7 @@ from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.settings import Settings
 from tuneyard_operators.hub.web import serve
 from tuneyard_operators.kube import Connection, Election, from_kubeconfig, in_cluster
-from tuneyard_operators.logs import AddTo, serve_logs
+from tuneyard_operators.logs import AddTo, Gone, serve_logs
 
 log = logging.getLogger(__name__)
 LEASE_NAME = "tuneyard-hub"
@@ -100,20 +100,20 @@ async def _serve_logs(connection: Connection, again: Connect, port: int, setting
         return await connect(cluster, connection, again, settings.namespace, at_once=4)
 
     try:
-        history = _history_api(connection, settings.history.url) if settings.history.url else None
+        history, gone = _history_api(connection, settings.history.url) if settings.history.url else (None, None)
         own = settings.namespace, settings.defaults.output
-        await serve_logs(connection, port, reach=reach, namespace=own[0], output=own[1], count=count, history=history)
+        await serve_logs(connection, port, reach=reach, namespace=own[0], output=own[1], count=count, history=history, gone=gone)
     except Exception:
         log.exception("logs are not served any more")
 
 
-def _history_api(connection: Connection, url: str) -> AddTo:
-    """The paths of run history. Its libraries are loaded by a hub that has one."""
+def _history_api(connection: Connection, url: str) -> tuple[AddTo, Gone]:
+    """The paths of run history, and its jobs for the API of logs. Its libraries are loaded by a hub that has one."""
     from tuneyard_operators.history.reader import HistoryReader
     from tuneyard_operators.history.server import HistoryApi
 
     reader = HistoryReader(connection, url)
-    return lambda app, permissions: HistoryApi(reader, permissions).add_to(app)
+    return lambda app, permissions: HistoryApi(reader, permissions).add_to(app), reader.gone
 
 
 async def _cancelled(*tasks: asyncio.Task[None]) -> None:

@@ -18,7 +18,7 @@ from tuneyard_operators.kube import ApiError, Connection
 from tuneyard_operators.logs.limits import Limits
 from tuneyard_operators.logs.member_keys import MemberKeys, Reach
 from tuneyard_operators.logs.permissions import Permissions
-from tuneyard_operators.logs.server import LogApi
+from tuneyard_operators.logs.server import Gone, LogApi
 from tuneyard_operators.logs.storage_keys import StorageKeys
 from tuneyard_operators.logs.trust import Trust, keep_trust
 
@@ -43,17 +43,18 @@ async def serve_logs(
     output: str,
     count: Callable[[int], None],
     history: AddTo | None = None,
+    gone: Gone | None = None,
 ) -> None:
     """Serve on `port` until cancelled.
 
     `connection`: a connection for the logs alone, not shared with reconciliation; `reach`: connects to a member; `namespace`: the hub's;
     `output`: the URI below which the hub chooses the outputs of jobs; `count`: called with the code of each answer; `history`: adds the
-    paths of run history, where the hub has one.
+    paths of run history, where the hub has one; `gone`: finds jobs on record.
     """
     limits = Limits()
     keys = StorageKeys(connection, MemberKeys(reach, limits), output, dict(os.environ))
     permissions = Permissions(connection)
-    listener = _Listener(connection, port, namespace, keys, limits, count, permissions)
+    listener = _Listener(connection, port, namespace, keys, limits, count, permissions, gone)
     if history is not None:
         listener.add(history)
     await listener.run()
@@ -69,6 +70,7 @@ class _Listener:
         limits: Limits,
         count: Callable[[int], None],
         permissions: Permissions,
+        gone: Gone | None,
     ) -> None:
         self._connection = connection
         self._namespace = namespace
@@ -77,7 +79,7 @@ class _Listener:
         self._trouble = ""
         self._permissions = permissions
         self._has_history = False
-        self._app = LogApi(connection, keys, permissions, limits, proxy=lambda: self._trusted.proxy, count=count).app()
+        self._app = LogApi(connection, keys, permissions, limits, proxy=lambda: self._trusted.proxy, count=count, gone=gone).app()
 
     def add(self, history: AddTo) -> None:
         """Serve run history too."""

@@ -30,12 +30,14 @@ ANSWER_S = 20.0
 """Longest time for an answer. API servers and readers wait for a minute."""
 _ROOT = f"/apis/{LOG_GROUP}"
 _LATER = "try again in a minute; tuneyard logs -f does so by itself"
+Gone = Callable[[str, str, str], Awaitable[dict[str, Any] | None]]
+"""A job in the form of a JobSpec, by namespace, name and uid; without a uid, the newest of the name."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True)
 class LogApi:
-    """`proxy`: the trusted front proxy now; `count`: called with the code of each answer."""
+    """`proxy`: the trusted front proxy now; `count`: called with the code of each answer; `gone`: finds jobs whose JobSpecs are gone."""
 
     connection: Connection
     keys: StorageKeys
@@ -43,6 +45,7 @@ class LogApi:
     limits: Limits
     proxy: Callable[[], FrontProxy]
     count: Callable[[int], None]
+    gone: Gone | None = None
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[self._guarded])
@@ -90,13 +93,18 @@ class LogApi:
         return _json(answer.to_json(namespace, name))
 
     async def _job(self, namespace: str, name: str, query: LogQuery) -> HubJob:
+        """The JobSpec of the name and uid, or its record. The right that was checked is that on the name in its namespace, for both."""
         try:
             job = hub_job(await self.connection.get(JOBSPEC, namespace, name))
+            newer = f'jobspecs.{LOG_GROUP} "{name}" not found: a newer job has its name'
         except Missing:
-            raise Problem(404, f'jobspecs.{LOG_GROUP} "{name}" not found', name=name) from None
-        if query.uid and query.uid != job.uid:
-            raise Problem(404, f'jobspecs.{LOG_GROUP} "{name}" not found: a newer job has its name', name=name)
-        return job
+            job, newer = None, f'jobspecs.{LOG_GROUP} "{name}" not found'
+        if job is not None and query.uid in ("", job.uid):
+            return job
+        gone = await self.gone(namespace, name, query.uid) if self.gone is not None else None
+        if gone is None:
+            raise Problem(404, newer, name=name)
+        return hub_job(gone)
 
     async def _answer(self, job: HubJob, query: LogQuery) -> LogAnswer:
         attempts = {attempt.number: attempt for attempt in job.status.attempts}

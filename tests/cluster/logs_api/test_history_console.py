@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 from starlette.testclient import TestClient
-from tests.cluster.logs_api.replica import Served
+from tests.cluster.logs_api.replica import LOG, Served, make_job, raw
 from tests.cluster.logs_api.test_history_readers import available
+from tests.testcluster.kubeapi import Refused
 from tests.testcluster.waiting import wait_for
 from tests.unit.operators.test_history_rows import attempt, jobspec, status
 
-from tuneyard.api import Phase
+from tuneyard.api import JobStatus, Phase
+from tuneyard.api.wire import read
 from tuneyard.cluster import open_hub
 from tuneyard.console import create_app
 from tuneyard.console.hub import HubJobs, OneReader
 from tuneyard.tracking import History, tables
-from tuneyard_operators.history.rows import rows_of
+from tuneyard.tracking.task_logs import Chunk
+from tuneyard_operators.history.rows import job_key, rows_of
 
 NOW = datetime.now(UTC)
 
@@ -60,6 +64,22 @@ def _erase(engine: sa.Engine) -> None:
             elif "job_id" in table.c:
                 connection.execute(table.delete().where(table.c.job_id.in_(jobs)))
         connection.execute(tables.jobs.delete().where(tables.jobs.c.name.in_(["gone", "elsewhere"])))
+
+
+@pytest.fixture
+def removed(served: Served, gone: list[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """A job with logs in its storage that was recorded, and then removed; its uid. Its name is `gone` too."""
+    assert gone
+    hub = served.hub.api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
+    store = served.store(make_job(served, "gone"), monkeypatch)
+    for source in ("rank-0", "driver"):
+        store.create(Chunk("train", 2, source, 1).path, f"hello from {source}\nbye\n".encode())
+    item = served.hub.api.get("/apis/tuneyard.dev/v1alpha1/namespaces/default/jobspecs/gone")
+    history = History.open(f"sqlite:///{served.history}")
+    history.record([rows_of(item, read(JobStatus, item["status"]).value, hub)], NOW)
+    history.close()
+    served.hub.kubectl("delete", "jobspec", "gone", "-n", "default")
+    return str(item["metadata"]["uid"])
 
 
 def client_of(served: Served) -> TestClient:
@@ -107,3 +127,31 @@ def test_past_jobs_of_other_namespaces_are_as_if_they_did_not_exist(served: Serv
     hidden, absent = client.get("/history/elsewhere?namespace=maps"), client.get("/history/elsewhere?namespace=no-such")
     assert hidden.status_code == absent.status_code == 404
     assert hidden.text.replace("maps", "no-such") == absent.text
+
+
+def test_logs_of_a_job_whose_jobspec_is_gone(served: Served, removed: str) -> None:
+    client, key = client_of(served), job_key(removed)
+    assert f"/history/{key}/logs?namespace=default" in client.get(f"/history/{key}?namespace=default").text
+    page = client.get(f"/history/{key}/logs?namespace=default")
+    assert page.status_code == 200, page.text
+    assert "hello from rank-0" in page.text
+    found = client.get(f"/history/{key}/logs?namespace=default&source=driver&find=BYE").text
+    assert "bye" in found
+    assert "hello from driver" not in found
+    assert raw(served, "gone", source="driver", format="text") == "hello from driver\nbye\n"
+
+
+@pytest.mark.usefixtures("removed")
+def test_logs_of_a_job_that_is_older_than_its_namespace_are_not_served(served: Served, gone: list[str]) -> None:
+    """The namespace may have been another team's when it ran."""
+    _, _, key = gone[0].partition("/")
+    for uid in ("console-2", "console-3"):  # the second is of another namespace
+        with pytest.raises(Refused, match="not found"):
+            raw(served, "gone", uid=uid)
+    assert client_of(served).get(f"/history/{key}?namespace=default").status_code == 200
+
+
+def test_who_may_not_read_logs_reads_none_of_a_job_that_is_gone(served: Served, removed: str, tmp_path: Path) -> None:
+    (tmp_path / "eve").write_text(served.hub.kubeconfig_for("eve"))
+    with pytest.raises(RuntimeError, match="forbidden"):
+        served.hub.kubectl("--kubeconfig", str(tmp_path / "eve"), "get", "--raw", f"{LOG.format('default', 'gone')}?uid={removed}")

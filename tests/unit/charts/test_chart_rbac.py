@@ -62,7 +62,7 @@ def test_the_hub_may_do_this_and_no_more() -> None:
 
 
 def test_run_history_needs_two_rights_more() -> None:
-    name, patched = "namespaces kube-system", "apiservices.apiregistration.k8s.io v1alpha1.history.tuneyard.dev"
+    name, patched = "namespaces", "apiservices.apiregistration.k8s.io v1alpha1.history.tuneyard.dev"
     more = {Grant(HUB_ACCOUNT, EVERYWHERE, name, "get"), Grant(HUB_ACCOUNT, EVERYWHERE, patched, "get, patch")}
 
     assert grants(render_variant("hub-with-history")) == HUB_GRANTS | more
