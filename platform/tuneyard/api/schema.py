@@ -51,6 +51,11 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("MFU", ".status.progress.mfu", "number"),
         Column("Team", ".spec.team", wide=True),
         Column("Priority", ".spec.priority", wide=True),
+        Column("GPU hours", ".status.usage.gpuHours", "number", wide=True),
+        Column("Suspended", ".spec.suspend", "boolean", wide=True),
+        Column("Cancelled", ".spec.cancelled", "boolean", wide=True),
+        Column("Starts", ".status.expectedStart", wide=True),
+        Column("Ended", ".status.finishedAt", wide=True),
         Column("Message", ".status.message", wide=True),
     ),
     "Cluster": (
@@ -83,6 +88,11 @@ class _WithFactoryDefaults(GenerateJsonSchema):
             value = schema["default_factory"]()  # type: ignore[call-arg]  # the other form takes data, and was excluded
             return value.to_yaml_dict() if isinstance(value, Fields) else value
         return super().get_default_value(schema)
+
+
+def columns_of(kind: str) -> tuple[Column, ...]:
+    """The columns of a kind, without its name and age."""
+    return _COLUMNS[kind]
 
 
 def crd(kind: str) -> Schema:

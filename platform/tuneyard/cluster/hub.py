@@ -16,11 +16,23 @@ from tuneyard.cluster.errors import HubError, Missing, NotAllowed, NotInstalled,
 from tuneyard.cluster.history_api import USER
 from tuneyard.cluster.hub_cluster import HubCluster, hub_cluster
 from tuneyard.cluster.hub_job import HubJob, hub_job
+from tuneyard.cluster.job_table import jobs_of
 from tuneyard.cluster.log_api import LOG_GROUP, LOGGED_JOBSPEC, LogAnswer, LogQuery
 from tuneyard.cluster.past_jobs import PastJobs
 from tuneyard.cluster.snapshot import Snapshot
 from tuneyard.cluster.submission import Submission, resubmit
-from tuneyard.kubernetes import Expired, Kind, Request, create_object, get_object, list_objects, patch_object, replace_object, watch_objects
+from tuneyard.kubernetes import (
+    Expired,
+    Kind,
+    Request,
+    create_object,
+    get_object,
+    list_objects,
+    patch_object,
+    replace_object,
+    table_of,
+    watch_objects,
+)
 from tuneyard.kubernetes.kinds import (
     CLUSTER,
     JOBSPEC,
@@ -216,16 +228,7 @@ class Hub:
 
         `need_clusters` False: no clusters where this user may not list them.
         """
-        partial = ""
-        try:
-            jobs = tuple(self._api.list(list_objects(JOBSPEC)))
-        except NotLoggedIn:
-            raise
-        except NotAllowed:
-            own = namespaces() if namespaces is not None else (self.address.namespace,)
-            jobs = tuple(item for namespace in own for item in self._api.list(list_objects(JOBSPEC, namespace)))
-            which = f"namespace {own[0]} are" if len(own) == 1 else f"namespaces {', '.join(own)} are" if own else "no namespace are"
-            partial = f"only jobs of {which} counted: you may not list those of others"
+        jobs, partial = self._of_namespaces(lambda namespace: self._api.list(list_objects(JOBSPEC, namespace)), namespaces)
         try:
             teams = tuple(self._api.list(list_objects(TEAM)))
         except NotAllowed:
@@ -245,6 +248,31 @@ class Hub:
                 raise
             clusters, partial = (), "; ".join(part for part in (partial, "you may not list clusters") if part)
         return Snapshot(clusters, jobs, teams, partial, templates)
+
+    def listed(self, *, namespaces: Callable[[], Sequence[str]] | None = None) -> tuple[tuple[Mapping[str, Any], ...], str]:
+        """JobSpecs with the fields of lists alone (`job_table`), of the namespaces as in `snapshot`, and what is missing of them.
+
+        A hub whose CRD is older answers whole objects."""
+
+        def listed(namespace: str | None) -> Sequence[Mapping[str, Any]]:
+            found = jobs_of(self._api.ask(table_of(JOBSPEC, namespace)))
+            return found if found is not None else self._api.list(list_objects(JOBSPEC, namespace))
+
+        return self._of_namespaces(listed, namespaces)
+
+    def _of_namespaces(
+        self, ask: Callable[[str | None], Sequence[Mapping[str, Any]]], namespaces: Callable[[], Sequence[str]] | None
+    ) -> tuple[tuple[Mapping[str, Any], ...], str]:
+        """Objects of all namespaces; where this user may not list those, of `namespaces`, and a text that says so."""
+        try:
+            return tuple(ask(None)), ""
+        except NotLoggedIn:
+            raise
+        except NotAllowed:
+            own = namespaces() if namespaces is not None else (self.address.namespace,)
+            which = f"namespace {own[0]} are" if len(own) == 1 else f"namespaces {', '.join(own)} are" if own else "no namespace are"
+            partial = f"only jobs of {which} counted: you may not list those of others"
+            return tuple(item for namespace in own for item in ask(namespace)), partial
 
     # --- the user
 

@@ -34,6 +34,7 @@ from tuneyard.kubernetes.requests import (
     list_objects,
     patch_object,
     replace_object,
+    table_of,
     watch_objects,
 )
 from tuneyard.kubernetes.retries import backoff_s, pause_before
@@ -71,5 +72,6 @@ __all__ = [
     "patch_object",
     "pause_before",
     "replace_object",
+    "table_of",
     "watch_objects",
 ]

@@ -14,6 +14,7 @@ Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete"]
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1,application/json"
 _METHODS: Mapping[Verb, str] = {
     "get": "GET",
     "list": "GET",
@@ -39,6 +40,8 @@ class Request:
     body: Mapping[str, Any] | None = None
     metadata_only: bool = False
     """Whether the answer holds the metadata of the object alone: the server sends no more, and nobody decodes more."""
+    as_table: bool = False
+    """Whether a list is answered as the table that `kubectl get -o wide` prints."""
 
     @property
     def method(self) -> str:
@@ -57,7 +60,7 @@ class Request:
     @property
     def headers(self) -> dict[str, str]:
         """Accept, and the content type of the body."""
-        accept = {"Accept": METADATA_ONLY if self.metadata_only else JSON}
+        accept = {"Accept": METADATA_ONLY if self.metadata_only else TABLE if self.as_table else JSON}
         if self.body is None:
             return accept
         return {**accept, "Content-Type": MERGE_PATCH if self.verb == "patch" else JSON}
@@ -92,6 +95,11 @@ def list_objects(
     """All objects of a kind, or a page of `limit` objects. `token`: the `continue` of the page before."""
     paging = {"limit": str(limit or ""), "continue": token}
     return Request("list", kind, namespace or "", parameters=_given({**_selectors(labels, fields), **paging}))
+
+
+def table_of(kind: Kind, namespace: str | None = None) -> Request:
+    """All objects of a kind as a table, from the API server's memory: a server beside others may be a moment behind."""
+    return Request("list", kind, namespace or "", parameters={"resourceVersion": "0"}, as_table=True)
 
 
 def watch_objects(

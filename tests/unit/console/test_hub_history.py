@@ -56,8 +56,7 @@ class Past:
 
 
 def client_of(past: Past) -> TestClient:
-    snapshot = SimpleNamespace(jobs=[], partial="")
-    hub: Any = SimpleNamespace(address=SimpleNamespace(namespace="default"), past=past, snapshot=lambda **_: snapshot)
+    hub: Any = SimpleNamespace(address=SimpleNamespace(namespace="default"), past=past, listed=lambda **_: ((), ""))
     readers = SimpleNamespace(label="a hub", of=lambda _request, one=Reader(hub): one, close=lambda: None)
     return TestClient(create_app(HubJobs(readers)), base_url=ADDRESS, raise_server_exceptions=False)
 

@@ -15,19 +15,17 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tuneyard.api import BadInput, TuneyardError
 from tuneyard.cluster import HubJob, Missing, NotAllowed, NotLoggedIn
-from tuneyard.cluster.log_api import LogQuery
 from tuneyard.console import words
 from tuneyard.console.app import Hidden
 from tuneyard.console.hub import rows
 from tuneyard.console.hub.job_view import job_view, outlooks_of, reasons_of, state_of
+from tuneyard.console.hub.log_page import LoggedJob, log_page
 from tuneyard.console.hub.past_record import record_of
 from tuneyard.console.hub.reader import Reader, Readers
 from tuneyard.console.pages import page, render
 from tuneyard.console.safety import form_of
 from tuneyard.console.streams import Look, Streams
 
-TAIL_LINES = 2_000
-SEARCHED_LINES = 10_000
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _NUMBERED = re.compile(r"(.*)-([0-9]{1,6})")
 _TRIES = 20
@@ -81,7 +79,7 @@ class JobPages:
         now = datetime.now(UTC)
         waits = str(job.phase) in rows.WAITING and not job.spec.get("suspend") and not job.cancelled
         try:
-            reasons = reasons_of(outlooks_of(job, reader.seen().snapshot, now), now) if waits else []
+            reasons = reasons_of(outlooks_of(job, reader.seen(), now), now) if waits else []
         except NotLoggedIn:
             raise
         except TuneyardError:  # the reasons need rights on clusters and other jobs, the page does not
@@ -100,21 +98,9 @@ class JobPages:
         """The end of the log of one source, or the lines of it that hold a text."""
         reader = self._readers.of(request)
         job = job_of(reader, name, namespace)
-        numbers = sorted({each.number for each in job.status.attempts})
-        attempt = attempt if attempt in numbers else numbers[-1] if numbers else 0
-        if not attempt:
-            raise BadInput("the job has no attempt yet, and so no logs", "wait until it has started")
-        known = reader.hub.log(job.name, job.namespace, LogQuery(attempt, limit_bytes=0, uid=job.uid)).sources
-        if source and source not in known:
-            raise Hidden("this attempt has no such log", "choose one on the page of its logs")
-        source = source or next((each for each in known if each != "driver"), next(iter(known), ""))
-        lines = SEARCHED_LINES if find else TAIL_LINES
-        query = LogQuery(attempt, (source,), tail_lines=lines, uid=job.uid)
-        text = reader.hub.log(job.name, job.namespace, query).parts.get(source, "") if source else ""
-        if find:
-            text = "\n".join(line for line in text.split("\n") if find.lower() in line.lower())
-        values: dict[str, Any] = {"numbers": numbers, "attempt": attempt, "sources": known, "chosen": source, "find": find, "text": text}
-        return page(request, "hub_logs.html", job=job, lines=lines, **values)
+        numbers = [each.number for each in job.status.attempts]
+        logged = LoggedJob(job.name, job.namespace, job.uid, f"/jobs/{words.path(job.name)}", numbers)
+        return log_page(request, reader, logged, attempt, source, find)
 
     def confirm(self, request: Request, name: str, action: str, namespace: str = "") -> Response:
         if action not in ACTIONS:

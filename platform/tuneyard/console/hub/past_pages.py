@@ -19,6 +19,7 @@ from tuneyard.console.drawings.task_graph import Node, task_graph
 from tuneyard.console.drawings.time_line import Span, time_line
 from tuneyard.console.hub import rows
 from tuneyard.console.hub.job_pages import NAME, yaml_of
+from tuneyard.console.hub.log_page import LoggedJob, log_page
 from tuneyard.console.hub.past_record import PastRecord, past_job_of, record_of, tasks_of
 from tuneyard.console.hub.reader import Reader, Readers
 from tuneyard.console.pages import page
@@ -40,6 +41,7 @@ class PastPages:
         router = APIRouter(default_response_class=HTMLResponse)
         router.add_api_route("/history", self.history, methods=["GET"])
         router.add_api_route("/history/{reference}", self.past, methods=["GET"])
+        router.add_api_route("/history/{reference}/logs", self.logs, methods=["GET"])
         router.add_api_route("/compare", self.compare, methods=["GET"])
         return router
 
@@ -62,16 +64,25 @@ class PastPages:
         listed = map(past_job_of, reader.hub.past.list(record.run.namespace, same, OTHERS))
         others = [each for each in listed if each.id != record.run.id]
         before = [each for each in others if each.started_at < record.run.started_at]
-        stored = any(row.name == record.run.name and row.namespace == record.run.namespace for row in reader.seen().rows)
+        stored = any(row.name == record.run.name and row.namespace == record.run.namespace for row in reader.listed().rows)
         spec = yaml_of(record.spec) if record.spec else ""
         trends = comparison.trends_of(_trend(reader, [*before[: _TRENDS - 1][::-1], record.run]))
         values: dict[str, Any] = {
             "others": [*before, *(each for each in others if each not in before)],
             "stored": stored,
+            "logged": bool(record.attempts and record.run.output),
             "spec": spec,
             "trends": trends,
         }
         return page(request, "hub_past.html", now=now, run=record.run, **values, **_view(record, now))
+
+    def logs(self, request: Request, reference: str, namespace: str = "", attempt: int = 0, source: str = "", find: str = "") -> Response:
+        """Logs of a job on record. The API of logs asks for the right to logs of its name, as for a job that is stored."""
+        reader = self._readers.of(request)
+        record = _record(reader, namespace, reference)
+        numbers = [each["number"] for each in record.attempts]
+        job = LoggedJob(record.run.name, record.run.namespace, record.run.uid, f"/history/{record.run.id}", numbers, is_stored=False)
+        return log_page(request, reader, job, attempt, source, find)
 
     def compare(self, request: Request) -> Response:
         """Jobs on record side by side: `run=NAMESPACE/ID`, twice or more."""

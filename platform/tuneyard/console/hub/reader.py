@@ -1,7 +1,7 @@
 """One reader of a hub: the client with their rights, and what it has answered within the last seconds.
 
-A snapshot serves all pages for FRESH_S. For STALE_S it still serves a page at once, while a thread reads the next one, because a list of
-10,000 JobSpecs takes an API server seconds. After that, a page waits for the next snapshot.
+An answer serves all pages for FRESH_S. For STALE_S it still serves a page at once, while a thread reads the next one, because 10,000 whole
+JobSpecs take an API server seconds. After that, a page waits for the next answer.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from starlette.requests import Request
 
@@ -21,26 +21,62 @@ from tuneyard.cluster.history_api import HistoryQuery
 from tuneyard.console.hub import rows
 from tuneyard.schedules.view import ScheduleView
 
+T = TypeVar("T")
 FRESH_S = 4.0
 STALE_S = 15.0
 HISTORY_FRESH_S = 10.0
 _MOST_PAST = 200
 
 
-@dataclass(frozen=True)
-class Seen:
-    """A snapshot with the moment (`time.monotonic`) at which it was asked for."""
+class Kept(Generic[T]):
+    """What `read` answers, kept: FRESH_S as it is, and up to STALE_S while a thread reads it again."""
 
-    snapshot: Snapshot
-    asked_at: float
+    def __init__(self, read: Callable[[], T]) -> None:
+        self._read = read
+        self._lock = threading.Lock()
+        self._refreshing = threading.Lock()
+        self._kept: tuple[float, T] | None = None
 
-    @cached_property
-    def rows(self) -> list[rows.HubRow]:
-        return rows.rows_of(self.snapshot)
+    def __call__(self) -> T:
+        """The answer, at most STALE_S old. Raises the errors of `read`."""
+        if (kept := self._kept) is not None and self.age_s < STALE_S:
+            if self.age_s >= FRESH_S and self._refreshing.acquire(blocking=False):
+                threading.Thread(target=self._refresh, daemon=True).start()
+            return kept[1]
+        with self._lock:
+            if (kept := self._kept) is None or self.age_s >= STALE_S:
+                kept = self._look()
+            return kept[1]
 
     @property
     def age_s(self) -> float:
-        return time.monotonic() - self.asked_at
+        """Seconds since it was asked for; 0 where nothing is kept."""
+        kept = self._kept
+        return time.monotonic() - kept[0] if kept is not None else 0.0
+
+    def forget(self) -> None:
+        self._kept = None
+
+    def _look(self) -> tuple[float, T]:
+        asked_at = time.monotonic()
+        kept = self._kept = asked_at, self._read()
+        return kept
+
+    def _refresh(self) -> None:
+        try:
+            self._look()
+        except TuneyardError:  # the page that waits for the next answer shows it
+            pass
+        finally:
+            self._refreshing.release()
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The jobs of lists, the newest first. `partial`: what is missing of them, for people."""
+
+    rows: list[rows.HubRow]
+    partial: str
 
 
 class Reader:
@@ -51,29 +87,16 @@ class Reader:
         self.hub = hub
         self.name = name
         self._namespaces = namespaces
-        self._lock = threading.Lock()
-        self._refreshing = threading.Lock()
-        self._seen: Seen | None = None
+        self.seen = Kept(self._snapshot)
+        """The hub as this reader may see it: whole objects. Raises the errors of `Hub.snapshot`."""
+        self.listed = Kept(self._listed)
+        """The jobs that this reader may see, with the fields of lists alone: for 10,000 in a sixth of the time."""
         self._past: dict[tuple[str, str], tuple[float, dict[str, Any] | None]] = {}
-
-    def seen(self) -> Seen:
-        """The hub as this reader may see it, at most STALE_S old. Raises the errors of `Hub.snapshot`."""
-        seen = self._seen
-        if seen is not None and seen.age_s < FRESH_S:
-            return seen
-        if seen is not None and seen.age_s < STALE_S:
-            if self._refreshing.acquire(blocking=False):
-                threading.Thread(target=self._refresh, daemon=True).start()
-            return seen
-        with self._lock:
-            if self._seen is None or self._seen.age_s >= STALE_S:
-                self._look()
-            assert self._seen is not None
-            return self._seen
 
     def forget(self) -> None:
         """After a change, and once nobody reads: the next page asks the hub."""
-        self._seen = None
+        self.seen.forget()
+        self.listed.forget()
         self._past.clear()
 
     @cached_property
@@ -88,9 +111,8 @@ class Reader:
 
     @property
     def idle_s(self) -> float:
-        """Age of the snapshot in memory; 0 without one."""
-        seen = self._seen
-        return seen.age_s if seen is not None else 0.0
+        """Age of what is in memory; 0 without anything."""
+        return min((age for age in (self.seen.age_s, self.listed.age_s) if age), default=0.0)
 
     def schedules(self) -> list[ScheduleView]:
         """The Schedules that this reader may list, by namespace and name. Raises NotAllowed without a right on any."""
@@ -157,17 +179,12 @@ class Reader:
                     continue
             return found
 
-    def _refresh(self) -> None:
-        try:
-            self._look()
-        except TuneyardError:  # the page that waits for the next snapshot shows it
-            pass
-        finally:
-            self._refreshing.release()
+    def _snapshot(self) -> Snapshot:
+        return self.hub.snapshot(need_clusters=False, namespaces=self._namespaces)
 
-    def _look(self) -> None:
-        asked_at = time.monotonic()
-        self._seen = Seen(self.hub.snapshot(need_clusters=False, namespaces=self._namespaces), asked_at)
+    def _listed(self) -> Listed:
+        items, partial = self.hub.listed(namespaces=self._namespaces)
+        return Listed(rows.rows_of(items), partial)
 
 
 class Readers(Protocol):

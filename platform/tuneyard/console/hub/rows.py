@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tuneyard.cluster import Snapshot
 from tuneyard.tracking.progress.words import first_line
 
 WAITING = ("Pending", "Queued", "Preempted")
@@ -41,9 +40,9 @@ class HubRow:
         return self.phase in WAITING
 
 
-def rows_of(snapshot: Snapshot) -> list[HubRow]:
-    """The newest first. An object without the fields that every one has is left out."""
-    found = [row for row in map(_row, snapshot.jobs) if row is not None]
+def rows_of(items: Iterable[Mapping[str, Any]]) -> list[HubRow]:
+    """JobSpecs, whole or with the fields of lists alone, the newest first. One without the fields that all have is left out."""
+    found = [row for row in map(_row, items) if row is not None]
     return sorted(found, key=lambda row: (row.created_at, row.namespace, row.name), reverse=True)
 
 

@@ -28,7 +28,7 @@ class HubJobs:
 
     def __init__(self, readers: Readers, *, most_streams: int = 40) -> None:
         self._readers = readers
-        self.streams = Streams(most=most_streams, every_s=2.0)
+        self.streams = Streams(most=most_streams, every_s=1.0)
 
     @property
     def label(self) -> str:
