@@ -7,7 +7,7 @@ import base64
 import itertools
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -40,11 +40,12 @@ def look_at(page: Path, folder: Path, *, width: int = 1280, dark: bool = False) 
 
 
 @contextmanager
-def browser(folder: Path) -> Iterator[Tab]:
-    """One tab of a browser of its own, for several pages one after the other."""
+def browser(folder: Path, *, hosts: Mapping[str, str] | None = None) -> Iterator[Tab]:
+    """One tab of a browser of its own, for several pages one after the other. `hosts`: addresses of names that no DNS knows."""
     port = free_port()
     command = [chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
-    command += [f"--remote-debugging-port={port}", f"--user-data-dir={folder / 'profile'}", "about:blank"]
+    command += [f"--remote-debugging-port={port}", f"--user-data-dir={folder / 'profile'}"]
+    command += [f"--host-resolver-rules={','.join(f'MAP {name} {address}' for name, address in (hosts or {}).items())}", "about:blank"]
     with running(command, port=port, log=folder / "chromium.log"), asyncio.Runner() as loop:
         session, socket = loop.run(_connect(f"http://127.0.0.1:{port}"))
         try:

@@ -297,10 +297,10 @@ def postgres_folder() -> Path:
 class PostgresServer:
     """A PostgreSQL server that may be killed and started again. `url`: of its maintenance database, for SQLAlchemy.
 
-    `durable`: with fsync, which tests do without.
+    `durable`: with fsync, which tests do without. `address`: of this machine, by which others reach it too; `url` then names it.
     """
 
-    def __init__(self, name: str = "", *, durable: bool = False) -> None:
+    def __init__(self, name: str = "", *, durable: bool = False, address: str = "127.0.0.1") -> None:
         programs = postgres_folder()
         # PostgreSQL refuses to run as root, and pytest's own folders are closed to other users.
         user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
@@ -308,11 +308,15 @@ class PostgresServer:
         self.folder.mkdir(mode=0o700)
         shutil.chown(self.folder, user)
         port = free_port()
-        self.url = f"postgresql+psycopg://tester@127.0.0.1:{port}/postgres"
+        self.url = f"postgresql+psycopg://tester@{address}:{port}/postgres"
         as_user = user if os.geteuid() == 0 else None
         prepare = [str(programs / "initdb"), "-D", str(self.folder / "data"), "-U", "tester", "-A", "trust", "--no-sync"]
         subprocess.run(prepare, check=True, capture_output=True, user=as_user, cwd=self.folder)
-        command = [str(programs / "postgres"), "-D", str(self.folder / "data"), "-p", str(port), "-k", str(self.folder), "-h", "127.0.0.1"]
+        command = [str(programs / "postgres"), "-D", str(self.folder / "data"), "-p", str(port), "-k", str(self.folder)]
+        command += ["-h", ",".join(dict.fromkeys(["127.0.0.1", address]))]
+        if address != "127.0.0.1":
+            with (self.folder / "data" / "pg_hba.conf").open("a") as rules:
+                rules.write("host all all all trust\n")
         self._running = partial(
             running, command if durable else [*command, "-F"], port=port, log=self.folder / "log", user=as_user, stop=signal.SIGINT
         )

@@ -14,7 +14,7 @@ PAGE = (ROOT / "docs" / "console.md").read_text()
 
 
 def block(start: str) -> Any:
-    found = re.search(rf"```yaml\n({start}.*?)```", PAGE, re.DOTALL)
+    found = re.search(rf"```ya?ml\n({start}.*?)```", PAGE, re.DOTALL)
     assert found
     return yaml.safe_load(found[1])
 
