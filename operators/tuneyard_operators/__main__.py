@@ -74,6 +74,8 @@ def _arguments() -> argparse.Namespace:
         metavar="PATTERN",
         help=f"host that webhooks of Schedules may have, such as *.example.com; repeatable; default: {own.webhook_hosts[0]}",
     )
+    nodes = "name node of HDFS, as HOST or HOST:PORT, on which Schedules may wait for data over WebHDFS; repeatable; default: none"
+    hub.add_argument("--name-node", action="append", metavar="HOST", help=nodes)
 
     history = "database of run history, as TUNEYARD_HISTORY_URL holds it, which is the default; none: jobs are not recorded"
     hub.add_argument("--history-url", default=os.environ.get("TUNEYARD_HISTORY_URL", ""), metavar="URL", help=history)
@@ -101,6 +103,7 @@ def main(clock: Clock = utc_now) -> int:
         member_qps=arguments.member_qps,
         member_lost_s=arguments.member_lost_after,
         webhook_hosts=tuple(arguments.webhook_host or Settings().webhook_hosts),
+        name_nodes=tuple(arguments.name_node or ()),
         policy=replace(POLICIES["tuneyard"], settled_s=arguments.settle_after),
         history=HistorySettings(
             url=arguments.history_url,

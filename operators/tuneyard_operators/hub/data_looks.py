@@ -1,7 +1,7 @@
 """Looks for the data that runs of Schedules wait for, in the background: a storage that hangs delays no Schedule.
 
-The hub reads with the keys that the pods of the run will have (`StorageKeys.open_data`), and never with its own identity. It answers one
-question alone, whether a path exists.
+The hub reads S3 with the keys that the pods of the run will have (`StorageKeys.open_data`), and asks HDFS as their user (`NameNodes`). It
+never reads with its own identity. It answers one question alone, whether a path exists.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from tuneyard.api import TuneyardError
 from tuneyard.api.schedule_status import WaitingRun
 from tuneyard.cluster.hub_job import HubJob, hub_job
 from tuneyard.schedules import Look
+from tuneyard.storage import scheme_of
+from tuneyard_operators.hub.name_nodes import SCHEMES, NameNodes
 from tuneyard_operators.kube import ApiError, Key
 from tuneyard_operators.logs.problems import Problem
 from tuneyard_operators.logs.storage import LogStorage
@@ -33,8 +35,9 @@ class Opens(Protocol):
 class DataLooks:
     """The last look for each run that waits. `every_s`: seconds between two looks."""
 
-    def __init__(self, storage: Opens, every_s: float = LOOK_EVERY_S) -> None:
+    def __init__(self, storage: Opens, name_nodes: NameNodes, every_s: float = LOOK_EVERY_S) -> None:
         self._storage = storage
+        self._name_nodes = name_nodes
         self._every_s = every_s
         self._found: dict[Key, dict[str, tuple[float, Look]]] = {}
         self._tasks: dict[tuple[Key, str], asyncio.Task[None]] = {}
@@ -80,8 +83,10 @@ class DataLooks:
         self._found.setdefault(key, {})[waiting.name] = asyncio.get_running_loop().time(), look
 
     async def _answer(self, item: Mapping[str, Any], path: str) -> Look:
-        folder, _, name = path.rstrip("/").rpartition("/")
         template = item["spec"]["template"]["spec"]
+        if scheme_of(path) in SCHEMES:
+            return Look(await self._name_nodes.is_there(path, template.get("env") or []))
+        folder, _, name = path.rstrip("/").rpartition("/")
         spec = {**template, "storage": {"output": folder}, "tasks": []}
         job = hub_job({"metadata": {**item["metadata"]}, "spec": spec})
         storage = await self._storage.open_data(job)

@@ -32,6 +32,7 @@ from tuneyard_operators.hub.events import Events
 from tuneyard_operators.hub.goals import stub_spec
 from tuneyard_operators.hub.guard import STALLED, Guard, Unreadable, with_stalled
 from tuneyard_operators.hub.jobspecs import JobSpecs
+from tuneyard_operators.hub.name_nodes import NameNodes
 from tuneyard_operators.hub.schedule_runs import is_owned, jobspec_of, run_of, runs_by_schedule
 from tuneyard_operators.hub.settings import Settings
 from tuneyard_operators.hub.webhooks import Webhooks
@@ -182,7 +183,7 @@ def new_schedules(
 
     keys = StorageKeys(connection, MemberKeys(reach, Limits()), "", {})
     webhooks = Webhooks(connection, settings.webhook_hosts, count=count_webhook)
-    return Schedules(connection, jobs, events, DataLooks(keys), webhooks, clock=clock)
+    return Schedules(connection, jobs, events, DataLooks(keys, NameNodes(settings.name_nodes)), webhooks, clock=clock)
 
 
 @dataclass(frozen=True)

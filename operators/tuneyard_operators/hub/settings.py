@@ -33,6 +33,8 @@ class Settings:
     heartbeat_s: float = 10.0
     webhook_hosts: tuple[str, ...] = ("hooks.slack.com",)
     """Patterns of host names that the webhooks of Schedules may have."""
+    name_nodes: tuple[str, ...] = ()
+    """Name nodes, as HOST or HOST:PORT, on which Schedules may wait for data."""
 
     history: HistorySettings = field(default_factory=HistorySettings)
 

@@ -84,7 +84,8 @@ class StorageKeys:
         storage; ApiError.
         """
         if scheme_of(job.output) != "s3":
-            raise _no_way(f"the hub looks for data on S3 alone, and this is {scheme_of(job.output)}://", "leave waitFor out, or use S3")
+            why = f"the hub looks for data on S3 and over webhdfs:// alone, and this is {scheme_of(job.output)}://"
+            raise _no_way(why, "leave waitFor out, or use one of these")
         looked = await self._look(job)
         try:
             access = storage_access(looked, job, {})

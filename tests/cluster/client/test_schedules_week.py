@@ -14,6 +14,7 @@ from tuneyard.schedules import next_after
 from tuneyard_operators.hub.data_looks import DataLooks
 from tuneyard_operators.hub.events import Events
 from tuneyard_operators.hub.jobspecs import JobSpecs
+from tuneyard_operators.hub.name_nodes import NameNodes
 from tuneyard_operators.hub.records import JobRecords
 from tuneyard_operators.hub.schedules import Schedules
 from tuneyard_operators.hub.webhooks import Webhooks
@@ -67,7 +68,7 @@ async def controller(hub: Hub) -> AsyncIterator[Week]:
     week = Week(api)
     jobs = JobSpecs(api, JobRecords(), on_change=lambda *_: None, on_news=lambda _: None)
     events = Events(api)
-    looks = DataLooks(None)  # type: ignore[arg-type]  # nothing waits for data
+    looks = DataLooks(None, NameNodes(()))  # type: ignore[arg-type]  # nothing waits for data
     schedules = Schedules(api, jobs, events, looks, Webhooks(api, []), clock=week.clock, every_s=0.01)
     work = [asyncio.create_task(each.run()) for each in (jobs, schedules, events)]
     try:

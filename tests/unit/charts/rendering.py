@@ -78,6 +78,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         HUB,
         {
             "image": {"digest": "sha256:" + "0" * 64, "pullSecrets": [{"name": "registry"}]},
+            "nameNodes": ["namenode.example.com:9870"],
             "jobs": {"image": "registry.example.com/tuneyard:0.1-gpu"},
             "priorityClassName": "system-cluster-critical",
             "nodeSelector": {"pool": "system"},

@@ -107,6 +107,7 @@ def test_what_is_set_arrives() -> None:
     assert hub["image"] == "registry.example.com/tuneyard-hub@sha256:" + "0" * 64
     assert "--image=registry.example.com/tuneyard:0.1-gpu" in hub["args"]
     assert hub["args"][-1] == "--debug"
+    assert "--name-node=namenode.example.com:9870" in hub["args"]
     assert {"name": "ca", "mountPath": "/etc/ca"} in hub["volumeMounts"]
     assert (pod["priorityClassName"], pod["nodeSelector"], pod["tolerations"][0]["key"]) == (
         "system-cluster-critical",

@@ -18,6 +18,7 @@ from tuneyard_operators.hub import data_looks
 from tuneyard_operators.hub.data_looks import DataLooks
 from tuneyard_operators.hub.events import Events
 from tuneyard_operators.hub.jobspecs import JobSpecs
+from tuneyard_operators.hub.name_nodes import NameNodes
 from tuneyard_operators.hub.records import JobRecords
 from tuneyard_operators.hub.schedules import Schedules
 from tuneyard_operators.hub.webhooks import Webhooks
@@ -101,7 +102,7 @@ async def hub_of_schedules(api: MemoryApi | None = None, **webhooks: Any) -> Asy
     jobs = JobSpecs(week.api, JobRecords(), on_change=lambda *_: None, on_news=lambda _: None)  # type: ignore[arg-type]
     events = Events(week.api)  # type: ignore[arg-type]
     hooks = Webhooks(week.api, webhooks.pop("hosts", ["127.0.0.1"]), **webhooks)  # type: ignore[arg-type]
-    looks = DataLooks(week.bucket, every_s=0.0)
+    looks = DataLooks(week.bucket, NameNodes(()), every_s=0.0)
     schedules = Schedules(week.api, jobs, events, looks, hooks, clock=week.clock, every_s=0.001)  # type: ignore[arg-type]
     work = [asyncio.create_task(each.run()) for each in (jobs, schedules, events)]
     try:
