@@ -40,21 +40,21 @@ def pause_image(folder: Path) -> Path:
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         tar.add(binary("pause"), "pause")
-    return _layout(folder / "pause.tar", PAUSE_IMAGE, layer.getvalue(), {"Entrypoint": ["/pause"], "User": "65535:65535"})
+    return layout(folder / "pause.tar", PAUSE_IMAGE, layer.getvalue(), {"Entrypoint": ["/pause"], "User": "65535:65535"})
 
 
 def host_image(folder: Path) -> Path:
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         for name in _FOLDERS:
-            _add(tar, name, tarfile.DIRTYPE, mode=0o755)
-        _add(tar, "tmp", tarfile.DIRTYPE, mode=0o1777)
-        _add(tar, _HOME.lstrip("/"), tarfile.DIRTYPE, mode=0o777)
+            add_entry(tar, name, tarfile.DIRTYPE, mode=0o755)
+        add_entry(tar, "tmp", tarfile.DIRTYPE, mode=0o1777)
+        add_entry(tar, _HOME.lstrip("/"), tarfile.DIRTYPE, mode=0o777)
         for name in _LINKS:
             if Path("/", name).is_symlink():
-                _add(tar, name, tarfile.SYMTYPE, target=os.readlink(f"/{name}"))
+                add_entry(tar, name, tarfile.SYMTYPE, target=os.readlink(f"/{name}"))
         for name, text in _USERS.items():
-            _add(tar, name, tarfile.REGTYPE, text=text)
+            add_entry(tar, name, tarfile.REGTYPE, text=text)
         for path in _OF_THIS_MACHINE:
             if Path(path).exists():
                 tar.add(path, path.lstrip("/"))
@@ -65,7 +65,7 @@ def host_image(folder: Path) -> Path:
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     run = {"Cmd": ["/bin/bash"], "User": f"{USER_ID}:{USER_ID}", "Env": [f"{name}={value}" for name, value in variables.items()]}
-    return _layout(folder / "host.tar", HOST_IMAGE, layer.getvalue(), run)
+    return layout(folder / "host.tar", HOST_IMAGE, layer.getvalue(), run)
 
 
 def pod_template(server: str) -> dict[str, Any]:
@@ -90,13 +90,13 @@ def pod_template(server: str) -> dict[str, Any]:
     return {"spec": {"volumes": volumes, "containers": [{"volumeMounts": mounts, "env": env}]}}
 
 
-def _add(tar: tarfile.TarFile, name: str, kind: bytes, *, mode: int = 0o644, target: str = "", text: str = "") -> None:
+def add_entry(tar: tarfile.TarFile, name: str, kind: bytes, *, mode: int = 0o644, target: str = "", text: str = "") -> None:
     entry = tarfile.TarInfo(name)
     entry.type, entry.mode, entry.linkname, entry.size = kind, mode, target, len(text)
     tar.addfile(entry, io.BytesIO(text.encode()))
 
 
-def _layout(path: Path, name: str, layer: bytes, run: dict[str, Any]) -> Path:
+def layout(path: Path, name: str, layer: bytes, run: dict[str, Any]) -> Path:
     """An OCI image layout of one layer, in a tar file that `ctr images import` reads."""
     blobs: dict[str, bytes] = {}
 

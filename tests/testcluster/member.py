@@ -83,6 +83,11 @@ class Member(Hub):
         kill_all(pids)
         return pids
 
+    def load_image(self, image: Path) -> None:
+        """Import an image, a tar file of an OCI layout, into every real node."""
+        for node in self._nodes:
+            node.ctr("images", "import", str(image))
+
     def small_disk(self, name: str, megabytes: int) -> Path:
         """A file system of this size on the node, for a pod's hostPath: what a full scratch disk is tried on."""
         return small_disk(self.folder / "disks" / name, megabytes)
