@@ -15,6 +15,7 @@ from scripts.dashboards import DASHBOARDS, dashboard
 
 from tuneyard.api.loading import KINDS
 from tuneyard.api.schema import MEMBER_KINDS, crd
+from tuneyard_operators.hub.metrics import Metrics
 
 REPOSITORY = Path(__file__).parents[1]
 CHARTS = REPOSITORY / "charts"
@@ -24,10 +25,11 @@ _KEEP = {"annotations": {"helm.sh/resource-policy": "keep"}, "labels": {"app.kub
 def generated() -> dict[Path, str]:
     """Path -> content of every generated file."""
     hub, member = CHARTS / "tuneyard-hub", CHARTS / "tuneyard-member"
+    helps = {"up": "1 while Prometheus reaches it", **{each.name: each.documentation for each in Metrics().registry.collect()}}
     return {
         **{hub / "files" / "crds" / f"{kind.lower()}s.yaml": _crd_yaml(kind) for kind in KINDS},
         **{member / "files" / "crds" / f"{kind.lower()}s.yaml": _crd_yaml(kind) for kind in MEMBER_KINDS},
-        **{hub / "files" / "dashboards" / f"{made.name}.json": json.dumps(dashboard(made), indent=1) + "\n" for made in DASHBOARDS},
+        **{hub / "files" / "dashboards" / f"{made.name}.json": json.dumps(dashboard(made, helps), indent=1) + "\n" for made in DASHBOARDS},
         REPOSITORY / "docs" / "reference" / "charts.md": _values_page(),
     }
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH, _HEIGHT, _PER_ROW = 8, 8, 3
+_METRIC = re.compile(r"\btuneyard_\w+|\bup\b(?=\{)")
 
 
 @dataclass(frozen=True)
@@ -35,9 +38,10 @@ _ON_ALL_MEMBERS = f"sum by (team, sku) (max by (team, cluster, sku) ({{}}{{{{{_T
 _BY_JOB = "max by (namespace, job)"
 
 
-def _rate_p(share: float, metric: str, by: str = "", window: str = "5m", where: str = "") -> str:
-    """A percentile of a histogram."""
-    return f"histogram_quantile({share:g}, sum by ({by + ', ' if by else ''}le) (rate({metric}_bucket{where}[{window}])))"
+def _rate_p(share: float, metric: str, by: str = "", window: str = "", where: str = "") -> str:
+    """A percentile of a histogram. `window`: of rare events; without it, the time between two points of the graph."""
+    growth, window = ("increase", window) if window else ("rate", "$__rate_interval")
+    return f"histogram_quantile({share:g}, sum by ({by + ', ' if by else ''}le) ({growth}({metric}_bucket{where}[{window}])))"
 
 
 def _of_job(title: str, metric: str, unit: str = "percentunit") -> Panel:
@@ -83,7 +87,11 @@ DASHBOARDS = (
                     unit="percentunit",
                 ),
                 Panel("Idle GPUs", {"{{cluster}} {{sku}}": "max by (cluster, sku) (tuneyard_idle_gpus)"}, stacked=True),
-                Panel("Cost per hour, by team", {"{{team}}": "sum by (team) (rate(tuneyard_cost_total[15m])) * 3600"}, stacked=True),
+                Panel(
+                    "Cost per hour, by team",
+                    {"{{team}}": "sum by (team) (rate(tuneyard_cost_total[$__rate_interval])) * 3600"},
+                    stacked=True,
+                ),
                 Panel("Waiting for data", {"{{namespace}}/{{job}}": f"topk(10, {_BY_JOB} (tuneyard_data_wait_ratio))"}, unit="percentunit"),
                 Panel("Lowest MFU", {"{{namespace}}/{{job}}": f"bottomk(10, {_BY_JOB} (tuneyard_job_mfu_ratio))"}, unit="percentunit"),
             ),
@@ -133,7 +141,7 @@ DASHBOARDS = (
                 Panel("Preemptions per hour", {"{{team}}": f"sum by (team) (increase(tuneyard_preemptions_total{{{_TEAM}}}[1h]))"}),
             ),
             "Usage": (
-                Panel("GPU-hours per hour", {"{{team}}": f"sum by (team) (rate(tuneyard_gpu_seconds_total{{{_TEAM}}}[15m]))"}),
+                Panel("GPU-hours per hour", {"{{team}}": f"sum by (team) (rate(tuneyard_gpu_seconds_total{{{_TEAM}}}[$__rate_interval]))"}),
                 Panel("Cost of this month", {"{{team}}": f"max by (team) (tuneyard_team_month_cost{{{_TEAM}}})"}),
                 Panel(
                     "GPU-hours of this month, and the limit",
@@ -216,7 +224,10 @@ DASHBOARDS = (
                 ),
                 Panel(
                     "Refused or failed requests",
-                    {"{{cluster}} {{code}}": f'sum by (cluster, code) (rate(tuneyard_api_requests_total{{{_CLUSTER},code!~"2.."}}[5m]))'},
+                    {
+                        "{{cluster}} {{code}}": "sum by (cluster, code) "
+                        f'(rate(tuneyard_api_requests_total{{{_CLUSTER},code!~"2.."}}[$__rate_interval]))'
+                    },
                     unit="reqps",
                 ),
                 Panel(
@@ -247,7 +258,11 @@ DASHBOARDS = (
             ),
             "Reconciliation": (
                 Panel("Jobs to reconcile", {"jobs": "max(tuneyard_workqueue_depth)"}),
-                Panel("Reconciliations per second", {"{{result}}": "sum by (result) (rate(tuneyard_reconcile_total[5m]))"}, unit="ops"),
+                Panel(
+                    "Reconciliations per second",
+                    {"{{result}}": "sum by (result) (rate(tuneyard_reconcile_total[$__rate_interval]))"},
+                    unit="ops",
+                ),
                 Panel(
                     "Time of a reconciliation",
                     {"p50": _rate_p(0.5, "tuneyard_reconcile_seconds"), "p99": _rate_p(0.99, "tuneyard_reconcile_seconds")},
@@ -257,21 +272,25 @@ DASHBOARDS = (
             "API servers": (
                 Panel(
                     "Requests per second",
-                    {"{{cluster}} {{verb}}": "sum by (cluster, verb) (rate(tuneyard_api_requests_total[5m]))"},
+                    {"{{cluster}} {{verb}}": "sum by (cluster, verb) (rate(tuneyard_api_requests_total[$__rate_interval]))"},
                     unit="reqps",
                 ),
                 Panel(
                     "Refused or failed requests",
-                    {"{{cluster}} {{code}}": 'sum by (cluster, code) (rate(tuneyard_api_requests_total{code!~"2.."}[5m]))'},
+                    {"{{cluster}} {{code}}": 'sum by (cluster, code) (rate(tuneyard_api_requests_total{code!~"2.."}[$__rate_interval]))'},
                     unit="reqps",
                 ),
                 Panel(
                     "Age of copies", {"{{cluster}} {{resource}}": "max by (cluster, resource) (tuneyard_cache_lag_seconds) > 0"}, unit="s"
                 ),
-                Panel("Answers of the API of logs", {"{{code}}": "sum by (code) (rate(tuneyard_log_requests_total[5m]))"}, unit="reqps"),
+                Panel(
+                    "Answers of the API of logs",
+                    {"{{code}}": "sum by (code) (rate(tuneyard_log_requests_total[$__rate_interval]))"},
+                    unit="reqps",
+                ),
             ),
             "History": (
-                Panel("Rows per second", {"rows": "sum(rate(tuneyard_history_rows_total[5m]))"}, unit="ops"),
+                Panel("Rows per second", {"rows": "sum(rate(tuneyard_history_rows_total[$__rate_interval]))"}, unit="ops"),
                 Panel("Failures per hour", {"{{reason}}": "sum by (reason) (increase(tuneyard_history_failures_total[1h]))"}),
                 Panel(
                     "Not on record",
@@ -284,8 +303,8 @@ DASHBOARDS = (
 )
 
 
-def dashboard(made: Dashboard) -> dict[str, Any]:
-    """A dashboard as Grafana imports it."""
+def dashboard(made: Dashboard, helps: Mapping[str, str]) -> dict[str, Any]:
+    """A dashboard as Grafana imports it. `helps`: what each metric is, by its name without endings; panels show it."""
     panels: list[dict[str, Any]] = []
     top = 0
     for title, row in made.rows.items():
@@ -293,13 +312,14 @@ def dashboard(made: Dashboard) -> dict[str, Any]:
         top += 1
         for index, panel in enumerate(row):
             place = {"h": _HEIGHT, "w": _WIDTH, "x": index % _PER_ROW * _WIDTH, "y": top + index // _PER_ROW * _HEIGHT}
-            panels.append(_time_series(panel, place))
+            panels.append(_time_series(panel, place, helps))
         top += -(-len(row) // _PER_ROW) * _HEIGHT
-    source = {"name": "datasource", "type": "datasource", "query": "prometheus"}
+    source = {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}
     return {
         "uid": f"tuneyard-{made.name}",
         "title": made.title,
         "tags": ["tuneyard"],
+        "editable": False,
         "schemaVersion": 39,
         "time": {"from": "now-6h", "to": "now"},
         "refresh": "30s",
@@ -323,11 +343,19 @@ def _choice(name: str, query: str) -> dict[str, Any]:
     }
 
 
-def _time_series(panel: Panel, place: dict[str, int]) -> dict[str, Any]:
+def _description(panel: Panel, helps: Mapping[str, str]) -> str:
+    """What the metrics of a panel are."""
+    asked = dict.fromkeys(_METRIC.findall(" ".join(panel.queries.values())))
+    names = dict.fromkeys(name.removesuffix("_bucket").removesuffix("_total") for name in asked)
+    return "\n\n".join(f"{name}: {helps[name]}" for name in names)
+
+
+def _time_series(panel: Panel, place: dict[str, int], helps: Mapping[str, str]) -> dict[str, Any]:
     custom = {"fillOpacity": 20, "stacking": {"mode": "normal"}} if panel.stacked else {"fillOpacity": 5}
     return {
         "type": "timeseries",
         "title": panel.title,
+        "description": _description(panel, helps),
         "datasource": _SOURCE,
         "gridPos": place,
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0, "custom": custom}, "overrides": []},

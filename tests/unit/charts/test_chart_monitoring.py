@@ -98,7 +98,8 @@ def test_panels_do_not_overlap_and_have_units_and_the_source_that_a_person_choos
     assert {panel["datasource"]["uid"] for panel in graphs} == {"${datasource}"}
     variables = {each["name"] for each in board["templating"]["list"]}
     asked = {name for panel in graphs for target in panel["targets"] for name in re.findall(r"\$(\w+)", target["expr"])}
-    assert asked == variables - {"datasource"}
+    assert asked - {"__rate_interval"} == variables - {"datasource"}, "beside Grafana's own"
+    assert all(panel["description"] for panel in graphs)
 
 
 @pytest.mark.usefixtures("helm_here")
