@@ -73,6 +73,8 @@ PARTS = (
             "tests/cluster/test_harness.py",
             "tests/cluster/test_chart_runs_a_job.py",
             "tests/cluster/test_endpoint_on_a_member.py",
+            "tests/cluster/test_chart_database.py",
+            "tests/cluster/test_console_in_pods.py",
             "tests/cluster/test_data_pods.py",
             "tests/cluster/test_upgrades.py",
         ),
