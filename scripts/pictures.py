@@ -113,6 +113,23 @@ def _console(path: str, *, width: int = 1100, dark: bool = False) -> Callable[[P
     return make
 
 
+def _hub_page(picture: Picture, _folder: Path) -> bytes:
+    """A page of the console in its pod, over jobs in pods."""
+    return (_hub_pages() / picture.file).read_bytes()
+
+
+@cache
+def _hub_pages() -> Path:
+    """A folder with the pictures that the test of the console in pods makes. Made once."""
+    folder = Path(tempfile.mkdtemp(prefix="tuneyard-pictures-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    test = "tests/cluster/test_console_in_pods.py::test_all_pages_of_a_hub_while_a_job_runs_and_at_its_end"
+    command = [sys.executable, "-m", "pytest", "-m", "long", "-q", test]
+    if subprocess.run(command, cwd=ROOT, env={**os.environ, "TUNEYARD_TEST_PICTURES": str(folder)}, check=False).returncode:
+        sys.exit(f"{shlex.join(command)} failed: there are no pictures of a hub")
+    return folder
+
+
 @cache
 def _recorded_runs() -> tuple[Path, list[str]]:
     """A folder with the history of two real runs with other learning rates, and of a third that fails; ids of the two. Made once."""
@@ -151,6 +168,7 @@ spec:
     process: {command: [sh, -c, "echo 'export: no table chats in this database'; exit 3"]}
 """
 _PLAN = "tuneyard plan job.yaml --sku h100 --sku a100 --workers 8 --price h100=2.5 --price a100=1.8"
+_ON_A_HUB = "helm upgrade tuneyard-hub charts/tuneyard-hub -n tuneyard-system --reset-then-reuse-values --set console.enabled=true"
 PICTURES = (
     Picture("plan.svg", _PLAN, _planned),
     Picture("tune.svg", "tuneyard tune job.yaml --trials 12 --minutes 4", _tuned, columns=124),
@@ -158,6 +176,9 @@ PICTURES = (
     Picture("console-job.png", "tuneyard console", _console("/jobs/faq?run={run}")),
     Picture("console-compare.png", "tuneyard console", _console("/compare?{runs}", dark=True)),
     Picture("console-phone.png", "tuneyard console", _console("/", width=360)),
+    Picture("console-hub-job.png", _ON_A_HUB, _hub_page),
+    Picture("console-hub-queue.png", _ON_A_HUB, _hub_page),
+    Picture("console-hub-phone.png", _ON_A_HUB, _hub_page),
 )
 
 

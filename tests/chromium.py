@@ -40,12 +40,15 @@ def look_at(page: Path, folder: Path, *, width: int = 1280, dark: bool = False) 
 
 
 @contextmanager
-def browser(folder: Path, *, hosts: Mapping[str, str] | None = None) -> Iterator[Tab]:
-    """One tab of a browser of its own, for several pages one after the other. `hosts`: addresses of names that no DNS knows."""
+def browser(folder: Path, *, hosts: Mapping[str, str] | None = None, trusted: str = "") -> Iterator[Tab]:
+    """One tab of a browser of its own, for several pages one after the other. `hosts`: addresses of names that no DNS knows; `trusted`: an
+    origin that counts as one with TLS."""
     port = free_port()
     command = [chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
     command += [f"--remote-debugging-port={port}", f"--user-data-dir={folder / 'profile'}"]
     command += [f"--host-resolver-rules={','.join(f'MAP {name} {address}' for name, address in (hosts or {}).items())}", "about:blank"]
+    if trusted:
+        command.insert(-1, f"--unsafely-treat-insecure-origin-as-secure={trusted}")
     with running(command, port=port, log=folder / "chromium.log"), asyncio.Runner() as loop:
         session, socket = loop.run(_connect(f"http://127.0.0.1:{port}"))
         try:

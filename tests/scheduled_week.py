@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import urllib3
 from tests.clocked_hub import CLOCK, set_clock
@@ -61,6 +61,8 @@ class Week:
     ending: bool = True
     """Whether runs end by themselves, with `value` as their figure."""
     kept_open: set[str] = field(default_factory=set)
+    task: Mapping[str, Any] = field(default_factory=lambda: TASK)
+    """Of every run."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     """Of the hub's process."""
 
@@ -96,7 +98,7 @@ class Week:
 
     def put(self, name: str, **spec: Any) -> None:
         """Apply a Schedule that is paused: nothing of the time until now is due."""
-        goal = {"template": {"spec": {"tasks": [TASK]}}, "suspend": True, **spec}
+        goal = {"template": {"spec": {"tasks": [self.task]}}, "suspend": True, **spec}
         item = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "Schedule", "metadata": {"name": name, "namespace": "default"}, "spec": goal}
         self.clusters.hub.apply(item)
         self.until(lambda: self.view(name).status.message == "suspended", f"{name} is paused")
@@ -161,13 +163,22 @@ class Week:
             player.play()
 
 
+WeekT = TypeVar("WeekT", bound=Week)
+
+
 @contextmanager
 def week_on(clusters: Clusters, now: datetime) -> Iterator[Week]:
     """A hub over these clusters, and attempts that report. `tests.hubs.prepared` has made the clusters ready."""
     clock = clusters.hub.folder / "clock"
     set_clock(clock, now)
     operator = Operator(clusters.hub.folder, clusters.hub.kubeconfig, module="tests.clocked_hub", environment={CLOCK: str(clock)})
-    week = Week(clusters, operator, [Player(member) for member in clusters.members], now)
+    with followed(Week(clusters, operator, [Player(member) for member in clusters.members], now)) as week:
+        yield week
+
+
+@contextmanager
+def followed(week: WeekT) -> Iterator[WeekT]:
+    """A week whose hub runs, and whose attempts are looked at all the while."""
     over = threading.Event()
 
     def report() -> None:
@@ -176,15 +187,15 @@ def week_on(clusters: Clusters, now: datetime) -> Iterator[Week]:
                 week.report()
 
     thread = threading.Thread(target=report, daemon=True)
-    operator.start()
+    week.operator.start()
     thread.start()
     try:
         yield week
     finally:
-        clusters.hub.kubectl("delete", "schedules", "--all", "-A", "--wait=false")
+        week.clusters.hub.kubectl("delete", "schedules", "--all", "-A", "--wait=false")
         over.set()
         thread.join()
-        operator.kill()
+        week.operator.kill()
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 from tests.scheduled_week import ROWS, Week, doubled
 
+from tuneyard.api.schedule_status import ScheduledRun
 from tuneyard.schedules import times_between
 from tuneyard.schedules.view import ScheduleView
 
@@ -125,19 +126,14 @@ def noisy_nights(week: Week, nights: int, seed: int) -> None:
 
 def lines_of(view: ScheduleView) -> list[Night]:
     """The runs of a Schedule, oldest first."""
-    runs = sorted(view.status.runs, key=lambda run: (run.due, run.kind))
-    return [
-        Night(
-            view.name,
-            datetime.fromisoformat(run.due),
-            f"{datetime.fromisoformat(run.due).astimezone(ZoneInfo(view.zone)):%a %d %b %H:%M %z}",
-            run.kind,
-            run.verdict,
-            next((figure.value for figure in run.figures if figure.name == "exact_match"), None),
-            run.message,
-        )
-        for run in runs
-    ]
+    return [line_of(view, run) for run in sorted(view.status.runs, key=lambda run: (run.due, run.kind))]
+
+
+def line_of(view: ScheduleView, run: ScheduledRun) -> Night:
+    """A run of a Schedule."""
+    due = datetime.fromisoformat(run.due)
+    value = next((figure.value for figure in run.figures if figure.name == "exact_match"), None)
+    return Night(view.name, due, f"{due.astimezone(ZoneInfo(view.zone)):%a %d %b %H:%M %z}", run.kind, run.verdict, value, run.message)
 
 
 def local_date(moment: datetime) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import statistics
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +40,9 @@ LISTS = {each: f"/{each}" for each in ("", "queue", "jobs", "schedules", "histor
 HERE = "namespace=default"
 JOB = {"job": f"/jobs/bookings?{HERE}", "logs": f"/jobs/bookings/logs?{HERE}", "cancel": f"/jobs/bookings/cancel?{HERE}"}
 
+PICTURES = "TUNEYARD_TEST_PICTURES"
+"""Variable with the folder to which the test writes the pictures of docs/; `make pictures` sets it."""
+
 pytestmark = pytest.mark.long
 
 
@@ -56,7 +61,7 @@ def address() -> str:
 
 @pytest.fixture(scope="module")
 def tab(hub: Member, address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    with browser(tmp_path_factory.mktemp("browser"), hosts={NAME: pod_address(hub)}) as made:
+    with browser(tmp_path_factory.mktemp("browser"), hosts={NAME: pod_address(hub)}, trusted=address) as made:
         log_in(made, address, reader_of(hub))
         yield made
 
@@ -70,6 +75,14 @@ def check(tab: Tab, address: str, pages: dict[str, str]) -> None:
             assert [url for url in seen.requests if not url.startswith((address, "data:"))] == [], name
             assert seen.width <= width, name
             assert violations(tab) == [], (name, width, dark)
+
+
+def keep_picture(tab: Tab, url: str, name: str, *, width: int = 1100, dark: bool = False) -> None:
+    """Write the visible part of a page to a picture of docs/, where these are asked for."""
+    if folder := os.environ.get(PICTURES):
+        tab.look(url, width=width, dark=dark, pictured=False)
+        tab.wait_for("![...document.querySelectorAll('dd')].some(each => each.innerText === '…')", limit_s=60)
+        (Path(folder) / name).write_bytes(tab.picture(whole=False))
 
 
 @dataclass
@@ -132,10 +145,14 @@ def test_all_pages_of_a_hub_while_a_job_runs_and_at_its_end(hub: Member, address
     assert len(waits) >= 3
     print(f"a page showed a reported step after {statistics.median(waits):.1f} s (median of {len(waits)}), {max(waits):.1f} s at most")
     hub.apply(waiting("wide"), training("slower", rate=1e-3))
+    wait_for("a job that waits", lambda: status_of(hub, "wide").get("phase"), limit_s=120, words=lambda: told(hub, "wide"))
+    keep_picture(tab, f"{address}/queue", "console-hub-queue.png", dark=True)
+    keep_picture(tab, f"{address}/", "console-hub-phone.png", width=360)
     check(tab, address, {**LISTS, **JOB, "waiting": f"/jobs/wide?{HERE}", "schedule": f"/schedules/nightly?{HERE}"})
     hub.kubectl("delete", "jobspec", "wide", "-n", "default", "--timeout=240s")
     for name in ("bookings", "slower"):
         wait_for_end(hub, name)
+    keep_picture(tab, f"{address}{JOB['job']}", "console-hub-job.png")
     check(tab, address, {**LISTS, **JOB, "schedule": f"/schedules/nightly?{HERE}"})
     assert "exact match" in tab.look(f"{address}{JOB['job']}", pictured=False).text.lower()
     check(tab, address, on_record(tab, address))
