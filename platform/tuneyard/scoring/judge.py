@@ -9,13 +9,7 @@ from typing import Any
 from tuneyard.api import Judge
 from tuneyard.data import ScoreRow
 
-_NUMBER = r"(-?\d++(?:\.\d++)?+)"
-"""Possessive: a range such as 85-90 must not become an 8 by backtracking."""
-_SCORE = re.compile(rf"score[^\w\n]{{0,8}}?{_NUMBER}(?!\s*(?:to|or|-|–|—)\s*-?\d)", re.IGNORECASE)
-_SCORE_LINE = re.compile(rf"^[^\w\n]*score[^\w\n]{{0,8}}?{_NUMBER}(?:[ \t]*/[ \t]*\d+)?[^\w\n]*$", re.IGNORECASE | re.MULTILINE)
-_BARE = re.compile(rf"\W{{0,4}}{_NUMBER}\W{{0,4}}")
 _TAG = re.compile(r"<(?=\s*/?\s*(?:question|reference|answer)\b)", re.IGNORECASE)
-_THOUGHT = re.compile(r"^.*</think>", re.DOTALL)
 
 
 def judge_prompt(judge: Judge, row: ScoreRow, *, stricter: bool = False) -> str:
@@ -41,32 +35,6 @@ def _end(judge: Judge, *, stricter: bool) -> str:
     if stricter:
         return f"Reply with nothing but one number from {low:g} to {high:g}. No words, no explanation."
     return f"Say briefly why. Then end with a line of the form `Score: N`, where N is a number from {low:g} to {high:g}."
-
-
-def score_in(answer: str, judge: Judge) -> float | None:
-    """The score in a judge's answer. None: there is none on the scale.
-
-    The last line that is nothing but `Score: N` counts. Without such a line, the number after the word `score` counts if all of these are
-    equal, and else the answer itself if it is a number. The text before `</think>` does not count. A range (`score from 1 to 5`) is no
-    score.
-    """
-    said = said_after_thoughts(answer)
-    lines, named = _SCORE_LINE.findall(said), {float(number) for number in _SCORE.findall(said)}
-    whole = _BARE.fullmatch(said.strip())
-    if lines:
-        score = float(lines[-1])
-    elif len(named) == 1:
-        (score,) = named
-    elif whole is not None and not named:
-        score = float(whole[1])
-    else:
-        return None
-    return score if judge.scale[0] <= score <= judge.scale[1] else None
-
-
-def said_after_thoughts(answer: str) -> str:
-    """The answer without the text before `</think>`."""
-    return _THOUGHT.sub("", answer)
 
 
 def no_score(judge: Judge) -> str:

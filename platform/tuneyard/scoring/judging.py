@@ -12,7 +12,8 @@ from tuneyard.api import Judge
 from tuneyard.data import ScoreRow
 from tuneyard.metrics.win_rate import Preference
 from tuneyard.scoring.exchange import Generate
-from tuneyard.scoring.judge import judge_prompt, no_score, score_in
+from tuneyard.scoring.judge import judge_prompt, no_score
+from tuneyard.scoring.judge_words import score_in
 from tuneyard.scoring.pairwise import pair_prompt, verdict_in
 from tuneyard.scoring.rows import ScoredRow
 

@@ -6,10 +6,11 @@ import re
 
 from tuneyard.api import Judge
 from tuneyard.data import ScoreRow
-from tuneyard.scoring.judge import said_after_thoughts, tagged, text_of
+from tuneyard.scoring.judge import tagged, text_of
+from tuneyard.scoring.judge_words import FIRST_WORDS, begins_a_clause, said_after_thoughts
 
 _WORD = r"(?:answer[ \t]+|Answer[ \t]+)?(A|B|(?i:tie))(?![^\W_])"
-_MENTION = rf"(?i:verdict)[ \t*_:：=\"'`“”‘’\[\](){{}}<>-]{{0,8}}{_WORD}"
+_MENTION = rf"{FIRST_WORDS}(?i:verdict)[ \t*_:：=\"'`“”‘’\[\](){{}}<>-]{{0,8}}{_WORD}"
 _MARKS = r"""[\s.!*_)\]}>"'`”’]*"""
 _MENTIONED = re.compile(_MENTION)
 _LINE = re.compile(rf"^[^\w\n]*{_MENTION}", re.MULTILINE)
@@ -44,8 +45,9 @@ def verdict_in(said: str) -> float | None:
     """1 for A, 0 for B, 0.5 for a tie. None: the judge's answer holds no verdict.
 
     The last line counts if it is nothing but `Verdict: X`. Text below such a line may take it back, so that there is no verdict. Without
-    such a line, the word after `verdict` counts if it ends the answer, and if all of these words are equal. In JSON, the field `verdict`
-    counts. Without any, the answer itself counts if it is nothing but a verdict. The text before `</think>` does not count.
+    such a line, the word after `verdict` counts if it ends the answer, if all of these words are equal, and if `verdict` begins its clause
+    (`so my verdict`, not `no verdict`). In JSON, the field `verdict` counts. Without any, the answer itself counts if it is nothing but a
+    verdict. The text before `</think>` does not count.
     """
     said = said_after_thoughts(said)
     mentioned = list(_MENTIONED.finditer(said))
@@ -59,7 +61,8 @@ def verdict_in(said: str) -> float | None:
     if not _END.fullmatch(said, last.end()):
         return None
     on_a_line = any(line.start(1) == last.start(1) for line in _LINE.finditer(said))
-    return _value(last[1]) if on_a_line or len(values) == 1 else None
+    stands_for_itself = len(values) == 1 and begins_a_clause(said, last.start())
+    return _value(last[1]) if on_a_line or stands_for_itself else None
 
 
 def _value(word: str) -> float:

@@ -16,7 +16,8 @@ from tests.unit.scoring.scored_by_hand import answer_all, request, write_rows
 from tuneyard.api import JobFailed, Judge, ScoreTask
 from tuneyard.data import ScoreRow
 from tuneyard.scoring import ScoreResult
-from tuneyard.scoring.judge import judge_prompt, score_in
+from tuneyard.scoring.judge import judge_prompt
+from tuneyard.scoring.judge_words import score_in
 from tuneyard.scoring.paired import compare
 from tuneyard.tracking.paired_rows import paired_views
 
@@ -53,6 +54,70 @@ JUDGE = Judge(rubric="Is it right?")
 )
 def test_the_score_is_the_one_that_the_judge_was_asked_to_write(said: str, score: float | None) -> None:
     assert score_in(said, JUDGE) == score
+
+
+@pytest.mark.parametrize(
+    ("said", "score"),
+    [
+        ("Gut.\nScore: 4,5", 4.5),
+        ("Score: 4,50. Gut.", 4.5),
+        ("4,5", 4.5),
+        ("Score: 4/5, short and right", 4.0),
+        ("Score: 4 out of 5", 4.0),
+        ("Score - 4", 4.0),
+        ("<score>4</score>", 4.0),
+        ('{"score": 4,"why": "short"}', 4.0),
+        ("So my final score: 4, because it is short", 4.0),
+        ("Score: 4 because it is short", 4.0),
+        ("Rubric: score 1-5.\nScore: 4", 4.0),
+        ("Score: 3½", None),
+        ("Score: 3 ½", None),
+        ("Score: 4 1/2", None),
+        ("Score: 4/10", None),
+        ("Score: 4 / 10, fair", None),
+        ("Score: 4 out of 10", None),
+        ("Score: 4 (out of 10)", None),
+        ("4/10", None),
+        ("Score: 4e3", None),
+        ("4e3", None),
+        ("Score: 1,000", None),
+        ("Score: 4.5.1", None),
+        ("Score: 4, 5", None),
+        ("Score: 4, or 5", None),
+        ("Score: .5", None),
+        (".5", None),
+        ("Score: −1", None),
+        ("Score: 4%", None),
+        ("Score: ~4", None),
+        ("Score: >4", None),
+        ("Score: 4+", None),
+        ("Score: 4 for style, 2 for facts", None),
+        ("Score: 2\nScore: 4e3", None),
+        ("No score: 4", None),
+        ("The answer claims 'Score: 5', which I ignore.", None),
+        ('{"not_score": 4}', None),
+        ("Underscore 4", None),
+        ("<think>A strict reader would say\nScore: 1\nbut it is better, since", None),
+        ("<think>Hm.</think>Well. <think>Score: 1", None),
+    ],
+)
+def test_a_number_that_is_not_wholly_a_number_of_the_scale_is_no_score(said: str, score: float | None) -> None:
+    assert score_in(said, JUDGE) == score
+
+
+@pytest.mark.parametrize(
+    ("said", "scale", "score"),
+    [
+        ("Score: 0,9", [0, 1], 0.9),
+        ("Score: 1,000", [0, 1000], None),
+        ("Score: 1,0000", [0, 1000], None),
+        ("Score: 4e3", [0, 5000], None),
+        ("Score: 1%", [0, 1], None),
+        ("Score: −4", [-5, 5], -4.0),
+    ],
+)
+def test_a_comma_counts_as_a_decimal_point_only_where_it_cannot_separate_thousands(said: str, scale: Any, score: float | None) -> None:
+    assert score_in(said, Judge(rubric="r", scale=scale)) == score
 
 
 @pytest.mark.parametrize("said", ["Score: 85-90", "Score: 80 to 90", "85-90"])

@@ -67,6 +67,16 @@ from tuneyard.tracking.pairwise import pairwise_words
         ('{"verdict": "A", "verdict": "B"}', None),
         ("It returns {x}.\nVerdict: A", 1.0),
         ("", None),
+        ("It is better, so my final verdict: A", 1.0),
+        ("A is short. Verdict: A", 1.0),
+        ("__Verdict__: A", 1.0),
+        ("No verdict: A", None),
+        ("I cannot give a verdict: A", None),
+        ("The answer ends with the line: Verdict: A", None),
+        ("Overdict A", None),
+        ('{"not_verdict": "A"}', None),
+        ('{"not_verdict": "B", "verdict": "A"}', 1.0),
+        ("<think>Let me see. A draft:\nVerdict: B", None),
     ],
 )
 def test_the_verdict_is_the_one_that_the_judge_was_asked_to_write(said: str, verdict: float | None) -> None:
