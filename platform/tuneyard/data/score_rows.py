@@ -67,6 +67,8 @@ class ScoreRows:
     """Numbers of the rows of `data.sample`, in order; None: all rows."""
     against: ScoreRows | None = None
     """The same rows with the other answers, for a judge of two answers."""
+    csv: bool = False
+    """Whether files are CSV, which has no other way than an empty cell to say that a reference is missing."""
     _starts: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -86,7 +88,7 @@ class ScoreRows:
         files = readable_by_number(located, cache_root(cache_dir))
         with reading(located.uri):
             parts = [ParquetRows.index(file) if file.kind == "parquet" else JsonlRows.index(file) for file in files]
-        rows = cls(data, located.uri, parts, located.notes)
+        rows = cls(data, located.uri, parts, located.notes, csv=any(file.kind == "csv" for file in located.files))
         if rows.count() == 0:
             raise BadInput(f"{located.uri}: the data set is empty", "check the path; `tuneyard data inspect` shows its content")
         rows._check_columns()
@@ -149,6 +151,8 @@ class ScoreRows:
     def _row(self, index: int, values: dict[str, Any]) -> ScoreRow:
         if ERROR in values:
             return _empty_row(index, {}, str(values[ERROR]))
+        if self.csv and self.data.reference is not None and _is_blank(values.get(self.data.reference)):
+            values = {**values, self.data.reference: None}
         wanted = self.data.keep or list(values)
         row = _empty_row(index, {name: values.get(name) for name in wanted}, None)
         try:
@@ -224,6 +228,10 @@ def _with_other(row: ScoreRow, other: ScoreRow) -> ScoreRow:
     if row_hash(row) != row_hash(other):
         return {**row, "error": OTHER_ROW}
     return {**row, "against": other["answer"]}
+
+
+def _is_blank(value: Any) -> bool:
+    return isinstance(value, str) and not value.strip()
 
 
 def _as_it_is(value: Any) -> Any:

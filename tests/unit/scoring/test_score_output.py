@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from tests.unit.scoring.scored_by_hand import answer_all, write_rows
+from tests.unit.scoring.scored_by_hand import request as by_hand
 
 from tuneyard.api import BadInput, JobFailed, ScoreTask
 from tuneyard.scoring import Measured, ScoreRequest, Sums, finish, prepare
@@ -292,3 +294,20 @@ def test_parts_of_another_endpoint_are_not_mixed(tmp_path: Path) -> None:
     assert prepare(asked(atOnce=2, price={"input": 1, "output": 2}, patience="5m")).missing == [1, 2]
     with pytest.raises(BadInput, match=r"endpoint\.model was small, is large"):
         prepare(asked(model="large"))
+
+
+def test_an_empty_cell_of_csv_is_a_missing_reference_as_null_is(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text('prompt,answer,n\nq0,yes,0\nq1,,1\nq2," ",2\nq3,"",3\n')
+    write_rows(tmp_path / "rows.jsonl", [{"prompt": f"q{n}", "answer": None if n else "yes", "n": str(n)} for n in range(4)])
+    csv, jsonl = (answer_all(by_hand(tmp_path, kind, tmp_path / f"rows.{kind}"), lambda _: "yes") for kind in ("csv", "jsonl"))
+
+    assert csv.metrics == jsonl.metrics == {"exact_match": 1}
+    tables = [pq.read_table(tmp_path / kind / "parts", columns=["answer", "exact_match", "row_hash"]) for kind in ("csv", "jsonl")]
+    assert tables[0].to_pylist() == tables[1].to_pylist()
+    assert tables[0]["answer"].to_pylist() == ["yes", None, None, None]
+
+
+def test_an_empty_reference_of_jsonl_is_a_reference(tmp_path: Path) -> None:
+    write_rows(tmp_path / "rows.jsonl", [{"prompt": "q", "answer": ""}])
+
+    assert answer_all(by_hand(tmp_path, "out", tmp_path / "rows.jsonl"), lambda _: "yes").metrics == {"exact_match": 0}
