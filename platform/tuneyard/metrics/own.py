@@ -5,14 +5,19 @@ A name holds all that adding up and comparing need, so that only engines' proces
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 
-from tuneyard.metrics.aggregates import mean
-from tuneyard.metrics.metric import Figure, Metric, Row
+from tuneyard.metrics.aggregates import mean, mean_interval, share_interval
+from tuneyard.metrics.metric import Figure, Interval, Metric, Row, Totals
 from tuneyard.metrics.table import METRICS
 
 _LOWER = "lower"
+
+
+class Truth(float):
+    """The value 0 or 1 of a row, which a function returned as a truth value."""
 
 
 def metric_named(name: str) -> Metric:
@@ -38,14 +43,25 @@ def own_figures(names: Iterable[str]) -> Mapping[str, Figure]:
 
 @cache
 def _own(name: str) -> Metric:
-    return mean(
-        column_of(name),
-        title=column_of(name),
+    column = column_of(name)
+    metric = mean(
+        column,
+        title=column,
         description=f"mean of {program_of(name)}, your own function",
         needs=("output",),
         per_row=_computed,
         higher_is_better=not name.endswith(f":{_LOWER}"),
     )
+
+    def count(rows: Sequence[Row]) -> Totals:
+        return {**metric.count(rows), "truths": sum(isinstance(row.values.get(column), Truth) for row in rows)}
+
+    return replace(metric, count=count, figures=(replace(metric.figures[0], interval=_interval),))
+
+
+def _interval(sums: Totals) -> Interval | None:
+    """Wilson's where all values are truth values. Sums of an older version do not tell."""
+    return share_interval(sums) if sums.get("truths") == sums["rows"] else mean_interval(sums)
 
 
 def _computed(_: Row) -> float:

@@ -51,12 +51,14 @@ def load(program: str) -> Callable[..., Any]:
     return function
 
 
-def value_of(function: Callable[..., Any], row: bytes) -> float | str:
-    """The number of a row, or why there is none. `row`: pickled arguments, so that each function has its own copy of them."""
+def value_of(function: Callable[..., Any], row: bytes) -> float | bool | str:
+    """The number or truth value of a row, or why there is none. `row`: pickled arguments; each function has its own copy of them."""
     try:
         value = function(*pickle.loads(row))
         if not isinstance(value, Real) and not _is_one_number(value):
             return f"it returned {type(value).__name__}, not a number"
+        if isinstance(value, bool) or _kind(value) == "b":
+            return bool(value)
         number = float(value)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
         return _said(error)
@@ -66,6 +68,12 @@ def value_of(function: Callable[..., Any], row: bytes) -> float | str:
 def _is_one_number(value: Any) -> bool:
     """Whether it is a scalar of numpy or torch; their truth values are no Real."""
     return getattr(value, "shape", None) == () and getattr(getattr(value, "dtype", None), "kind", "f") in "biuf"
+
+
+def _kind(value: Any) -> str | None:
+    """The kind of a scalar of numpy; of one of torch, `b` for a truth value."""
+    dtype = getattr(value, "dtype", None)
+    return "b" if str(dtype) == "torch.bool" else getattr(dtype, "kind", None)
 
 
 def _said(error: BaseException) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from tuneyard.api import BadInput
-from tuneyard.metrics.own import column_of, program_of
+from tuneyard.metrics.own import Truth, column_of, program_of
 from tuneyard.scoring.own_functions import CONTRACT
 from tuneyard.scoring.request import ScoreRequest
 from tuneyard.scoring.rows import ScoredRow
@@ -67,7 +67,7 @@ class OwnMetrics:
         for name, answer in zip(self._columns, answers, strict=True):
             if isinstance(answer, str):
                 raise ValueError(f"{name} cannot be computed: {answer}")
-            row.values[name] = answer
+            row.values[name] = Truth(answer) if isinstance(answer, bool) else answer
 
     def close(self) -> None:
         """End the process."""

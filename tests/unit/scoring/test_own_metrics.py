@@ -92,6 +92,13 @@ def torches(output, references, row):
     import torch
     return torch.tensor(0.5)
 
+def torch_truth(output, references, row):
+    import torch
+    return torch.tensor(output in references)
+
+def one(output, references, row):
+    return 1
+
 def infinite(output, references, row):
     return -math.inf
 
@@ -122,6 +129,19 @@ def scored(folder: Path, name: str, says: dict[int, str], *own: str) -> ScoreRes
 def table(folder: Path, name: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = pq.read_table(folder / name / "parts").to_pylist()
     return found
+
+
+def test_a_share_of_truth_values_has_wilsons_interval_and_a_mean_of_numbers_has_not(folder: Path) -> None:
+    result = scored(
+        folder, "out", dict.fromkeys(range(4), "no"), *(f"my_metrics:{name}" for name in ("exact", "scalar", "torch_truth", "one"))
+    )
+
+    assert (result.metrics["exact"], result.metrics["one"]) == (0, 1)
+    wilson = result.intervals["exact_match"]
+    assert wilson == (0, pytest.approx(0.49, abs=0.005))
+    assert {name: interval for name, interval in result.intervals.items() if name != "exact_match"} == dict.fromkeys(
+        ("exact", "scalar", "torch_truth"), wilson
+    )
 
 
 def test_a_function_is_a_column_a_figure_and_an_error_of_the_rows_where_it_fails(folder: Path) -> None:
