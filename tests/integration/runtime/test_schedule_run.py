@@ -131,6 +131,20 @@ def test_a_run_whose_job_is_wrong_fails_and_the_next_night_runs(tmp_path: Path) 
     assert any("exited" in line or "exit" in line for line in said), said
 
 
+def test_two_data_folders_with_one_output_take_no_results_of_each_other(tmp_path: Path) -> None:
+    """The same Schedule on two machines: the run of the second cannot write, and is no run of the first."""
+    task = {"name": "count", "process": {"command": ["bash", "-c", f"echo run | tee -a {tmp_path}/marks > $TUNEYARD_OUTPUT/out.txt"]}}
+    file = write(tmp_path, template={"spec": {"tasks": [task], "storage": {"output": str(tmp_path / "outs")}}})
+    said: list[str] = []
+    assert runner(file, HandedIn(), said).run(never, at_hour(6))
+    Path("runs/nightly").rename("runs/first")
+    assert not runner(file, HandedIn(), said).run(never, at_hour(6))
+    (run,) = runs()
+    assert (run["verdict"], run["figures"]) == ("failed", [])
+    assert "holds a job already" in run["message"], said
+    assert (tmp_path / "marks").read_text() == "run\n"
+
+
 def test_a_drop_is_found_over_the_same_rows_and_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """400 rows, of which 5 in 100 turn wrong: as two samples of rows, the two nights do not differ."""
     rows = [f"question {number}" for number in range(400)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tuneyard.api import Phase
-from tuneyard.runtime.scheduled.results import is_in_use, result_at
+from tuneyard.runtime.scheduled.results import RUN_ID, is_in_use, result_at
 
 SCORED = {"metrics": {"exact_match": 0.5}, "intervals": {"exact_match": [0.4, 0.6]}, "rows": 40, "status": "succeeded"}
 
@@ -39,10 +39,22 @@ def test_figures_and_their_bounds_are_those_of_the_report(tmp_path: Path) -> Non
         ("running", -9, Phase.FAILED),
         ("running", 2, Phase.FAILED),
         ("running", 1, Phase.FAILED),
+        ("succeeded", 1, Phase.FAILED),
+        ("succeeded", 2, Phase.FAILED),
+        ("succeeded", -9, Phase.FAILED),
+        ("succeeded", -15, Phase.PENDING),
     ],
 )
 def test_phases(tmp_path: Path, status: str, code: int | None, phase: Phase) -> None:
     assert result_at(report(tmp_path, status=status), code).phase is phase
+
+
+@pytest.mark.parametrize(("code", "phase"), [(0, Phase.FAILED), (1, Phase.FAILED), (2, Phase.FAILED), (None, Phase.PENDING)])
+def test_the_report_of_another_run_of_the_same_name_does_not_count(tmp_path: Path, code: int | None, phase: Phase) -> None:
+    (tmp_path / "job.json").write_text(json.dumps({"metadata": {"name": "x", "annotations": {RUN_ID: "theirs"}}}))
+    found = result_at(report(tmp_path), code, run="ours")
+    assert (found.phase, found.tasks) == (phase, {})
+    assert result_at(report(tmp_path), 0, run="theirs").phase is Phase.SUCCEEDED
 
 
 def test_a_run_without_a_report_says_what_its_log_says(tmp_path: Path) -> None:

@@ -12,14 +12,18 @@ from typing import Any
 from tuneyard.api import Phase, TuneyardError
 from tuneyard.api.schedule_status import RunFigure
 from tuneyard.runtime.attempt.state import figures
-from tuneyard.runtime.output import LOCK
+from tuneyard.runtime.output import JOB, LOCK
 from tuneyard.schedules import figures_of, why_not_compared
-from tuneyard.storage import is_local, local_path, open_store
+from tuneyard.storage import Store, is_local, local_path, open_store
 from tuneyard.tracking import REPORT_JSON
 from tuneyard.tracking.progress.words import first_line
 
 _PHASES = {"succeeded": Phase.SUCCEEDED, "failed": Phase.FAILED}
 _TAIL_BYTES = 4000
+_STOPPED = (-15, -2, 130)
+"""Exit codes of processes that were asked to stop."""
+RUN_ID = "tuneyard.dev/run-id"
+"""Annotation of a run's JobSpec that tells it from a run of the same name in another data folder. Its output repeats the JobSpec."""
 
 
 @dataclass(frozen=True)
@@ -38,23 +42,51 @@ class Result:
         return why_not_compared(self.tasks)
 
 
-def result_at(output: str, code: int | None = None, log: Path | None = None) -> Result:
-    """The result of the run with this output. `code`: exit code of its process; None: it is not known."""
+def result_at(output: str, code: int | None = None, log: Path | None = None, *, run: str = "") -> Result:
+    """The result of the run with this output. `code`: exit code of its process; None: it is not known. `run`: its id, see `RUN_ID`.
+
+    A report of another run does not count. Neither does one that says something else than the exit code.
+    """
+    report: dict[str, Any] = {}
     try:
         store = open_store(output)
-        report = json.loads(store.get(REPORT_JSON)) if store.exists(REPORT_JSON) else {}
+        if run_in(store) == run and store.exists(REPORT_JSON):
+            report = json.loads(store.get(REPORT_JSON))
+        elif code == 0 and run_in(store) != run:
+            return Result(Phase.FAILED, of_another_run(output))
     except (TuneyardError, ValueError) as error:
-        report = {}
         if code == 0:
             return Result(Phase.FAILED, f"its report cannot be read: {error}")
     phase = _PHASES.get(report.get("status", ""), Phase.PENDING)
-    if code is not None and code not in (0, 1) and phase is not Phase.SUCCEEDED:
+    if code is not None and code not in (0, 1):
         killed = f"its process was ended by signal {-code}" if code < 0 else ""
-        return Result(Phase.PENDING if code in (-15, -2, 130) else Phase.FAILED, killed or _last_line(log))
-    if code == 1 and phase is Phase.PENDING and report.get("status") != "stopped":
+        return Result(Phase.PENDING if code in _STOPPED else Phase.FAILED, killed or _last_line(log))
+    if code == 1 and phase is not Phase.FAILED and report.get("status") != "stopped":
         return Result(Phase.FAILED, _last_line(log))
     tasks = {name: task for name, task in (report.get("tasks") or {}).items() if isinstance(task, Mapping)}
     return Result(phase, first_line(str(report.get("message") or "")), tasks)
+
+
+def run_in(store: Store) -> str:
+    """The id of the run that has claimed an output; empty: none has, or it has no id. Raises StorageError, ValueError."""
+    if not store.exists(JOB):
+        return ""
+    metadata = json.loads(store.get(JOB)).get("metadata") or {}
+    return str((metadata.get("annotations") or {}).get(RUN_ID, ""))
+
+
+def is_of_another_run(output: str, run: str) -> bool:
+    """Whether another run than `run` has claimed this output. False where it cannot be read: the run then says why."""
+    try:
+        store = open_store(output)
+        return store.exists(JOB) and run_in(store) != run
+    except (TuneyardError, ValueError):
+        return False
+
+
+def of_another_run(output: str) -> str:
+    """The reason why a run fails whose output is in use by another one."""
+    return f"{output} holds the run of another data folder or machine: give each its own storage.output"
 
 
 def is_in_use(output: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
+from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 from tuneyard.api import JobSpec, Phase, Schedule
@@ -17,7 +18,7 @@ from tuneyard.runtime.scheduled.clock import Clock
 from tuneyard.runtime.scheduled.folder import ScheduleFolder
 from tuneyard.runtime.scheduled.looks import Looks
 from tuneyard.runtime.scheduled.process import RunProcess
-from tuneyard.runtime.scheduled.results import Result, is_in_use, result_at
+from tuneyard.runtime.scheduled.results import RUN_ID, Result, is_in_use, is_of_another_run, of_another_run, result_at
 from tuneyard.runtime.scheduled.waits_said import WaitsSaid
 from tuneyard.runtime.scheduled.webhook import Webhook
 from tuneyard.schedules import LastGood, Moment, Run, Start, advance_schedule, last_good, next_after, run_spec, with_notices
@@ -167,7 +168,7 @@ class Runner:
             if process.code is None:
                 continue
             del self._processes[name]
-            result = result_at(self._output(name), process.code, process.log)
+            result = result_at(self._output(name), process.code, process.log, run=self._id(name))
             if name in self._stopping:
                 self._stopping.discard(name)
                 result = Result(Phase.CANCELLED, message="replaced by a later run")
@@ -182,13 +183,18 @@ class Runner:
             if record.name in self._processes or record.name in self._ended:
                 continue
             output = self._output(record.name)
-            done = result_at(output) if self._folder.job_file(record.name).exists() else None
+            done = self._result_before(record.name) if self._folder.job_file(record.name).exists() else None
             if done is not None and done.phase.final:
                 self._ended[record.name] = done
             elif goal.concurrency == "replace" and record.kind == "scheduled" and record.due < last:
                 self._ended[record.name] = Result(Phase.CANCELLED, message="replaced by a later run")
             elif not is_in_use(output):  # the process of a runner that was killed may still write its last checkpoint
                 self._start(goal, Start(record.name, moment_of(record.due), record.kind))
+
+    def _result_before(self, name: str) -> Result:
+        """The result of a run that an earlier runner has started."""
+        output, run = self._output(name), self._id(name)
+        return Result(Phase.FAILED, of_another_run(output)) if is_of_another_run(output, run) else result_at(output, run=run)
 
     def _start(self, goal: ScheduleGoal, start: Start) -> None:
         file, log = self._folder.job_file(start.name), self._folder.log_file(start.name)
@@ -215,7 +221,7 @@ class Runner:
             "name": start.name,
             "namespace": self._schedule.metadata.namespace,
             "labels": goal.template.labels,
-            "annotations": against.annotations if against is not None else {},
+            "annotations": {RUN_ID: uuid4().hex, **(against.annotations if against is not None else {})},
         }
         return JobSpec.model_validate({"apiVersion": API_VERSION, "kind": "JobSpec", "metadata": metadata, "spec": spec})
 
@@ -223,6 +229,10 @@ class Runner:
         """The output of a run: that of its JobSpec, else a folder in the data folder."""
         storage = (self._folder.job(name).get("spec") or {}).get("storage") or {}
         return str(storage.get("output") or join(str(self._folder.path), name))
+
+    def _id(self, name: str) -> str:
+        """The id of a run, which its output repeats; empty for runs of older versions."""
+        return str(((self._folder.job(name).get("metadata") or {}).get("annotations") or {}).get(RUN_ID, ""))
 
     def _stop(self, name: str) -> None:
         if name in self._processes and name not in self._stopping:
