@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from tuneyard.api import TuneyardError
@@ -66,9 +67,12 @@ class DataLooks:
             task.cancel()
 
     async def _look(self, key: Key, item: Mapping[str, Any], waiting: WaitingRun) -> None:
+        before = self._found.get(key, {}).get(waiting.name)
         try:
             async with self._limits[key[0]], asyncio.timeout(_LONGEST_S):
-                look = await self._answer(item, waiting.path)
+                began_s = asyncio.get_running_loop().time()
+                found = await self._answer(item, waiting.path)
+                look = replace(found, at_s=began_s).after(before[1] if before is not None else None)
         except TimeoutError:
             look = Look(False, "its storage does not answer")
         except Problem as problem:

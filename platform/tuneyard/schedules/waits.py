@@ -1,12 +1,13 @@
 """Runs that wait for their data: a run starts when somebody has seen its data, and is missed after its timeout.
 
-The timeout counts only once this process has looked: the data may have arrived while no process followed the Schedule.
+The timeout counts only once this process has looked: the data may have arrived while no process followed the Schedule. A run whose data are
+there starts once older runs were looked for again, since data of several dates often come together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -20,15 +21,25 @@ from tuneyard.schedules.news import News
 from tuneyard.schedules.starts import Start
 
 DATA_ARRIVED = "DataArrived"
-_MOST_WAITING = 50
+_MOST_WAITING = 300
+"""Runs that a status can hold while they wait."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """The result of a look for the data of a run. `why_not`: why nobody could look; empty: the data do not exist yet."""
+    """The result of looks for the data of a run.
+
+    `why_not`: why nobody could look; empty: the data do not exist yet. `at_s`: when the first look that has found the data began, or the
+    last one in vain, in seconds of a clock that is never set.
+    """
 
     arrived: bool
     why_not: str = ""
+    at_s: float = field(default=0.0, compare=False)
+
+    def after(self, before: Look | None) -> Look:
+        """This look where the last one was `before`."""
+        return before if before is not None and before.arrived and self.arrived else self
 
 
 @dataclass(frozen=True)
@@ -54,17 +65,36 @@ def sorted_by_data(goal: ScheduleGoal, status: ScheduleStatus, starts: Sequence[
     for each in waiting:
         look = looks.get(each.name, Look(False))
         waited_s = (now - moment_of(each.since)).total_seconds()
-        if look.arrived:
+        if look.arrived and not _is_early(each, waiting, looks):
             ready.append(_start(each))
-        elif (waited_s > goal.wait_for.timeout and each.name in looks) or len(still) >= _MOST_WAITING or _is_past(each, looks):
+        elif not look.arrived and each.name in looks and (waited_s > goal.wait_for.timeout or _is_past(each, looks)):
             missed.append(_record(goal, each, look, now))
         else:
             still.append(each.model_copy(update={"message": look.why_not[:300]}))
+    for each in _surplus(still, looks):
+        still.remove(each)
+        missed.append(_record(goal, each, looks[each.name], now, f", and {_MOST_WAITING} later runs wait"))
     after = status.model_copy(update={"waiting": still, "runs": [*status.runs, *missed]})
     after = after.model_copy(update={"conditions": _conditions(after, ready, missed, now)})
     if missed:
         after.message = f"the run of {missed[-1].due} was missed: {missed[-1].message}"
+    ready.sort(key=lambda start: start.due)
     return Sorted(after, tuple(ready), tuple(News("missed", record.name, record.message) for record in missed))
+
+
+def _is_early(run: WaitingRun, waiting: Sequence[WaitingRun], looks: Mapping[str, Look]) -> bool:
+    """Whether an older run of the cron line was not looked for since the data of `run` were seen: its data may have come with them."""
+    if run.kind != "scheduled":
+        return False
+    older = [looks.get(each.name) for each in waiting if each.kind == "scheduled" and moment_of(each.due) < moment_of(run.due)]
+    seen_s = looks[run.name].at_s
+    return any(look is None or (not look.arrived and not look.why_not and look.at_s < seen_s) for look in older)
+
+
+def _surplus(still: Sequence[WaitingRun], looks: Mapping[str, Look]) -> list[WaitingRun]:
+    """The oldest runs that were looked for in vain, where more than `_MOST_WAITING` wait."""
+    in_vain = [each for each in still if each.name in looks and not looks[each.name].arrived]
+    return sorted(in_vain, key=lambda each: moment_of(each.due))[: max(0, len(still) - _MOST_WAITING)]
 
 
 def _is_past(waiting: WaitingRun, looks: Mapping[str, Look]) -> bool:
@@ -81,7 +111,8 @@ def _start(waiting: WaitingRun) -> Start:
     return Start(waiting.name, moment_of(waiting.due), waiting.kind)
 
 
-def _record(goal: ScheduleGoal, waiting: WaitingRun, look: Look, now: datetime) -> ScheduledRun:
+def _record(goal: ScheduleGoal, waiting: WaitingRun, look: Look, now: datetime, why_now: str = "") -> ScheduledRun:
+    waited_s = (now - moment_of(waiting.since)).total_seconds()
     why = look.why_not or waiting.message or f"{waiting.path} did not exist"
     told = goal.notify is not None and "missed" in goal.notify.on
     return ScheduledRun(
@@ -91,7 +122,7 @@ def _record(goal: ScheduleGoal, waiting: WaitingRun, look: Look, now: datetime) 
         phase="Missed",
         started_at=written(now),
         verdict="missed",
-        message=f"its data had not arrived after {(now - moment_of(waiting.since)).total_seconds():.0f} s: {why}"[:500],
+        message=f"its data had not arrived after {waited_s:.0f} s{why_now}: {why}"[:500],
         notice="due" if told else "",
     )
 

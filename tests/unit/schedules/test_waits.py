@@ -60,6 +60,49 @@ def test_several_nights_may_wait_and_forbid_starts_them_one_after_the_other() ->
     assert "skipped" not in nights.verdicts
 
 
+def test_no_run_is_missed_without_a_look_however_many_wait() -> None:
+    nights = Nights(nightly(cron="* * * * *", waitFor=WAIT, concurrency="allow"))
+    for minute in range(1, 241):
+        nights.look(at_hour(minute / 60))
+    assert (nights.verdicts, len(nights.status.waiting)) == ([], 240)
+    last = nights.status.waiting[-1].name
+    assert [start.name for start in nights.look(at_hour(4.001), {**looked(nights, False), last: Look(True)}).start] == [last]
+
+
+def test_of_more_runs_than_a_status_holds_the_oldest_is_missed_after_a_look() -> None:
+    nights = Nights(nightly(cron="* * * * *", waitFor={**WAIT, "timeout": "30d"}))
+    for minute in range(1, 302):
+        nights.look(at_hour(minute / 60))
+    assert (nights.verdicts, len(nights.status.waiting)) == ([], 301)
+    oldest = nights.status.waiting[0].name
+    nights.look(at_hour(301.1 / 60), looked(nights, False))
+    (run,) = nights.status.runs
+    assert (run.name, run.verdict, len(nights.status.waiting)) == (oldest, "missed", 300)
+    assert "after 18006 s, and 300 later runs wait: s3://logs/date=2026-11-23/_SUCCESS did not exist" in run.message
+
+
+def test_late_data_of_several_dates_start_the_oldest_run_first() -> None:
+    """The files come together, and the last look for the older run was before."""
+    nights = Nights(nightly(waitFor={**WAIT, "timeout": "3d"}))
+    nights.look(at_hour(2))
+    nights.look(at_hour(26))
+    older, newer = (each.name for each in nights.status.waiting)
+    assert nights.look(at_hour(27), {older: Look(False, at_s=10), newer: Look(True, at_s=20)}).start == ()
+    (start,) = nights.look(at_hour(27.01), {older: Look(True, at_s=40), newer: Look(True, at_s=20)}).start
+    assert start.name == older
+
+
+def test_a_run_whose_data_are_there_waits_for_one_look_for_older_ones_and_no_longer() -> None:
+    for again in (Look(False, at_s=40), Look(False, "access denied")):
+        nights = Nights(nightly(waitFor={**WAIT, "timeout": "3d"}))
+        nights.look(at_hour(2))
+        nights.look(at_hour(26))
+        older, newer = (each.name for each in nights.status.waiting)
+        assert nights.look(at_hour(27), {newer: Look(True, at_s=20)}).start == ()
+        (start,) = nights.look(at_hour(27.01), {older: again, newer: Look(True, at_s=20)}).start
+        assert start.name == newer
+
+
 def test_without_wait_for_a_run_that_waits_starts() -> None:
     nights = Nights(nightly(waitFor=WAIT))
     nights.look(at_hour(2))

@@ -36,8 +36,9 @@ class Looks:
         """The looks so far, by the names of their runs. A storage that has not answered for a minute counts as a look in vain."""
         self._unread.clear()
         found = {name: look for name, (_, look) in dict(self._found).items()}
-        late = (name for name, thread in self._threads.items() if thread.is_alive() and time.monotonic() - self._began_s[name] > _LONGEST_S)
-        return {**dict.fromkeys(late, Look(False, "its storage does not answer")), **found}
+        late = [name for name, thread in self._threads.items() if thread.is_alive() and time.monotonic() - self._began_s[name] > _LONGEST_S]
+        in_vain = [name for name in late if name not in found or not found[name].arrived]
+        return {**found, **dict.fromkeys(in_vain, Look(False, "its storage does not answer"))}
 
     def want(self, waiting: Iterable[WaitingRun], now: datetime) -> datetime | None:
         """Look for the data of these runs, where it is time. Returns the time of the next look; None if nothing waits."""
@@ -54,8 +55,9 @@ class Looks:
         return now + EVERY if wanted else None
 
     def _look(self, name: str, path: str, now: datetime) -> None:
+        began_s, before = self._began_s[name], self._found.get(name)
         try:
-            look = Look(is_there(absolute(path, self._base_dir)))
+            look = Look(is_there(absolute(path, self._base_dir)), at_s=began_s).after(before[1] if before is not None else None)
         except TuneyardError as error:
             look = Look(False, str(error))
         except Exception as error:  # noqa: BLE001 - the reason is told in the status
