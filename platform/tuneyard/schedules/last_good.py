@@ -40,6 +40,11 @@ def measure_before(records: Iterable[ScheduledRun], due: str) -> ScheduledRun | 
     return max((each for each in records if each.verdict in IS_MEASURE and each.due < due), key=lambda each: each.due, default=None)
 
 
+def measure_after(records: Iterable[ScheduledRun], due: str) -> ScheduledRun | None:
+    """The run that was good, or accepted, and was due last, where it was due after `due`."""
+    return max((each for each in records if each.verdict in IS_MEASURE and each.due > due), key=lambda each: each.due, default=None)
+
+
 def last_good(records: Iterable[ScheduledRun], due: str) -> LastGood | None:
     """The run that one which is due at `due` is compared with, where its output is known."""
     found = measure_before(records, due)

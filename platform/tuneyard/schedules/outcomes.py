@@ -14,7 +14,7 @@ from tuneyard.api.schedule import ScheduleGoal
 from tuneyard.api.schedule_status import MOST_RUNS, RunFigure, RunKind, ScheduledRun, ScheduleStatus
 from tuneyard.metrics import FIGURES
 from tuneyard.schedules.conditions import with_condition
-from tuneyard.schedules.last_good import IS_MEASURE, measure_before
+from tuneyard.schedules.last_good import IS_MEASURE, measure_after, measure_before
 from tuneyard.schedules.news import News
 from tuneyard.schedules.regression import judge
 
@@ -192,9 +192,9 @@ def _news(goal: ScheduleGoal, record: ScheduledRun, records: Sequence[ScheduledR
 
 
 def _accepted(goal: ScheduleGoal, records: list[ScheduledRun]) -> list[News]:
-    """Accept the run that `spec.accept` names, in `records`, once it has regressed."""
+    """Accept the run that `spec.accept` names, in `records`, once it has regressed. After a later good run it would have no effect."""
     for index, record in enumerate(records):
-        if record.name == goal.accept and record.verdict == "regressed":
+        if record.name == goal.accept and record.verdict == "regressed" and measure_after(records, record.due) is None:
             message = f"accepted as the new measure: {record.message}"[:_LONGEST]
             records[index] = record.model_copy(update={"verdict": "accepted", "message": message})
             return [News("accepted", record.name, message)]

@@ -208,6 +208,15 @@ def test_an_accepted_run_is_the_new_measure() -> None:
     assert nights.news == ["Regressed", "Accepted", "Regressed"], "a run after an accepted one has not recovered"
 
 
+def test_a_regression_before_a_good_run_is_not_accepted() -> None:
+    """Later runs are compared with the good one: the words of `accept` would not be true."""
+    nights = watching(exact_match={"worseBy": "2%"})
+    assert [nights.night(day, figure(value)) for day, value in enumerate((0.8, 0.7, 0.8))] == ["good", "regressed", "good"]
+    nights.goal = nights.goal.model_copy(update={"accept": nights.status.runs[1].name})
+    nights.look(at_hour(60))
+    assert nights.verdicts == ["good", "regressed", "good"]
+
+
 def test_a_good_run_is_not_accepted() -> None:
     nights = watching(exact_match={"worseBy": "2%"})
     nights.night(0, figure(0.8))
