@@ -79,7 +79,8 @@ class BackfillStatus(StatusFields):
     last: Moment | None = Field(default=None, description="due time of its newest run that was started (RFC 3339); default: none")
     started: int = Field(default=0, ge=0, description="runs that were started")
     of: int = Field(default=0, ge=0, description="runs in all")
-    done: bool = Field(default=False, description="all runs were started")
+    done: bool = Field(default=False, description="all runs were started, or none can be")
+    message: str = Field(default="", max_length=300, description="why it runs nothing; empty: it can run")
 
 
 class ScheduleStatus(StatusFields):

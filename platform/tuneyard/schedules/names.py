@@ -9,7 +9,8 @@ from hashlib import sha256
 from tuneyard.kubernetes.names import shortened
 
 _LONGEST = 48
-_LONGEST_OF_REQUESTED = 42
+_LONGEST_OF_REQUESTED = 38
+_OLDER_DIGEST = 5
 _DUE = re.compile(r"-([0-9]{1,9})$")
 
 
@@ -24,8 +25,13 @@ def requested_name(schedule: str, moment: datetime, request: str) -> str:
 
 
 def digest(request: str) -> str:
-    """Five letters and digits that stand for a request. The first is a letter, so that no name ends like that of a scheduled run."""
-    return "r" + sha256(request.encode()).hexdigest()[:4]
+    """Nine letters and digits that stand for a request. The first is a letter, so that no name ends like that of a scheduled run."""
+    return "r" + sha256(request.encode()).hexdigest()[:8]
+
+
+def is_digest(stored: str, request: str) -> bool:
+    """Whether a stored digest is that of a request. Versions until November 2026 stored the first five characters."""
+    return stored == (request[:_OLDER_DIGEST] if len(stored) == _OLDER_DIGEST else request)
 
 
 def due_of(name: str) -> datetime | None:

@@ -9,17 +9,23 @@ from tuneyard.api.moments import moment_of, written
 from tuneyard.api.schedule import ScheduleGoal
 from tuneyard.api.schedule_parts import Backfill
 from tuneyard.api.schedule_status import BackfillStatus, ScheduleStatus
-from tuneyard.schedules.names import digest, requested_name
+from tuneyard.schedules.names import digest, is_digest, requested_name
 from tuneyard.schedules.starts import Start
 from tuneyard.schedules.times import day_bounds, next_after, times_between
 
 MOST_BACKFILLED = 1000
 
 
-def backfill_size(goal: ScheduleGoal, request: Backfill, now: datetime) -> int:
+def why_refused(cron: str, zone: str, request: Backfill, now: datetime) -> str:
+    """Why a backfill runs nothing: it has too many runs; empty: it can run."""
+    too_many = _size(cron, zone, request, now) > MOST_BACKFILLED
+    return f"more than {MOST_BACKFILLED:,} runs from {request.first} to {request.last}: give fewer dates" if too_many else ""
+
+
+def _size(cron: str, zone: str, request: Backfill, now: datetime) -> int:
     """Number of runs of a backfill, or one more than `MOST_BACKFILLED`."""
-    after, until = day_bounds(request.first, request.last, goal.time_zone)
-    return len(times_between(goal.cron, goal.time_zone, after, min(until, now), MOST_BACKFILLED + 1))
+    after, until = day_bounds(request.first, request.last, zone)
+    return len(times_between(cron, zone, after, min(until, now), MOST_BACKFILLED + 1))
 
 
 def requested_runs(
@@ -45,9 +51,10 @@ def _backfill(
 ) -> tuple[BackfillStatus, list[Start]]:
     key = digest(f"{request.first} {request.last} {request.id}")
     progress = before
-    if progress is None or progress.key != key:
-        size = backfill_size(goal, request, now)
-        progress = BackfillStatus(key=key, of=min(size, MOST_BACKFILLED), done=not 0 < size <= MOST_BACKFILLED)
+    if progress is None or not is_digest(progress.key, key):
+        refused = why_refused(goal.cron, goal.time_zone, request, now)
+        size = 0 if refused else _size(goal.cron, goal.time_zone, request, now)
+        progress = BackfillStatus(key=key, of=size, done=size == 0, message=refused)
     if progress.done:
         return progress, []
     first, until = day_bounds(request.first, request.last, goal.time_zone)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from tuneyard.api import BadInput
 from tuneyard.api.schedule_status import ScheduledRun, ScheduleStatus
 from tuneyard.cli import main
-from tuneyard.cli.schedule.command import _lines
+from tuneyard.cli.schedule.command import _check, _lines, _regressed
 from tuneyard.cli.schedule.follow import _moment
 from tuneyard.cli.schedule.tables import row, run_row
 from tuneyard.schedules.view import ScheduleView
@@ -57,3 +60,21 @@ def test_the_list_and_the_page_of_a_schedule_name_the_same_last_run() -> None:
         assert last == f"{row(schedule)['last_run']}, {name}: {row(schedule)['verdict']}"
     assert dict(_lines(ended))["compared"] == "nightly-2 with nightly-1, other rows: 9 rows are in both"
     assert dict(_lines(view(ScheduleStatus())))["last run"] == "none"
+
+
+def test_a_backfill_of_too_many_runs_is_refused_with_the_limit() -> None:
+    request = {"from": "2026-10-01", "to": "2026-11-25", "parallel": 1, "id": "x"}
+    now = datetime(2026, 11, 26, tzinfo=UTC)
+    _check(request, view(ScheduleStatus()), now)
+    hourly = replace(view(ScheduleStatus()), cron="0 * * * *")
+    with pytest.raises(BadInput, match="more than 1,000 runs from 2026-10-01 to 2026-11-25"):
+        _check(request, hourly, now)
+
+
+def test_a_regression_before_a_good_run_is_not_accepted() -> None:
+    old = ScheduledRun(name="nightly-1", due="2026-11-23T02:00:00Z", verdict="regressed")
+    good = ScheduledRun(name="nightly-2", due="2026-11-24T02:00:00Z", verdict="good")
+    assert _regressed(view(ScheduleStatus(runs=[old])), None).name == "nightly-1"
+    for name in (None, "nightly-1"):
+        with pytest.raises(BadInput, match="nightly-2, which was due later, is good"):
+            _regressed(view(ScheduleStatus(runs=[old, good])), name)

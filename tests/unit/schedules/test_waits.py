@@ -155,4 +155,25 @@ def test_too_large_a_backfill_starts_nothing() -> None:
     nights = Nights(nightly(cron="* * * * *", backfill={"from": "2026-01-01", "to": "2026-11-01"}))
     assert [start.kind for start in nights.look(at_hour(0.001)).start] != ["backfill"]
     assert nights.status.backfill is not None
-    assert (nights.status.backfill.started, nights.status.backfill.done) == (0, True)
+    assert (nights.status.backfill.started, nights.status.backfill.of, nights.status.backfill.done) == (0, 0, True)
+    assert nights.status.backfill.message == "more than 1,000 runs from 2026-01-01 to 2026-11-01: give fewer dates"
+
+
+def test_backfills_whose_ids_were_once_alike_both_run() -> None:
+    """The first 16 bits of their hashes are the same."""
+    asked = {"from": "2026-11-01", "to": "2026-11-02", "parallel": 9}
+    nights = Nights(nightly(backfill={**asked, "id": "rerun-28"}))
+    assert len(nights.look(at_hour(1)).start) == 2
+    nights.goal = nightly(backfill={**asked, "id": "rerun-362"})
+    assert len(nights.look(at_hour(1.1)).start) == 2
+    assert len({start.name for start in nights.started}) == 4
+
+
+def test_a_backfill_that_an_older_version_has_done_is_not_done_again() -> None:
+    asked = {"from": "2026-11-01", "to": "2026-11-02", "parallel": 9}
+    nights = Nights(nightly(backfill=asked))
+    nights.look(at_hour(1))
+    assert nights.status.backfill is not None
+    older = nights.status.backfill.model_copy(update={"key": nights.status.backfill.key[:5]})
+    nights.status = nights.status.model_copy(update={"backfill": older})
+    assert nights.look(at_hour(1.1)).start == ()

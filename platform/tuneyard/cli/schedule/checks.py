@@ -12,7 +12,7 @@ from tuneyard.api import Device, Document, JobSpec, Schedule
 from tuneyard.api.loading_reasons import explain
 from tuneyard.schedules import BadExpression, Moment, expression_problems, next_after, run_name, run_spec
 from tuneyard.schedules.rendering import rendered
-from tuneyard.schedules.requests import MOST_BACKFILLED, backfill_size
+from tuneyard.schedules.requests import why_refused
 
 _JOB = ("spec", "template", "spec")
 
@@ -25,8 +25,8 @@ def complaints_about(document: Document, schedule: Schedule, devices: Mapping[st
         yield document.complaint(path, reason)
     now = datetime.now(UTC)
     request = schedule.spec.backfill
-    if request is not None and backfill_size(schedule.spec, request, now) > MOST_BACKFILLED:
-        yield document.complaint(("spec", "backfill"), f"more than {MOST_BACKFILLED:,} runs: give fewer dates")
+    if request is not None and (why := why_refused(schedule.spec.cron, schedule.spec.time_zone, request, now)):
+        yield document.complaint(("spec", "backfill"), why)
     if not wrong:
         yield from _about_run(document, schedule, now, devices)
 

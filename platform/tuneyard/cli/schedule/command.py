@@ -19,6 +19,7 @@ from tuneyard.cli.output import Format, OutputOption, print_json, print_table
 from tuneyard.cli.schedule.follow import follow
 from tuneyard.cli.schedule.source import LocalOption, source_of
 from tuneyard.cli.schedule.tables import COLUMNS, RUN_COLUMNS, compared, facts, row, run_facts, run_row
+from tuneyard.schedules.last_good import measure_after
 from tuneyard.schedules.view import ScheduleView
 
 app = typer.Typer(
@@ -139,7 +140,7 @@ def run_now(
         return
     last = last or (now - timedelta(days=1)).date().isoformat()
     request = {"from": first, "to": last, "parallel": parallel, "id": f"{now:%Y%m%dT%H%M%S}"}
-    _check(request)
+    _check(request, source.one(name), now)
     source.change(name, {"backfill": request})
     typer.echo(f"{name} runs the dates {first} to {last}, {parallel} at a time; see them: tuneyard schedule history {_again(name, local)}")
 
@@ -177,11 +178,17 @@ def _regressed(schedule: ScheduleView, name: str | None) -> ScheduledRun:
     if name is None:
         if not regressed:
             raise BadInput(f"no run of {schedule.name} has regressed", f"see its runs: tuneyard schedule history {schedule.name}")
-        return next(iter(regressed.values()))
+        name = next(iter(regressed))
     if name not in regressed:
         runs = {run.name: run for run in schedule.runs}
         why = f"is {runs[name].verdict or 'still running'}" if name in runs else f"is no run of {schedule.name}{did_you_mean(name, runs)}"
         raise BadInput(f"{name} {why}: only a run that has regressed is accepted", f"there are: {', '.join(regressed) or 'none'}")
+    later = measure_after(schedule.runs, regressed[name].due)
+    if later is not None:
+        raise BadInput(
+            f"{name} cannot become the measure: {later.name}, which was due later, is {later.verdict}, and later runs are compared with it",
+            f"see its runs: tuneyard schedule history {schedule.name}",
+        )
     return regressed[name]
 
 
@@ -212,14 +219,19 @@ def history(
     return 1 if schedule.is_bad else 0
 
 
-def _check(request: dict[str, Any]) -> None:
+def _check(request: dict[str, Any], schedule: ScheduleView, now: datetime) -> None:
     from pydantic import ValidationError
 
+    from tuneyard.schedules.requests import why_refused
+
     try:
-        Backfill.model_validate(request)
+        wanted = Backfill.model_validate(request)
     except ValidationError as error:
         reason = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise BadInput(f"the dates cannot be used: {reason}", "write them as --from 2026-11-01 --to 2026-11-14") from None
+    refused = why_refused(schedule.cron, schedule.zone, wanted, now)
+    if refused:
+        raise BadInput(f"a backfill has too many runs: {refused.partition(': ')[0]}", "give fewer dates, and the rest after these have run")
 
 
 def _last(schedule: ScheduleView) -> str:
@@ -243,7 +255,7 @@ def _lines(schedule: ScheduleView) -> list[tuple[str, str]]:
     if accepted is not None:
         lines.append(("accepted", f"{accepted.name}: {accepted.message}"))
     if status.backfill is not None:
-        state = "all started" if status.backfill.done else "goes on"
+        state = status.backfill.message or ("all started" if status.backfill.done else "goes on")
         lines.append(("backfill", f"{status.backfill.started} of {status.backfill.of} runs started, {state}"))
     lines += [(each.type, f"{each.status}: {each.message or each.reason}") for each in status.conditions]
     return lines + ([("message", status.message)] if status.message else [])
