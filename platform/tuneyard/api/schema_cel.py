@@ -107,7 +107,11 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
         _rule("!has(self.path) || has(self.from)", "path needs from; put it into name instead"),
         _rule("!has(self.name) || !(self.name.startsWith('.') || self.name.startsWith('~'))", f"name: a path beside the file: {ADVICE}"),
     ),
-    "Embedding": (_rule("!(self.model.startsWith('.') || self.model.startsWith('~'))", f"model: a path beside the file: {ADVICE}"),),
+    "Embedding": (
+        _at_most_one("has(self.model)", "has(self.endpoint)"),
+        _rule("!has(self.endpoint) || !has(self.revision)", "the endpoint has its own model: leave revision out"),
+        _rule("!has(self.model) || !(self.model.startsWith('.') || self.model.startsWith('~'))", f"model: a path beside the file: {ADVICE}"),
+    ),
     "ProcessTask": (
         _rule(
             "!has(self.workingDir) || self.workingDir.contains('://') || self.workingDir.startsWith('/')",

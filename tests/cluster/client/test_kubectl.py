@@ -40,6 +40,8 @@ def wrong(path: str, value: Any) -> dict[str, Any]:
 
 
 TRAIN = "spec.tasks.0.train"
+SCORE = "spec.tasks.1.score"
+ENDPOINT = {"url": "https://api.example.com/v1", "model": "small"}
 
 
 @pytest.mark.parametrize(
@@ -64,6 +66,9 @@ TRAIN = "spec.tasks.0.train"
         (f"{TRAIN}.data.source", "chats.jsonl", "spec.tasks[0].train.data", "`tuneyard submit FILE` ships it, kubectl does not"),
         (f"{TRAIN}.model.name", "./base", "spec.tasks[0].train.model", "`tuneyard submit FILE` ships it, kubectl does not"),
         ("spec.tasks.1", {"name": "p", "process": {"command": ["./x"], "workingDir": "tools"}}, "spec.tasks[1].process", "use a URI"),
+        (f"{SCORE}.embedding", {"model": "./small"}, "spec.tasks[1].score.embedding", "`tuneyard submit FILE` ships it, kubectl does not"),
+        (f"{SCORE}.embedding", {"model": "m", "endpoint": ENDPOINT}, "spec.tasks[1].score.embedding", "give exactly one of model, endpoint"),
+        (f"{SCORE}.embedding", {"revision": "r", "endpoint": ENDPOINT}, "spec.tasks[1].score.embedding", "leave revision out"),
         ("spec.template", "No_Name", "spec.template", "should match"),
         ("spec.placement", {"spread": "allowed"}, "spec.placement", "a gang runs in one cluster"),
         ("spec.tasks.1", {"name": "search", "tune": {"task": "search"}}, "spec", "only a train or rank task can be tuned"),
@@ -77,6 +82,14 @@ def test_kubectl_refuses_wrong_specs_with_path_and_reason(hub: Hub, kubectl: Kub
     assert where in done.stderr
     assert why in done.stderr
     assert hub.api.get(JOBS.format("default"))["items"] == []
+
+
+def test_kubectl_creates_a_job_whose_texts_an_endpoint_embeds(hub: Hub, kubectl: Kubectl) -> None:
+    made = wrong(f"{SCORE}.embedding", {"endpoint": ENDPOINT})
+    score = made["spec"]["tasks"][1]["score"]
+    score["metrics"], score["data"]["reference"] = ["embedding_similarity"], "answer"
+    done = kubectl("create", "-f", "-", stdin=as_yaml(made))
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_job_that_an_older_version_stored_can_still_be_written(hub: Hub, kubectl: Kubectl) -> None:

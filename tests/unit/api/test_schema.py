@@ -195,3 +195,34 @@ def test_each_kind_has_a_page_with_all_its_fields(kind: str) -> None:
         inside_a_job = kind == "Schedule" and path.startswith(".spec.template.spec.")
         if path.startswith((".spec.", ".status.")) and not field.endswith("[]") and not inside_a_job:
             assert f"| `{field}` |" in page, path
+
+
+REFERENCES = re.compile(r"\b(self|t|other)((?:\.\w+)+)(\(?)")
+
+
+def unguarded(rule: str, node: dict[str, Any]) -> set[str]:
+    """Optional fields on the way to a field that a CEL rule reads, which the rule does not test by `has`."""
+    roots = {"self": node, **dict.fromkeys(("t", "other"), node.get("properties", {}).get("tasks", {}).get("items", {}))}
+    found = set()
+    for name, fields, is_method in REFERENCES.findall(rule):
+        path, at = name, roots[name]
+        parts = fields.split(".")[1:]
+        for part in parts[: -1 if is_method else None]:
+            is_required, path, at = part in at.get("required", []), f"{path}.{part}", at.get("properties", {}).get(part, {})
+            if not is_required and f"has({path})" not in rule:
+                found.add(path)
+    return found
+
+
+def test_a_rule_of_an_api_server_reads_no_field_that_may_be_absent_without_a_test() -> None:
+    rules = [
+        (path, rule["rule"], node)
+        for kind in KINDS
+        for path, node in nodes(openapi(kind))
+        for rule in node.get("x-kubernetes-validations", [])
+    ]
+    assert len({rule for _, rule, _ in rules}) > 30
+
+    found = {f"{path}: {each}" for path, rule, node in rules for each in unguarded(rule, node)}
+    assert found == set(), "an API server refuses an object where a rule reads an absent field"
+    assert unguarded("self.model.startsWith('.')", {"properties": {"model": {}}}) == {"self.model"}
