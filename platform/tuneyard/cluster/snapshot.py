@@ -75,6 +75,14 @@ class Snapshot:
         """SKUs of all clusters, by the catalog's names."""
         return frozenset(canonical_sku(sku["name"]) for item in self.clusters for sku in item["spec"].get("skus", []))
 
+    def asks(self, job: JobSpec, created: float, status: JobStatus) -> tuple[list[Ask], str]:
+        """The asks of a job's waiting tasks; none, and the reason, where the job cannot be judged. One such job costs the others nothing: the
+        hub pauses it in the same way."""
+        try:
+            return [ask_of(job, created, task, status, self.skus) for task in waiting_tasks(job, status)], ""
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one job stays with it
+            return [], f"its tasks cannot be judged: {type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+
     def world(self, now: datetime, extra: Iterable[Ask] = (), *, named: Iterable[str] = ()) -> World:
         """The input of a scheduling cycle now. `extra`: asks of a job that the hub does not hold; `named`: the team that it names."""
         seconds = now.timestamp()
@@ -87,7 +95,7 @@ class Snapshot:
                 continue
             job, status = found
             running += attempts_of(job_name(job), item["spec"], job.metadata.namespace or "default", status, seconds, _POLICY.grace_s)
-            asks += [ask_of(job, created_at(item), task, status, self.skus) for task in waiting_tasks(job, status)]
+            asks += self.asks(job, created_at(item), status)[0]
             for taken in taken_by(status):
                 guesses.learn((job_name(job), taken.task), job.team, taken.guessed_s, taken.took_s, taken.ended)
         wanted = list(extra)
@@ -96,7 +104,7 @@ class Snapshot:
         names = {team.name for team in teams}
         if names:
             teams += [unknown_team(name, names) for name in sorted((self._named_teams() | set(named)) - names)]
-        members = tuple(self._member(item, running) for item in self.clusters)
+        members = tuple(member for item in self.clusters if (member := self._member(item, running)) is not None)
         return World(members=members, asks=tuple(asks), running=tuple(running), teams=tuple(teams))
 
     def outlook(self, asks: Iterable[Ask], now: datetime, *, named: str | None = None) -> list[Outlook]:
@@ -140,8 +148,11 @@ class Snapshot:
     def _named_teams(self) -> set[str]:
         return {item["spec"]["team"] for item in self.jobs if item["spec"].get("team")}
 
-    def _member(self, item: Mapping[str, Any], running: Iterable[Running]) -> Member:
-        cluster = Cluster.model_validate(_known(item), extra="ignore")
+    def _member(self, item: Mapping[str, Any], running: Iterable[Running]) -> Member | None:
+        try:
+            cluster = Cluster.model_validate(_known(item), extra="ignore")
+        except ValidationError:
+            return None  # of a newer hub: `tuneyard clusters` says that it cannot be read
         status = cluster.status or ClusterStatus()
         why_not = "" if status.healthy else status.message or "the hub has not looked at it yet"
         member = member_of(cluster, status.nodes, why_not=why_not)

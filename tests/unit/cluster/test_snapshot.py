@@ -5,14 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from tests.hub_jobs import CREATED, make_attempt, make_held, make_manifest
 
+from tuneyard import admission
 from tuneyard.api import JobSpec, JobStatus
 from tuneyard.cli.clusters import rows
 from tuneyard.cli.jobs.why import lines, no_members
 from tuneyard.cli.usage import facts as usage_facts
 from tuneyard.cluster import Snapshot, usage_report, waiting_tasks
 from tuneyard.cluster.hub_job import hub_job
+from tuneyard.console.hub.job_view import outlooks_of
 from tuneyard.federation import ask_of
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
@@ -86,6 +89,26 @@ def test_a_team_that_cannot_be_read_closes_itself_and_nobody_else() -> None:
     assert found.place is not None
     (found,) = outlook(Snapshot((cluster("gcp-h100", 2),), (), (bad,)), job("a", team="bad"))
     assert found.wait.held == "Team bad: its spec cannot be read: spec.weight: Input should be greater than 0.000001"
+
+
+def test_a_job_that_cannot_be_judged_and_a_cluster_of_a_newer_hub_cost_the_other_jobs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judged(job: JobSpec, *asked: Any) -> Any:
+        if job.metadata.name == "broken":
+            raise ValueError("a rule that fails on this job\nin detail")
+        return admission.ask_of(job, *asked)
+
+    monkeypatch.setattr("tuneyard.cluster.snapshot.ask_of", judged)
+    newer = {"metadata": {"name": "newer"}, "spec": {"skus": [{"name": "h100-80gb", "nodes": "many"}]}}
+    broken, waiting = job("broken"), job("late")
+    snapshot = Snapshot((cluster("gcp-h100", 2), newer), (broken, job("busy", running()), waiting), ())
+
+    (found,) = outlooks_of(hub_job(waiting), snapshot, NOW)
+    assert (found.task, found.ahead, [*found.wait.reasons]) == ("train", 0, ["gcp-h100"])
+    assert outlooks_of(hub_job(broken), snapshot, NOW) == []
+    spec, status = snapshot.read_job(broken) or pytest.fail("it can be read")
+    asks, obstacle = snapshot.asks(spec, NOW.timestamp(), status)
+    assert asks == []
+    assert lines(hub_job(broken), [], NOW, obstacle)[1] == "its tasks cannot be judged: ValueError: a rule that fails on this job"
 
 
 def test_tasks_wait_for_what_they_need() -> None:

@@ -9,7 +9,7 @@ import typer
 
 from tuneyard.cli.hub_options import ContextOption, JobArgument, KubeconfigOption, NamespaceOption
 from tuneyard.cli.output import Format, OutputOption, print_json, table_lines
-from tuneyard.cluster import HubJob, Outlook, open_hub, waiting_tasks
+from tuneyard.cluster import HubJob, Outlook, open_hub
 from tuneyard.federation import REFERENCE_SKU, Ask, duration_words
 from tuneyard.tracing import job_spans, span_facts
 from tuneyard.tracing import timeline as span_lines
@@ -36,8 +36,6 @@ def why(
 
     Where the time went, from submit to the result: tuneyard why support-bot --timeline
     """
-    from tuneyard.admission import ask_of
-
     hub = open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig)
     job = hub.job(name)
     if timeline:
@@ -52,13 +50,12 @@ def why(
     now = datetime.now(UTC)
     item = next((each for each in snapshot.jobs if each["metadata"].get("uid") == job.uid), None)
     read = snapshot.read_job(item) if item is not None else None
-    waiting = waiting_tasks(*read) if read is not None else []
-    asks = [ask_of(read[0], job.created_at.timestamp(), task, read[1], snapshot.skus) for task in waiting] if read is not None else []
+    asks, obstacle = snapshot.asks(read[0], job.created_at.timestamp(), read[1]) if read is not None else ([], "")
     outlooks = snapshot.outlook(asks, now) if asks else []
     if output is Format.JSON:
         print_json({"name": job.name, "namespace": job.namespace, "phase": str(job.phase), "tasks": [facts(each) for each in outlooks]})
         return
-    for line in lines(job, outlooks, now) if snapshot.clusters or not outlooks else no_members(job, now):
+    for line in lines(job, outlooks, now, obstacle) if snapshot.clusters or not outlooks else no_members(job, now):
         typer.echo(line)
     if snapshot.partial:
         typer.echo(f"note: {snapshot.partial}")
@@ -69,11 +66,11 @@ def no_members(job: HubJob, now: datetime) -> list[str]:
     return [_title(job, now), "", NO_MEMBERS, f"next: {ADD_ONE}"]
 
 
-def lines(job: HubJob, outlooks: list[Outlook], now: datetime) -> list[str]:
-    """The page for people."""
+def lines(job: HubJob, outlooks: list[Outlook], now: datetime, obstacle: str = "") -> list[str]:
+    """The page for people. `obstacle`: why the job's tasks cannot be judged."""
     found = [_title(job, now)]
     if not outlooks:
-        found.append(job.status.message or "none of its tasks waits for a placement")
+        found.append(job.status.message or obstacle or "none of its tasks waits for a placement")
     for outlook in outlooks:
         found += ["", *_task(outlook, now)]
     return found

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from tuneyard.api import Attempt
-from tuneyard.cluster import HubJob, Outlook, Snapshot, waiting_tasks
+from tuneyard.cluster import HubJob, Outlook, Snapshot
 from tuneyard.console.drawings.task_graph import Node, task_graph
 from tuneyard.console.drawings.time_line import Span, time_line
 from tuneyard.console.hub.past_record import PastRecord
@@ -71,14 +71,12 @@ def state_of(job: HubJob) -> str:
 
 
 def outlooks_of(job: HubJob, snapshot: Snapshot, now: datetime) -> list[Outlook]:
-    """The scheduler's reasons for the tasks that wait, as `tuneyard why` prints them."""
-    from tuneyard.admission import ask_of
-
+    """The scheduler's reasons for the tasks that wait, as `tuneyard why` prints them; none of a job that cannot be judged."""
     item = next((each for each in snapshot.jobs if each["metadata"].get("uid") == job.uid), None)
     found = snapshot.read_job(item) if item is not None else None
     if found is None:
         return []
-    asks = [ask_of(found[0], job.created_at.timestamp(), task, found[1], snapshot.skus) for task in waiting_tasks(*found)]
+    asks, _ = snapshot.asks(found[0], job.created_at.timestamp(), found[1])
     return snapshot.outlook(asks, now) if asks else []
 
 
