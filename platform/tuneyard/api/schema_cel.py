@@ -110,7 +110,9 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
     "Embedding": (
         _at_most_one("has(self.model)", "has(self.endpoint)"),
         _rule("!has(self.endpoint) || !has(self.revision)", "the endpoint has its own model: leave revision out"),
-        _rule("!has(self.model) || !(self.model.startsWith('.') || self.model.startsWith('~'))", f"model: a path beside the file: {ADVICE}"),
+        _rule(
+            "!has(self.model) || !(self.model.startsWith('.') || self.model.startsWith('~'))", f"model: a path beside the file: {ADVICE}"
+        ),
     ),
     "ProcessTask": (
         _rule(

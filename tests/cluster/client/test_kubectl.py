@@ -67,7 +67,12 @@ ENDPOINT = {"url": "https://api.example.com/v1", "model": "small"}
         (f"{TRAIN}.model.name", "./base", "spec.tasks[0].train.model", "`tuneyard submit FILE` ships it, kubectl does not"),
         ("spec.tasks.1", {"name": "p", "process": {"command": ["./x"], "workingDir": "tools"}}, "spec.tasks[1].process", "use a URI"),
         (f"{SCORE}.embedding", {"model": "./small"}, "spec.tasks[1].score.embedding", "`tuneyard submit FILE` ships it, kubectl does not"),
-        (f"{SCORE}.embedding", {"model": "m", "endpoint": ENDPOINT}, "spec.tasks[1].score.embedding", "give exactly one of model, endpoint"),
+        (
+            f"{SCORE}.embedding",
+            {"model": "m", "endpoint": ENDPOINT},
+            "spec.tasks[1].score.embedding",
+            "exactly one of model, endpoint",
+        ),
         (f"{SCORE}.embedding", {"revision": "r", "endpoint": ENDPOINT}, "spec.tasks[1].score.embedding", "leave revision out"),
         ("spec.template", "No_Name", "spec.template", "should match"),
         ("spec.placement", {"spread": "allowed"}, "spec.placement", "a gang runs in one cluster"),
@@ -90,6 +95,7 @@ def test_kubectl_creates_a_job_whose_texts_an_endpoint_embeds(hub: Hub, kubectl:
     score["metrics"], score["data"]["reference"] = ["embedding_similarity"], "answer"
     done = kubectl("create", "-f", "-", stdin=as_yaml(made))
     assert (done.returncode, done.stderr) == (0, "")
+    assert held(hub)["spec"]["tasks"][1]["score"]["embedding"] == {"endpoint": ENDPOINT}
 
 
 def test_a_job_that_an_older_version_stored_can_still_be_written(hub: Hub, kubectl: Kubectl) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -53,7 +54,7 @@ class EmbeddingForm:
 def _read(body: bytes, count: int) -> Reply:
     try:
         values = json.loads(body)
-        data = sorted(values["data"], key=lambda each: int(each["index"]))
+        data = sorted(values["data"], key=lambda each: operator.index(each["index"]))
         vectors: Vectors = tuple(tuple(float(number) for number in each["embedding"]) for each in data)
         tokens = count_of((values.get("usage") or {}).get("prompt_tokens"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
@@ -61,6 +62,8 @@ def _read(body: bytes, count: int) -> Reply:
     paid = Paid(tokens or 0, 0, unknown=tokens is None)
     if len(vectors) != count:
         return TryAgain(f"it embedded {len(vectors)} of {count} texts", paid=paid)
+    if [each["index"] for each in data] != list(range(count)):
+        return TryAgain(f"the indexes of its {count} embeddings are not 0 to {count - 1}, each once", paid=paid)
     if len({len(vector) for vector in vectors}) != 1 or not vectors[0] or not all(math.isfinite(x) for vector in vectors for x in vector):
         return TryAgain("its embeddings have different lengths, or numbers that are not finite", paid=paid)
     return Answered("", "stop", tokens, 0, paid, vectors)

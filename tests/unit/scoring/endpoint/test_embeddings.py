@@ -69,6 +69,10 @@ def test_a_refused_text_is_the_error_of_its_rows_alone() -> None:
         Fault(200, json.dumps({"data": [{"index": 0, "embedding": [float("nan")]}, {"index": 1, "embedding": [1.0]}]})),
         Fault(200, json.dumps({"data": [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": [1.0, 2.0]}]})),
         Fault(200, json.dumps({"data": [{"index": 0, "embedding": "AAAA"}, {"index": 1, "embedding": "AAAA"}]})),
+        *(
+            Fault(200, json.dumps({"data": [{"index": first, "embedding": [1.0]}, {"index": second, "embedding": [2.0]}]}))
+            for first, second in ((0, 0), (1, 2), (-1, 0), (0.2, 1))
+        ),
         Fault(reset=True),
     ],
 )
@@ -79,6 +83,36 @@ def test_what_is_no_embedding_is_asked_for_again(reply: Fault) -> None:
     assert len(server.asked) == 2
     assert found.errors == {}
     np.testing.assert_allclose(found.vectors[0], by_hand("one"), atol=1e-12)
+
+
+def replied(*vectors: list[float]) -> Fault:
+    return Fault(200, json.dumps({"data": [{"index": index, "embedding": vector} for index, vector in enumerate(vectors)]}))
+
+
+def test_embeddings_of_two_widths_fail_the_task_and_name_the_endpoint_and_both() -> None:
+    def wider(body: Any, number: int) -> Fault:
+        return replied(*[[1.0] * (5 + number)] * len(body["input"]))
+
+    with (
+        OpenAIServer(wider) as server,
+        pytest.raises(JobFailed, match=rf"endpoint {server.url} gave embeddings of \d numbers, and later of \d") as failed,
+    ):
+        encoded(server, TEXTS, atOnce=1)
+    assert "embedding.endpoint" in failed.value.next_step
+
+
+def test_a_vector_of_zeros_is_the_error_of_its_text() -> None:
+    with OpenAIServer(lambda *_: replied([0.0, 0.0], [3.0, 4.0])) as server:
+        found = encoded(server, ["", "one", "two"])
+    assert found.errors == {1: "the embedding endpoint gave a vector of zeros, which has no cosine with another"}
+    assert found.vectors[2].tolist() == [0.6, 0.8]
+
+
+@pytest.mark.parametrize("size", [1e200, 1e-200, 1e308, 5e-324])
+def test_huge_and_tiny_embeddings_have_a_direction(size: float) -> None:
+    with OpenAIServer(lambda *_: replied([size, 0.0], [0.0, -size])) as server:
+        found = encoded(server, ["one", "two"])
+    assert (found.vectors.tolist(), found.errors) == ([[1.0, 0.0], [0.0, -1.0]], {})
 
 
 def test_a_wrong_key_fails_the_task_and_names_the_field() -> None:
