@@ -45,9 +45,10 @@ def win_rate_metric() -> Metric:
     order_dependent = Figure(
         name="order_dependent",
         title="order-dependent rows",
-        description="share of judged rows whose two verdicts differ with the order of the answers; they count as ties",
+        description="share of the pairs that the judge was asked about whose two verdicts differ with the order of the answers; they count "
+        "as ties",
         higher_is_better=False,
-        value=lambda sums: sums["order_dependent"] / sums["rows"],
+        value=lambda sums: sums["order_dependent"] / max(1, sums["rows"] - sums.get("identical", 0)),
         of_all_rows=True,
     )
     win_rate = Figure(

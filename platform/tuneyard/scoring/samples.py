@@ -1,4 +1,5 @@
-"""Sample rows for people: a row that is typical of the model's outputs, then the first rows of the data.
+"""Sample rows for people: a row that is typical of the model's outputs, then the first rows of the data. Rows that a judge was not asked
+about, because their two answers are equal, come last.
 
 The first rows are the same for every model, so that two score tasks can be compared. But the very first may by chance be the model's best
 or worst answer.
@@ -11,6 +12,7 @@ from typing import Any
 
 from tuneyard.data import ScoreRows
 from tuneyard.metrics import METRICS, Metric
+from tuneyard.scoring.judging import SAME_ANSWERS
 from tuneyard.scoring.parts import read_rows
 from tuneyard.storage import Store
 
@@ -27,8 +29,10 @@ def samples(rows: ScoreRows, store: Store) -> list[dict[str, Any]]:
     Empty where the first part was not committed.
     """
     answered = read_rows(store, 0, [*_COLUMNS, *(metric.name for metric in _PER_ROW)])
-    typical = _typical(answered)
-    shown = [*([typical] if typical is not None else []), *(row for row in answered[:_FIRST_ROWS] if row is not typical)]
+    asked = [row for row in answered if rows.against is None or row["output"] != SAME_ANSWERS]
+    typical = _typical(asked or answered)
+    first = [*asked, *(row for row in answered if row["output"] == SAME_ANSWERS)][:_FIRST_ROWS] if rows.against else answered[:_FIRST_ROWS]
+    shown = [*([typical] if typical is not None else []), *(row for row in first if row is not typical)]
     return [_sample(rows, row, row is typical) for row in shown]
 
 

@@ -179,7 +179,7 @@ def test_a_judge_of_two_answers_sees_both_orders_and_its_bias_for_the_first_is_c
     assert pairwise["identical"] == len(same) > 0
     assert pairwise["order_dependent"] == len(flipped) > 0
     assert task["metrics"]["win_rate"] == pytest.approx((wins + len(ties) / 2) / SAMPLE)
-    assert task["metrics"]["order_dependent"] == pytest.approx(len(flipped) / SAMPLE)
+    assert task["metrics"]["order_dependent"] == pytest.approx(len(flipped) / (SAMPLE - len(same)))
     low, high = task["intervals"]["win_rate"]
     assert low < task["metrics"]["win_rate"] < high
     assert pairwise["first_preferred"] - pairwise["second_preferred"] == pytest.approx(len(flipped) / (SAMPLE - len(same)))

@@ -168,6 +168,8 @@ def test_answers_that_are_the_same_are_ties_that_no_judge_is_asked_about(tmp_pat
     assert table["win_rate"].to_pylist() == [0.5, 0.5, 1.0, None]
     assert table["input_tokens"].to_pylist()[:2] == [0, 0]
     assert "the same text" in table["output"].to_pylist()[0]
+    samples = [(row["row"], row["typical"], row["against"]) for row in result.samples if row["error"] is None]
+    assert samples == [(2, True, "base"), (0, False, "the same"), (1, False, "the same")]
     assert ("the same answer twice", "2", "rows, counted as ties, and not judged") in pairwise_words({"details": result.details})
 
 
@@ -177,6 +179,14 @@ def test_many_verdicts_that_follow_the_order_are_a_warning(flipped: int, rows: i
     said = replace(RESULT, rows=rows + 7, details={"pairwise": pairwise}).warnings(256)
 
     assert [f"{flipped} of {rows} pairs" in each for each in said] == ([True] if warned else [])
+
+
+def test_order_dependence_is_a_share_of_the_pairs_that_were_asked(tmp_path: Path) -> None:
+    result = judged(tmp_path, lambda *_: "Verdict: A", answer=lambda name, row: "the same" if row < 2 else f"{name} {row}")
+
+    assert result.metrics["order_dependent"] == 1
+    words = {title: (value, note) for title, value, note in pairwise_words({"details": result.details})}
+    assert words["order-dependent"] == ("1", "100.0 % of the 1 pairs that the judge was asked about; ties")
 
 
 def test_answers_to_other_rows_are_refused_before_the_judge_is_asked(tmp_path: Path) -> None:
