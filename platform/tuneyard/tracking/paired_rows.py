@@ -61,8 +61,8 @@ def paired_views(comparisons: Sequence[Mapping[str, Any]]) -> list[Paired]:
             against=each["against"],
             note=rows_note(each),
             figures=[_figure(figure) for figure in each["figures"]],
-            better_rows=[_row(row) for row in each["better_rows"]],
-            worse_rows=[_row(row) for row in each["worse_rows"]],
+            better_rows=[_row(row, "better") for row in each["better_rows"]],
+            worse_rows=[_row(row, "worse") for row in each["worse_rows"]],
         )
         for each in comparisons
     ]
@@ -76,7 +76,10 @@ def rows_note(comparison: Mapping[str, Any]) -> str:
         for key, where in (("errors", f"{task} alone"), ("errors_against", f"{against} alone"), ("errors_both", "both"))
         if comparison[key]
     ]
-    return f"{comparison['rows']:,} rows of both" + (f"; left out: {', '.join(left_out)}" if left_out else "")
+    if not left_out:
+        return f"{comparison['rows']:,} rows of both"
+    compared = comparison["rows"] - sum(comparison[key] for key in ("errors", "errors_against", "errors_both"))
+    return f"{compared:,} of {comparison['rows']:,} rows of both; left out: {', '.join(left_out)}"
 
 
 def sentence(comparison: Mapping[str, Any]) -> str:
@@ -132,9 +135,14 @@ def _figure(figure: Mapping[str, Any]) -> PairedFigure:
     )
 
 
-def _row(row: Mapping[str, Any]) -> PairedRow:
+def _row(row: Mapping[str, Any], outcome: str) -> PairedRow:
+    """`outcome`: better or worse, by the first metric that differs. Figures with another outcome come last, and say so."""
     names = [name for name in row["values"] if name in row["values_against"]]
-    values = ", ".join(f"{name} {number(row['values'][name])} against {number(row['values_against'][name])}" for name in names)
+    by_outcome: dict[str, list[str]] = {outcome: []}
+    for name in names:
+        said = f"{name} {number(row['values'][name])} against {number(row['values_against'][name])}"
+        by_outcome.setdefault((row.get("outcomes") or {}).get(name, outcome), []).append(said)
+    values = "; ".join(f"{'' if each == outcome else f'{each}: '}{', '.join(said)}" for each, said in by_outcome.items() if said)
     return PairedRow(
         title=f"row {row['row']}: {values}",
         prompt=_text(row["prompt"]),

@@ -35,6 +35,20 @@ def test_the_table_says_what_is_real_and_rows_follow(outputs: list[str], capsys:
     assert not any("\x1b" in line for line in lines)
 
 
+def test_a_row_that_is_worse_says_in_which_figures_it_is_better_and_rows_left_out_are_not_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_rows(tmp_path / "rows.jsonl", [{"prompt": "q", "answer": "a"}, {"answer": "no prompt"}])
+    for name, said in (("base", "a"), ("tuned", "1")):
+        answer_all(request(tmp_path, name, data, metrics=["exact_match", "json_valid", "rouge_l"]), lambda _, said=said: said)
+
+    assert main(["compare", str(tmp_path / "base"), str(tmp_path / "tuned")]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "tuned against base: 1 of 2 rows of both; left out: 1 with an error in both"
+    assert "tuned is worse in row 0: exact_match 0 against 1.00, rouge_l 0 against 1.00; better: json_valid 1.00 against 0" in lines
+
+
 def test_others_are_compared_with_the_first(outputs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", *outputs, "-o", "json"]) == 0
 

@@ -50,6 +50,8 @@ class DifferingRow:
     values: dict[str, float]
     """Figure -> value of this row in `task`."""
     values_against: dict[str, float]
+    outcomes: dict[str, str]
+    """Figure -> better, worse or equal: `task` in this row."""
     judged: str | None = None
     """The answer that `task` has judged, where both are judges of answers."""
     judged_against: str | None = None

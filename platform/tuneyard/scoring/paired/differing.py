@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,9 +61,17 @@ def differing_row(pair: Pair, ours: ScoredOutput, theirs: ScoredOutput, metrics:
         against=against.output,
         values=task.values,
         values_against=against.values,
+        outcomes=_outcomes(task.values, against.values, metrics),
         judged=task.judged,
         judged_against=against.judged,
     )
+
+
+def _outcomes(values: Mapping[str, float], against: Mapping[str, float], metrics: Sequence[Metric]) -> dict[str, str]:
+    """Figure -> better, worse or equal, for figures that both have."""
+    figures = [metric.figures[0] for metric in metrics if metric.figures[0].name in values and metric.figures[0].name in against]
+    by_how_much = {each.name: (values[each.name] - against[each.name]) * (1 if each.higher_is_better else -1) for each in figures}
+    return {name: "better" if better > 0 else "worse" if better < 0 else "equal" for name, better in by_how_much.items()}
 
 
 @dataclass(frozen=True)
