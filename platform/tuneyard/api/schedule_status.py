@@ -13,6 +13,8 @@ from tuneyard.api.status import Condition
 RunKind = Literal["scheduled", "now", "backfill"]
 MOST_RUNS = 100
 """Runs that a status keeps."""
+MOST_SPANS = 20
+"""Spans of due times that a status keeps. Each time without a hub or runner, and each clock that was set, makes another one."""
 
 
 class RunFigure(StatusFields):
@@ -83,6 +85,13 @@ class BackfillStatus(StatusFields):
     message: str = Field(default="", max_length=300, description="why it runs nothing; empty: it can run")
 
 
+class DueSpan(StatusFields):
+    """Due times, one after the other, that a Schedule has passed."""
+
+    first: Moment = Field(description="the first one (RFC 3339)")
+    last: Moment = Field(description="the last one (RFC 3339)")
+
+
 class ScheduleStatus(StatusFields):
     """State of the runs, as the hub reports it."""
 
@@ -98,6 +107,11 @@ class ScheduleStatus(StatusFields):
     followed: str = Field(default="", description="cron line and time zone that are followed, or `suspended`")
     followed_since: Moment | None = Field(
         default=None, description="when `followed` changed last (RFC 3339): no run that was due before starts; default: it never changed"
+    )
+    passed: list[DueSpan] = Field(
+        default_factory=list,
+        max_length=MOST_SPANS,
+        description="due times that are over: a clock that is set back starts none of them again",
     )
     waiting: list[WaitingRun] = Field(default_factory=list, description="runs whose data have not arrived")
     runs: list[ScheduledRun] = Field(default_factory=list, description=f"the last {MOST_RUNS} runs, oldest first")

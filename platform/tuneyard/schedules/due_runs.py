@@ -10,6 +10,7 @@ from tuneyard.api.schedule import ScheduleGoal
 from tuneyard.api.schedule_status import ScheduledRun, ScheduleStatus
 from tuneyard.schedules.names import run_name
 from tuneyard.schedules.news import News
+from tuneyard.schedules.passed import is_passed, with_passed
 from tuneyard.schedules.starts import Start
 from tuneyard.schedules.times import last_until, next_after, times_between
 
@@ -49,8 +50,12 @@ def due_run(name: str, goal: ScheduleGoal, status: ScheduleStatus, created: date
         status = status.model_copy(update={"message": ""})
     if last <= since:
         return Due(status)
-    if any(record.name == start.name for record in status.runs):  # it was started before a kill
+    if is_passed(status.passed, last):
         return Due(status.model_copy(update={"last_run": written(last)}))
+    if any(record.name == start.name for record in status.runs):  # it was started before a kill
+        follows = times_between(goal.cron, goal.time_zone, since, last, 1) == [last]
+        passed = with_passed(status.passed, status.last_run if follows else None, last)
+        return Due(status.model_copy(update={"last_run": written(last), "passed": passed}))
     return _missed(name, goal, status, since, start, now)
 
 
@@ -64,6 +69,7 @@ def _next(goal: ScheduleGoal, now: datetime) -> str:
 
 def _missed(name: str, goal: ScheduleGoal, status: ScheduleStatus, since: datetime, start: Start, now: datetime) -> Due:
     earlier = [moment for moment in times_between(goal.cron, goal.time_zone, since, start.due, _MOST_COUNTED) if moment < start.due]
+    earlier = [moment for moment in earlier if not is_passed(status.passed, moment)]
     known = {record.name for record in status.runs}
     late = "it was not started in its time, and a later run was due"
     lost = [record for record in (_record(name, moment, now, late) for moment in earlier) if record.name not in known]
@@ -77,7 +83,9 @@ def _missed(name: str, goal: ScheduleGoal, status: ScheduleStatus, since: dateti
     told = goal.notify is not None and "missed" in goal.notify.on
     if told and lost:
         runs[-1] = runs[-1].model_copy(update={"notice": "due"})  # one message for all of them
-    after = status.model_copy(update={"last_run": written(start.due), "message": message, "runs": runs})
+    follows = status.last_run if not earlier else None
+    passed = with_passed(status.passed, follows, start.due)
+    after = status.model_copy(update={"last_run": written(start.due), "message": message, "runs": runs, "passed": passed})
     news = (News("missed", lost[-1].name, message),) if lost else ()
     is_late = bool(lost) and lost[-1].name == start.name
     return Due(after, None if is_late else start, news)

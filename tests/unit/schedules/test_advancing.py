@@ -12,7 +12,7 @@ from tests.schedules import MONDAY, TEMPLATE, Nights, at_hour, nightly
 
 from tuneyard.api import JobSpec, Phase
 from tuneyard.api.moments import moment_of
-from tuneyard.api.schedule_status import MOST_RUNS, ScheduledRun, ScheduleStatus
+from tuneyard.api.schedule_status import MOST_RUNS, MOST_SPANS, ScheduledRun, ScheduleStatus
 from tuneyard.runtime.output import JobOutput
 from tuneyard.schedules import Moment, Run, advance_schedule, run_name, run_spec
 
@@ -112,6 +112,26 @@ def test_a_clock_that_jumps_backwards_repeats_no_run() -> None:
         assert nights.look(at_hour(hour)).start == ()
     assert nights.look(at_hour(24 * 3 + 2)).start != ()
     assert len(nights.started) == len({start.name for start in nights.started}) == 4
+
+
+@pytest.mark.parametrize(("cron", "every", "back"), [("* * * * *", 1, 140), ("*/5 * * * *", 5, 720)])
+def test_a_clock_that_is_set_back_beyond_the_records_repeats_no_run(cron: str, every: int, back: int) -> None:
+    """A hub keeps few finished jobs, and its status 100 records."""
+    nights = Nights(nightly(cron=cron, concurrency="allow"))
+    last = back + 60 * every
+    for minute in [*range(every, last + 1, every), *range(last - back, last + 10 * every, every)]:
+        for start in nights.look(MONDAY + timedelta(minutes=minute)).start:
+            nights.end(start.name)
+    assert len(nights.started) == len({start.name for start in nights.started}) == last // every + 9
+
+
+def test_times_without_a_hub_and_set_clocks_leave_a_short_status() -> None:
+    nights = Nights(nightly())
+    for day in range(0, 90, 3):
+        nights.night(day)
+    assert len(nights.status.passed) == MOST_SPANS
+    nights.night(88)
+    assert (nights.status.passed[-1].first, nights.status.passed[-1].last) == ("2027-02-18T02:00:00Z", "2027-02-19T02:00:00Z")
 
 
 def test_a_clock_that_was_a_year_ahead_stops_nothing_for_a_year() -> None:
