@@ -21,6 +21,8 @@ class Command(NamedTuple):
     """It is a verb of `kubectl tuneyard`."""
     shows_others: bool = False
     """It may print texts of other people without asking the hub first."""
+    outlives_output: bool = False
+    """It goes on where its output cannot be written."""
 
     @property
     def is_guarded(self) -> bool:
@@ -32,7 +34,7 @@ COMMANDS = (
     Command("init", "tuneyard.cli.init.command:init", "Look at your data, and write a commented JobSpec that trains on it"),
     Command("validate", "tuneyard.cli.validate:validate", "Check JobSpecs and other files: every error with its line"),
     Command("plan", "tuneyard.cli.plan.command:app", "Show the plan of each train task, and its memory against its machines'"),
-    Command("run", "tuneyard.cli.run:run", "Run a job on this machine"),
+    Command("run", "tuneyard.cli.run:run", "Run a job on this machine", outlives_output=True),
     Command("tune", "tuneyard.cli.tune:tune", "Find the settings under which a train or rank task is fastest here"),
     Command("generate", "tuneyard.cli.generate:generate", "Print the answers of a trained model to prompts"),
     Command("submit", "tuneyard.cli.submit.command:submit", "Give a job to the hub, which runs it on a cluster with room", asks_hub=True),

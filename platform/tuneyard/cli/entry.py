@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tuneyard import __version__
 from tuneyard.cli.commands import COMMANDS, Command, root_help, typer_app
+from tuneyard.cli.lasting import lasting_output
 from tuneyard.cli.terminal import guarded
 from tuneyard.data.visible import visible
 
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = next((command for command in COMMANDS if command.name == args[0]), None)
     if command is None:
         return _refuse_command(args[0])
-    with guarded() if command.is_guarded else nullcontext():
+    with lasting_output() if command.outlives_output else nullcontext(), guarded() if command.is_guarded else nullcontext():
         return _run(command, args[1:], debug)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.runtime.conftest import Cluster, WriteJob, read_report, train, tuneyard
+from tests.integration.runtime.conftest import TUNEYARD, Cluster, WriteJob, environment, read_report, train, tuneyard
 
 
 def test_a_loss_that_is_not_a_number(write_job: WriteJob, cluster: Cluster, tmp_path: Path) -> None:
@@ -68,3 +68,13 @@ def test_a_cluster_that_asks_for_a_token(write_job: WriteJob, cluster: Cluster, 
     assert done.returncode == 2
     assert f"the Ray cluster at {cluster.address} asks for its token" in done.stderr
     assert "RAY_AUTH_TOKEN" in done.stderr
+
+
+def test_a_run_whose_log_lies_on_a_full_disk_goes_on(write_job: WriteJob, tmp_path: Path) -> None:
+    job = write_job({"name": "count", "process": {"command": ["bash", "-c", "echo done > $TUNEYARD_OUTPUT/out.txt"]}})
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [*TUNEYARD, "run", str(job), "--out", str(tmp_path / "out")], check=False, stdout=full, stderr=full, env=environment()
+        )
+    report = read_report(tmp_path / "out")
+    assert (ended.returncode, report["status"], report["message"]) == (0, "succeeded", "")

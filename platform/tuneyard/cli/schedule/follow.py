@@ -11,6 +11,7 @@ import typer
 
 from tuneyard.api import BadInput, FindTemplate, ModelTemplate, Schedule
 from tuneyard.cli.checks import check_file
+from tuneyard.cli.lasting import lasting_output
 from tuneyard.cli.template_files import TemplatesOption, templates_in
 
 
@@ -48,7 +49,8 @@ def follow(
         if item is not None and item["metadata"]["name"] != schedule.metadata.name:
             raise BadInput(f"{folder.path} holds the Schedule {item['metadata']['name']}", "give another folder: --out DIR")
         runner = Runner(_Rereading(file, find, schedule), folder, file.absolute().parent, SystemClock(), _say)
-        with stop_on_interrupt(lambda: _say("stopping: the run under way keeps a checkpoint; Ctrl-C again ends at once")) as should_stop:
+        stopping = "stopping: the run under way keeps a checkpoint; Ctrl-C again ends at once"
+        with lasting_output(), stop_on_interrupt(lambda: _say(stopping)) as should_stop:
             good = runner.run(should_stop, end)
     return 0 if good else 1
 
