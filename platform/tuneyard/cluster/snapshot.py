@@ -76,8 +76,10 @@ class Snapshot:
         return frozenset(canonical_sku(sku["name"]) for item in self.clusters for sku in item["spec"].get("skus", []))
 
     def asks(self, job: JobSpec, created: float, status: JobStatus) -> tuple[list[Ask], str]:
-        """The asks of a job's waiting tasks; none, and the reason, where the job cannot be judged. Such a job costs the others nothing: the hub
-        pauses it in the same way."""
+        """The asks of a job's waiting tasks; none, and the reason, where the job cannot be judged.
+
+        Such a job costs the others nothing: the hub pauses it in the same way.
+        """
         try:
             return [ask_of(job, created, task, status, self.skus) for task in waiting_tasks(job, status)], ""
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one job stays with it
