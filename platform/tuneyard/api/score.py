@@ -37,6 +37,7 @@ _TAKEN |= {
     "row_hash",
     "cost",
     "cost_per_1000_rows",
+    "embedding_cost",
     *(metric.sums_column for metric in METRICS.values() if metric.sums_column),
 }
 MOST_METRICS = 64

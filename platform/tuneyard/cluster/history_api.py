@@ -47,6 +47,11 @@ class HistoryQuery:
     limit: int = MOST_IN_A_PAGE
     after: str = ""
 
+    def __post_init__(self) -> None:
+        """Raises BadInput for a name that no job can have."""
+        if len(self.name) > _LONGEST:
+            raise BadInput(f"the name has {len(self.name):,} characters; names have at most {_LONGEST}", "give a shorter name or pattern")
+
     def parameters(self) -> dict[str, str]:
         """As parameters of a URL, without those of a page, which the client's `list` adds."""
         found = {name: getattr(self, name) for name in _TEXTS}

@@ -113,12 +113,16 @@ def _used(snapshot: Snapshot, since: datetime, until: datetime) -> Iterator[Used
 
 def _charged(job: JobSpec, status: JobStatus, attempt: Attempt, since: datetime, until: datetime) -> float:
     """What an endpoint has charged for the task of an attempt that has succeeded in the period."""
-    at_endpoint = any(task.name == attempt.task and task.endpoint is not None for task in job.spec.tasks)
-    if not at_endpoint or attempt.phase is not Phase.SUCCEEDED or attempt.ended_at is None:
+    spec = next((task for task in job.spec.tasks if task.name == attempt.task), None)
+    embedding = spec.score.embedding if spec is not None and spec.score is not None else None
+    at_endpoint = spec is not None and spec.endpoint is not None
+    charges = at_endpoint or (embedding is not None and embedding.endpoint is not None)
+    if not charges or attempt.phase is not Phase.SUCCEEDED or attempt.ended_at is None:
         return 0.0
     if not since <= moment_of(attempt.ended_at) < until:
         return 0.0
-    cost = next((task.metrics.get("cost") for task in status.tasks if task.name == attempt.task), None)
+    figure = "cost" if at_endpoint else "embedding_cost"
+    cost = next((task.metrics.get(figure) for task in status.tasks if task.name == attempt.task), None)
     return float(cost) if isinstance(cost, int | float) else 0.0
 
 

@@ -115,6 +115,7 @@ def finish(job: ScoreJob, new: Sequence[Sums], measured: Measured) -> ScoreResul
         latency_s={f"p{round(share * 100)}": total.latencies.percentile(share) for share in (0.5, 0.9, 0.99)},
         wall_s=measured.wall_s,
         cost=cost,
+        embedding_cost=_embedding_cost(request, total),
         cost_per_1000_rows=cost / for_rows * 1000 if cost is not None and for_rows else None,
         status="stopped" if measured.stopped else "succeeded",
         rows_resumed=sum(sums.rows for sums in job.committed.values()),

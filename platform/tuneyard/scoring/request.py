@@ -72,6 +72,8 @@ class ScoreResult:
     """Price of the tokens of an endpoint, in all attempts; or of the devices in the time of this attempt. None: no price is known."""
     cost_per_1000_rows: float | None = None
     """Of the rows that were scored for this cost."""
+    embedding_cost: float | None = None
+    """The part of `cost` that an endpoint of embeddings has charged."""
     rows_resumed: int = 0
     """Rows committed by earlier attempts."""
     samples: list[dict[str, Any]] = field(default_factory=list)

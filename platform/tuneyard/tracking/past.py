@@ -26,7 +26,8 @@ MOST_POINTS = 500
 """Most points of a series that one answer has."""
 By = Literal["team", "user", "sku", "namespace", "job", "cluster", "month"]
 _A_MONTH = timedelta(days=31)
-_CHARGED = "cost"
+_CHARGED, _CHARGED_BESIDE_GPUS = "cost", "embedding_cost"
+"""Figures of a score task: without GPUs, endpoints have charged all of its cost."""
 """The figure of a score task that says what its endpoint has charged."""
 _WILDCARDS = {"*": "%", "?": "_"}
 _ESCAPE = "!"
@@ -116,7 +117,7 @@ class JobFilter:
             if wanted is not None:
                 yield column == wanted
         if self.names is not None:
-            yield job.name.like(_like(self.names), escape=_ESCAPE)
+            yield matches(job.name, _like(self.names), _glob(self.names))
         if self.text:
             yield sa.or_(job.name.icontains(self.text, autoescape=True), job.id.startswith(self.text.lower(), autoescape=True))
         if self.since is not None:
@@ -141,6 +142,30 @@ def _like(pattern: str) -> str:
     """A pattern of SQL's LIKE for one with `*` and `?`."""
     escaped = "".join(_ESCAPE + each if each in ("%", "_", _ESCAPE) else each for each in pattern)
     return "".join(_WILDCARDS.get(each, each) for each in escaped)
+
+
+def _glob(pattern: str) -> str:
+    """A pattern of SQLite's GLOB, in which `[` begins a set of characters."""
+    return pattern.replace("[", "[[]")
+
+
+class matches(GenericFunction[bool]):  # noqa: N801 - named as a function of SQL
+    """Whether a text has a pattern, in the same case: that of LIKE, or that of GLOB on SQLite, whose LIKE is of either case."""
+
+    type = sa.Boolean()
+    inherit_cache = True
+
+
+@compiles(matches, "postgresql")
+def _like_of_postgresql(element: Any, compiler: Any, **options: Any) -> str:
+    text, like, _ = element.clauses
+    return f"({compiler.process(text, **options)} LIKE {compiler.process(like, **options)} ESCAPE '{_ESCAPE}')"
+
+
+@compiles(matches, "sqlite")
+def _glob_of_sqlite(element: Any, compiler: Any, **options: Any) -> str:
+    text, _, glob = element.clauses
+    return f"({compiler.process(text, **options)} GLOB {compiler.process(glob, **options)})"
 
 
 _SHOWN = ("id", "name", "team", "status", "message", "output", "started_at", "ended_at", "namespace", "origin", "uid", "placed_at")
@@ -363,8 +388,9 @@ def _usage_between(
 def _attempts_between(since: datetime, until: datetime, *, first: bool) -> sa.CTE:
     """Attempts that held GPUs in a period, and when they `began` to; and endpoint tasks that ended in it, with what they have `charged`.
 
-    An endpoint task is a score task that held no GPU and has a cost. `first`: SQLite looks for attempts before it looks for jobs.
-    It would begin with all jobs, however short the period is. Of one namespace, the jobs are the shorter list.
+    An endpoint task is a score task that held no GPU and has a cost, or whose texts an endpoint embedded. `first`: SQLite looks for
+    attempts before it looks for jobs. It would begin with all jobs, however short the period is. Of one namespace, the jobs are the
+    shorter list.
     """
     attempt = tables.attempts.c
     began = sa.func.coalesce(attempt.placed_at, attempt.started_at)
@@ -372,10 +398,12 @@ def _attempts_between(since: datetime, until: datetime, *, first: bool) -> sa.CT
     holders = sa.select(*own, began.label("began"), sa.literal(0.0, sa.Float).label("charged")).where(
         attempt.gpus > 0, began < until, sa.or_(attempt.ended_at.is_(None), attempt.ended_at > since)
     )
+    figure = sa.case((attempt.gpus == 0, _CHARGED), else_=_CHARGED_BESIDE_GPUS)
+    no_gpus = [sa.literal(0, sa.Integer).label("gpus") if each.name == "gpus" else each for each in own]  # `holders` count them
     charges = (
-        sa.select(*own, began.label("began"), tables.scores.c.value.label("charged"))
-        .join(tables.scores, sa.and_(tables.scores.c.attempt_id == attempt.id, tables.scores.c.metric == _CHARGED))
-        .where(attempt.gpus == 0, attempt.kind == "score", attempt.status == "succeeded")
+        sa.select(*no_gpus, began.label("began"), tables.scores.c.value.label("charged"))
+        .join(tables.scores, sa.and_(tables.scores.c.attempt_id == attempt.id, tables.scores.c.metric == figure))
+        .where(attempt.kind == "score", attempt.status == "succeeded")
         .where(attempt.ended_at >= since, attempt.ended_at < until)
     )
     held = sa.union_all(holders, charges).cte("held")

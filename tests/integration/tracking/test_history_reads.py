@@ -129,6 +129,15 @@ def test_usage_by_team_is_that_of_the_attempts_in_any_period(history: History) -
             assert rows.get(f"team-{team}", 0.0) == pytest.approx(exact, abs=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [("job-*", {"job-1", "job-12"}), ("job-1?", {"job-12"}), ("JOB-*", set()), ("[j]ob-*", set()), ("job_*", set()), ("!*", set())],
+)
+def test_a_pattern_of_names_is_case_sensitive_on_every_database(history: History, pattern: str, found: set[str]) -> None:
+    history.record([job(1), job(12)], START)
+    assert {each.name for each in history.page(JobFilter.asked(pattern)).jobs} == found
+
+
 def asked(number: int, cost: float, ends: float, phase: Phase = Phase.SUCCEEDED) -> JobRows:
     """A job whose one task was scored by an endpoint: on a head, without a GPU."""
     place = PLACE.model_copy(update={"sku": "cpu", "gpus": 0, "pods": 0, "nodes": {}})
@@ -163,6 +172,16 @@ def test_the_cost_of_engines_on_gpus_is_no_charge_of_an_endpoint(history: Histor
     (row,) = history.usage(START - timedelta(days=1), START + timedelta(days=1), ("team",))
 
     assert (row["gpu_hours"], row["cost"], row["endpoint_cost"]) == (pytest.approx(8.0), pytest.approx(20.0), 0.0)
+
+
+def test_what_an_endpoint_of_embeddings_has_charged_counts_beside_gpus(history: History) -> None:
+    told = status(attempt(1, 0, 60, task="judge"), phase=Phase.SUCCEEDED)
+    told.tasks = [TaskStatus(name="judge", metrics={"cost": 25.0, "embedding_cost": 5.0})]
+    history.record([rows_of(jobspec(), told, "hub-1")], START)
+
+    (row,) = history.usage(START - timedelta(days=1), START + timedelta(days=1), ("team", "sku"))
+
+    assert (row["jobs"], row["gpu_hours"], row["cost"], row["endpoint_cost"]) == (1, pytest.approx(8.0), pytest.approx(20.0), 5.0)
 
 
 def overlap_h(end: float, since: datetime, until: datetime) -> float:

@@ -82,7 +82,11 @@ def test_a_list_takes_a_pattern_of_names(history: History, capsys: pytest.Captur
     assert listed("nightly-29927580") == {names[0]}
     assert listed("nightly_*") == {"nightly_x"}
     assert listed("nightly%*") == {"nightly%x"}
+    assert listed("NIGHTLY-*") == listed("[n]ightly-*") == set(), "in the same case, and without sets of characters"
     assert listed("nightly") == listed("*'; drop table jobs; --*") == set()
+    assert listed("%" * 252 + "*") == set()
+    code, _, said = say(capsys, "history", "list", "--name", "%" * 30_000 + "*")
+    assert (code, "the name has 30,001 characters; names have at most 253" in said) == (2, True)
 
 
 @pytest.mark.usefixtures("history")

@@ -140,6 +140,27 @@ def test_usage_has_what_endpoints_have_charged_beside_the_cost_of_gpus() -> None
     assert usage_report(Snapshot((), (item,), ()), DAY, NOW.replace(hour=13)).jobs == (), "it counts at its end"
 
 
+def test_usage_has_what_an_endpoint_of_embeddings_has_charged_beside_an_engine() -> None:
+    ended = make_attempt(task="judge", phase="Succeeded", endedAt="2026-11-21T13:00:00Z")
+    status = {"phase": "Succeeded", "attempts": [ended], "tasks": [{"name": "judge", "metrics": {"cost": 40.0, "embedding_cost": 1.25}}]}
+    item = make_held(status, "embedded")
+    item["spec"]["tasks"] = [
+        {
+            "name": "judge",
+            "score": {
+                "model": {"name": "m"},
+                "data": {"source": "rows.jsonl", "reference": "answer"},
+                "metrics": ["embedding_similarity"],
+                "embedding": {"endpoint": {"url": "https://api.example.com/v1", "model": "small"}},
+            },
+        }
+    ]
+
+    (row,) = usage_report(Snapshot((cluster("gcp-h100", 4),), (item,), ()), DAY, NOW).teams()
+
+    assert (row["jobs"], row["endpoint_cost"]) == (1, 1.25)
+
+
 def test_usage_by_team_job_and_sku_with_what_stood_idle() -> None:
     priced = running()
     priced["attempts"][0]["placement"]["pricePerGpuHour"] = 2.5

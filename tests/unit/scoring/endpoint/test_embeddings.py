@@ -148,6 +148,7 @@ def test_rows_are_measured_and_the_tokens_have_a_cost(tmp_path: Path) -> None:
     tokens = 4 + 2 + 2  # of the three parts: each text once
     assert result.details["embedding"]["paid_tokens"] == tokens
     assert result.details["embedding"]["cost"] == result.cost == pytest.approx(tokens * 1000 / 1e6)
+    assert result.embedding_cost == result.cost
     assert result.cost_per_1000_rows == pytest.approx(result.cost / 9 * 1000)
 
 
