@@ -93,6 +93,8 @@ def score_events(task: str, metrics: dict[str, float], prompt: str = "How do I r
         {"prompt": [{"role": "user", "content": "Hi"}], "output": "Hello! How can I help?", "reference": "Hello!"},
         {"prompt": "word " * 9000, "error": "the prompt is longer than the model's context (9,001 > 4,096 tokens)"},
     ]
+    if task == "judge":
+        samples[0] |= {"answer": "Look at the account page.", "against": "Write to the support."}
     result = {
         "rows": 300,
         "errors": 1,

@@ -116,3 +116,21 @@ def test_rows_of_a_judge_show_the_answer_that_it_judged(tmp_path: Path) -> None:
     assert (row.judged, [str(each) for each in row.outputs]) == (["In Rome."], ["Right.\nScore: 5"])
     kept = make_record({"judge": {"samples": [{"row": 0, "answer": "In Rome.", "output": "Score: 5"}]}}, dict(record.spec["spec"]))
     assert rows_at([Side(kept, "judge")], 0)[0].judged == ["In Rome."], "the samples of history too"
+
+
+def test_rows_of_a_judge_of_two_show_the_other_answer(tmp_path: Path) -> None:
+    outputs = {
+        "base": {"row": [7, 9], "output": ["In Bonn.", "In Rome."]},
+        "judge": {"row": [0, 1], "output": ["Verdict: A", "Verdict: B"]},
+    }
+    for name, columns in outputs.items():
+        (tmp_path / name / "parts").mkdir(parents=True)
+        pq.write_table(pa.table(columns), tmp_path / name / "parts" / "part-00000.parquet")
+    body = {"judge": {"rubric": "r", "against": {"from": "base"}}, "data": {"from": "tuned"}}
+    record = make_record({"judge": {}, "base": {}}, {"tasks": [{"name": "judge", "score": body}]})
+
+    shown = rows_at([Side(replace(record, folder=tmp_path), "judge")], 0)
+
+    assert [row.others for row in shown] == [["In Bonn."], ["In Rome."]], "by place, because the rows of base are a sample"
+    kept = make_record({"judge": {"samples": [{"row": 0, "answer": "a", "against": "b"}]}}, dict(record.spec["spec"]))
+    assert rows_at([Side(kept, "judge")], 0)[0].others == ["b"]

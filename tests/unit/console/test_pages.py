@@ -68,6 +68,12 @@ def test_a_job_page_shows_attempts_curves_memory_and_outputs(client: TestClient)
     assert "holdout.jsonl" in text
 
 
+def test_samples_of_a_judge_show_the_answers_that_it_judged(client: TestClient) -> None:
+    text = client.get("/jobs/support-bot").text
+    for heading, answer in (("the answer that is judged", "Look at the account page."), ("the other answer", "Write to the support.")):
+        assert f'<h3>{heading}</h3><pre dir="auto">{answer}</pre>' in text
+
+
 def test_the_newest_run_of_a_name_is_shown_and_the_others_are_named(client: TestClient) -> None:
     newest, oldest = runs_of(client, "support-bot")
     text = client.get("/jobs/support-bot").text

@@ -24,6 +24,8 @@ LONGEST = 4_000
 """Characters of a text that are shown."""
 MOST_WORDS = 600
 """Of each side of a diff: longer texts are shown without one."""
+_MOST_OTHERS = 10_000
+"""Rows of another task's output among which the other answers of a page are looked up."""
 _PART = re.compile(r"part-\d+\.parquet")
 _ADDED = ("row", "row_hash", "output", "error")
 
@@ -69,8 +71,8 @@ class Side:
 @dataclass(frozen=True)
 class ShownRow:
     """A row of one or two sides. `outputs`: with the words that differ marked; `failed`: whether each is an error. `judged`: of each side
-    the answer that its judge was shown; empty without a judge. `asks_the_same`: whether both sides asked the same of this row; None: not
-    known."""
+    the answer that its judge was shown, `others` the second of a judge of two; empty without such a judge. `asks_the_same`: whether both
+    sides asked the same of this row; None: not known."""
 
     row: int
     prompt: str
@@ -80,6 +82,7 @@ class ShownRow:
     same: bool
     asks_the_same: bool | None = None
     judged: Sequence[str] = ()
+    others: Sequence[str] = ()
 
 
 def sides_of(record: RunRecord) -> list[Side]:
@@ -98,7 +101,7 @@ def same_data(first: Side, second: Side, rows: Sequence[ShownRow]) -> bool:
 
 def rows_at(sides: Sequence[Side], start: int, count: int = PAGE) -> list[ShownRow]:
     """Rows [start, start + count) of the sides. Raises StorageError where their parts cannot be read."""
-    found = [_answers(side, start, count) for side in sides]
+    found = [_with_others(side, _answers(side, start, count)) for side in sides]
     numbers = sorted({row for each in found for row in each})
     return [_shown(row, [each.get(row, {}) for each in found], sides) for row in numbers]
 
@@ -122,6 +125,22 @@ def _answers(side: Side, start: int, count: int) -> dict[int, dict[str, Any]]:
             found |= {row["row"]: row for row in _read(path, side, first, start - first, count)}
         first += rows
     return found
+
+
+def _with_others(side: Side, answers: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """The rows of a judge of two with the other answer: that of the task in the same run that `judge.against.from` names, else of the
+    samples. The judge's row numbers are places in the other task's output."""
+    judge = side.body.get("judge")
+    against = judge.get("against") if isinstance(judge, dict) else None
+    if not isinstance(against, dict) or not answers:
+        return answers
+    known = {row: sample.get("against") for row, sample in _samples(side).items()}
+    name, first, last = against.get("from"), min(answers), max(answers)
+    if isinstance(name, str) and name in side.record.tasks and last - first < _MOST_OTHERS:
+        other = Side(side.record, name)
+        if _parts(other):
+            known |= {first + place: row.get("output") for place, row in enumerate(_answers(other, first, last - first + 1).values())}
+    return {row: {**answer, "against": known.get(row)} for row, answer in answers.items()}
 
 
 def _parts(side: Side) -> list[tuple[Path, int]]:
@@ -210,7 +229,8 @@ def _shown(number: int, answers: Sequence[Mapping[str, Any]], sides: Sequence[Si
     hashes = [answer.get("row_hash") for answer in answers]
     asks_the_same = hashes[0] == hashes[1] if len(sides) == 2 and None not in hashes else None
     judged = [_text(answer.get("answer")) if side.body.get("judge") else "" for answer, side in zip(answers, sides, strict=True)]
-    return ShownRow(number, prompt, reference, marked, failed, len(sides) == 2 and not differ, asks_the_same, judged)
+    others = [_text(answer.get("against")) for answer in answers]
+    return ShownRow(number, prompt, reference, marked, failed, len(sides) == 2 and not differ, asks_the_same, judged, others)
 
 
 def word_diff(old: str, new: str) -> tuple[Markup, Markup]:
