@@ -25,6 +25,8 @@ _WITHIN = re.compile(
 _RANGE = re.compile(rf"{_DIGITS}\s*(?:to|or|-|–|—)\s*-?\d", re.IGNORECASE)
 _BARE = re.compile(rf"{_OPENS}{{0,4}}{_NUMBER}{_CLOSES}{{0,4}}", re.IGNORECASE)
 _THOUGHT = re.compile(r"^.*</think>", re.DOTALL)
+_LONGEST_START = 200
+"""Characters from the beginning of a clause to the word that is looked for."""
 _CLAUSE = re.compile(r"(?:^|[\n.!?;,])[^\w\n]*_*(?:(?:and|so|thus|hence|therefore|my|the|a|final|overall)\W+)*_*$", re.IGNORECASE)
 
 
@@ -36,7 +38,7 @@ def said_after_thoughts(answer: str) -> str:
 
 def begins_a_clause(said: str, place: int) -> bool:
     """Whether the word at `place` begins a clause, as in `so my final verdict`. No other word may stand before it: `no verdict`."""
-    return _CLAUSE.search(said[:place]) is not None
+    return _CLAUSE.search(said, max(0, place - _LONGEST_START), place) is not None
 
 
 def score_in(answer: str, judge: Judge) -> float | None:
