@@ -15,10 +15,10 @@ _NUMBER = rf"(?P<number>{_DIGITS})(?:[ \t]*(?:/|out of|of)[ \t]*(?P<highest>{_DI
 FIRST_WORDS = r"(?<![^\W_])(?<![^\W_]_)"
 """Before a word that no letter, digit or `not_` stands in front of."""
 _SCORE = rf"{FIRST_WORDS}score(?:(?<=<score)>)?{_OPENS}{{0,8}}+(?:[-–—][ \t]++)?+"
-_MENTION = re.compile(rf"{_SCORE}(?=(?P<said>[^\w\n]{{0,8}}\d[^\n]*))", re.IGNORECASE)
+_MENTION = re.compile(rf"{_SCORE}(?=(?P<said>[^\w\n]{{0,8}}\d[^\n]{{0,200}}))", re.IGNORECASE)
 _LINE = re.compile(rf"^[^\w\n]*{_SCORE}{_NUMBER}{_CLOSES}*$", re.IGNORECASE | re.MULTILINE)
 _WITHIN = re.compile(
-    rf"{_NUMBER}(?:{_CLOSES}*$|[*_)\]}}>\"'`”’]*(?:[.,;!](?=[\s\"])|[)\]}}\"'<*]|[ \t]+(?=because\b|since\b))"
+    rf"{_NUMBER}(?:{_CLOSES}{{0,99}}$|[*_)\]}}>\"'`”’]*(?:[.,;!](?=[\s\"])|[)\]}}\"'<*]|[ \t]+(?=because\b|since\b))"
     rf"(?!\W*(?:\d|(?:to|or|and|out|of)\b)))",
     re.IGNORECASE,
 )
