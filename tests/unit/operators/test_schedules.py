@@ -262,6 +262,7 @@ def test_dates_are_backfilled_a_few_at_a_time_beside_the_nightly_run() -> None:
                 "started": 5,
                 "of": 5,
                 "done": True,
+                "message": "",
             }
 
     asyncio.run(story())
