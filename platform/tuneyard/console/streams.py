@@ -19,6 +19,8 @@ from tuneyard.console.pages import failure
 SHARE = 40
 """Live pages of one reader at once, so that no reader takes those of all others."""
 _LOOKS_PER_S = 50
+_SILENT_S = 15.0
+"""After this time without a change a stream has a comment, so that proxies with a limit on silence keep it open."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +61,21 @@ class Streams:
         change, digest = None, ""
         try:
             yield "retry: 2000\n\n"
+            said_at = time.monotonic()
             while not await request.is_disconnected():
                 began = time.monotonic()
                 seen = await run_in_threadpool(look, change)
                 change = seen.change
                 new = hashlib.sha256(seen.html.encode()).hexdigest() if seen.html else digest
                 if new != digest:
-                    digest = new
+                    digest, said_at = new, time.monotonic()
                     yield event("page", seen.html)
                 if seen.ended:
                     yield event("ended", "1")
                     return
+                if time.monotonic() - said_at >= _SILENT_S:
+                    said_at = time.monotonic()
+                    yield ": no change\n\n"
                 # A page that takes long, as of a run with a million steps, takes a quarter of a core at most.
                 # And many pages together ask no more often than _LOOKS_PER_S.
                 await asyncio.sleep(max(self._every_s, self.open / _LOOKS_PER_S, 3 * (time.monotonic() - began)))

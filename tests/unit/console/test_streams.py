@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from tuneyard.cluster import HubError, NotLoggedIn
+from tuneyard.console import streams as live
 from tuneyard.console.hub.reader import Reader
 from tuneyard.console.streams import SHARE, Look, Streams
 
@@ -45,6 +46,16 @@ def test_no_reader_takes_the_live_pages_of_others() -> None:
         await opened(streams, "ada")
 
     asyncio.run(told())
+
+
+def test_a_stream_without_changes_has_comments_for_proxies_that_end_silent_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def told() -> list[str]:
+        monkeypatch.setattr(Request, "is_disconnected", lambda _: asyncio.sleep(0, False))
+        events = await opened(Streams(every_s=0.01), "ada")
+        return [await anext(events) for _ in range(2)]
+
+    monkeypatch.setattr(live, "_SILENT_S", 0.0)
+    assert asyncio.run(told()) == [": no change\n\n"] * 2
 
 
 def test_a_reader_is_the_same_under_several_tokens() -> None:
