@@ -87,7 +87,7 @@ class SpanSink:
             self._changed.notify()
         self._thread.join(END_LIMIT_S)
         if self._thread.is_alive():
-            self._warnings.add("traces-slow", f"the receiver of traces did not take all spans within {END_LIMIT_S:.0f} s")
+            self._warnings.add("traces", f"the receiver of traces did not take all spans within {END_LIMIT_S:.0f} s")
 
     def spans(self) -> list[Span]:
         """All spans as of now; spans without an end go on."""

@@ -20,6 +20,7 @@ from tests.otlp_receiver import Receiver, attributes, check_tree, receiver
 from tuneyard.api import JobSpec
 from tuneyard.tracing import Context, Exporter, Span, exporter_from, is_on
 from tuneyard.tracking import Stage, TaskEvent, Warned, open_recorder, span_sink
+from tuneyard.tracking.sink import Warnings
 from tuneyard_operators.hub import write_pace
 from tuneyard_operators.tracing import sender
 
@@ -180,6 +181,23 @@ def test_a_sick_receiver_is_a_warning_within_bounded_time(monkeypatch: pytest.Mo
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", sick.url or got.url)
         (warning,) = record(tmp_path)
         assert "traces" in warning
+
+
+def test_a_receiver_that_was_away_and_is_slow_at_the_end_is_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(span_sink, "END_LIMIT_S", 0.3)
+    tried, ended, warnings = threading.Event(), threading.Event(), Warnings()
+
+    def away() -> None:
+        if tried.is_set():
+            ended.wait(60)
+        tried.set()
+        raise OSError("away")
+
+    sink = span_sink.SpanSink(job(), warnings, away)
+    assert tried.wait(60)
+    sink.close("succeeded", "")
+    ended.set()
+    assert warnings.take() == ["traces are not sent: OSError: away. The job goes on"]
 
 
 def test_nothing_is_sent_or_imported_without_an_endpoint(tmp_path: Path) -> None:
