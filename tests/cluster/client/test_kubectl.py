@@ -166,7 +166,7 @@ def test_an_api_server_admits_every_object_that_the_docs_show(hub: Hub, tmp_path
     said = hub.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", str(file))
 
     assert len(said.splitlines()) == sum(len(text.split("---\n")) for text in admitted) >= 5
-    assert {line.split(".")[0] for line in said.splitlines()} == {"cluster", "jobspec", "modeltemplate", "schedule", "team"}
+    assert {line.split(".")[0] for line in said.splitlines()} == {"cluster", "jobspec", "modeltemplate", "rolebinding", "schedule", "team"}
     for text in shipped:
         file.write_text(text)
         with pytest.raises(RuntimeError, match=r"`tuneyard submit FILE` ships it"):
