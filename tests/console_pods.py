@@ -46,9 +46,9 @@ def searching(name: str) -> dict[str, Any]:
     """A search for settings of the base model, in short runs."""
     job = training(name)
     corpus, base = job["spec"]["tasks"]
-    base["train"] |= {"strategy": "auto", "steps": 10, "checkpoint": {"everySteps": 10}, "batch": {"global": 8}}
+    base["train"] |= {"strategy": "auto", "steps": 20, "checkpoint": {"everySteps": 20}, "batch": {"global": 8}}
     space = {"batch.micro": [2, 4, 8]}
-    tune = {"task": "base", "budget": {"trials": 5, "rounds": 1, "pairs": 1}, "stepsPerTrial": 5, "space": space}
+    tune = {"task": "base", "budget": {"trials": 5, "rounds": 1, "pairs": 1}, "stepsPerTrial": 20, "space": space}
     search = {"name": "search", "tune": tune, "resources": {"sku": ["cpu"], "workers": 1}}
     job["spec"]["tasks"] = [corpus, base, search]
     return job

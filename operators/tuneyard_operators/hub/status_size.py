@@ -23,6 +23,8 @@ _TOLD_IN_FULL = 3
 _LONGEST_NAME = 100
 _MOST_LOSSES = 20
 _MOST_PARTS = 4
+_MOST_TRIALS = 64
+_FIGURES_OF_TRIAL = 20
 _CUT = " … (cut)"
 
 
@@ -63,7 +65,7 @@ def _cut(status: JobStatus, limits: _Limits) -> None:
     for task in status.tasks:
         task.message = shortened(task.message, limits.text)
         task.waits = task.waits if limits.items > 10 else []
-        task.metrics = _figures(task.metrics, limits.items)
+        task.metrics = _figures(task.metrics, limits.items) | (_search(task.metrics) if limits.items > 10 else {})
         task.artifacts = _uris(task.artifacts, limits.items)
     for attempt in status.attempts[:-_TOLD_IN_FULL]:
         _shorten(attempt, limits.older)
@@ -94,6 +96,7 @@ def _bound(status: JobStatus) -> int:
     for task in status.tasks:
         others += sum(100 + 6 * len(wait.reason) for wait in task.waits)
         characters += len(task.message) + sum(map(len, task.artifacts)) + 2 * _LONGEST_NAME * len(task.metrics)
+        characters += sum(map(_characters, task.metrics.get("trials", ()))) + _characters(task.metrics.get("best", {}))
     for attempt in status.attempts:
         characters += (
             len(attempt.message) + len(attempt.next_step) + len(attempt.stopped_for) + len(attempt.failed_node) + len(attempt.log_tail)
@@ -134,6 +137,15 @@ def _figures(metrics: Mapping[str, Any], most: int) -> dict[str, Any]:
     """The metrics that are numbers or texts, cut to `most`; nested values are left out."""
     plain = {name: value for name, value in metrics.items() if len(name) <= _LONGEST_NAME and isinstance(value, int | float | str | bool)}
     return {name: value[:_LONGEST_NAME] if isinstance(value, str) else value for name, value in list(plain.items())[:most]}
+
+
+def _search(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The trials and the winner of a search, which the pages of the hub show. Empty for other tasks."""
+    trials, best = metrics.get("trials"), metrics.get("best")
+    if not isinstance(trials, list) or not isinstance(best, Mapping):
+        return {}
+    told = [_parts(trial, _FIGURES_OF_TRIAL, 2) for trial in trials[:_MOST_TRIALS] if isinstance(trial, Mapping)]
+    return {"trials": told, "best": _figures(best, _FIGURES_OF_TRIAL)}
 
 
 def _plan(plan: Mapping[str, Any], most: int) -> dict[str, Any]:

@@ -50,6 +50,18 @@ def test_a_plan_keeps_its_parts_and_no_plan_or_curve_outgrows_a_status() -> None
     assert [each.plan for each in ordinary.attempts] == [{}, plan, plan, plan]
 
 
+def test_trials_of_a_search_stay_and_outgrow_no_status() -> None:
+    trial = {"number": 3, "point": {"batch.micro": 4, "zero": 2}, "ratio": 1.2, "predicted": 0.9}
+    metrics = {"gain": 0.2, "trials": [trial], "best": {"batch.micro": 4}}
+    kept = fitted(status(attempt(1), tasks=[TaskStatus(name="search", metrics=metrics)])).tasks[0].metrics
+    assert kept == metrics
+    wild = {"trials": [trial | {"failure": LONG, "point": {str(n): LONG for n in range(500)}}] * 5_000 + [LONG], "best": {"a": [LONG]}}
+    tasks = [TaskStatus.model_construct(name=f"t{n}", metrics=wild) for n in range(64)]
+    found = fitted(status(attempt(1), tasks=tasks))
+    assert size_of(found) <= BUDGET_BYTES
+    assert fitted(copied(found)) == found
+
+
 def test_cutting_twice_is_cutting_once() -> None:
     found = fitted(status(*[attempt(n, message=LONG, log_tail=LONG, **OVER) for n in range(1, 300)], message=LONG))
     assert fitted(copied(found)) == found
