@@ -259,7 +259,8 @@ def test_a_lost_machine_is_named_and_the_next_attempt_goes_on(start: Start, mach
     print(f"{time.monotonic() - killed_at:.1f} s from the loss to the end")
     assert code == FAILED
     assert f"pod {victim.name} on node {victim.node}" in said
-    assert "is lost with its machine" in said, said
+    # On a slow machine the rank counts as killed at first; the loss of its machine is what ends the attempt.
+    assert "is lost with its machine" in said or f"pod {victim.name} on node {victim.node} is lost" in said, said
     report = report_of(prepared)
     assert report["tasks"]["tune"]["failure"] == "NodeLost"
 
