@@ -37,7 +37,7 @@ class WeekWithPods(Week):
     endpoint: Judge = field(kw_only=True)
 
     def report(self) -> None:
-        """Look at the attempts: nobody reports for them here."""
+        """Record the RayJob of each attempt. Pods report for themselves."""
         for member in self.clusters.members:
             for item in rayjobs(member):
                 run = (item["metadata"].get("labels") or {}).get(JOB, "")
@@ -50,21 +50,11 @@ class WeekWithPods(Week):
 class Judge(OpenAIServer):
     """Answers the rows of each run. `values`: share of right answers, by run; `hung`: runs without any answer; `waits`: no run has one."""
 
-    def __init__(self, host: str) -> None:
-        super().__init__(key=None)
-        self._host = host
+    def __init__(self, address: str) -> None:
+        super().__init__(key=None, address=address, prefix="/{run}")
         self.values: dict[str, float] = {}
         self.hung: set[str] = set()
         self.waits = False
-
-    async def _start(self) -> None:
-        app = web.Application()
-        app.router.add_post("/{run}/v1/chat/completions", self._handle)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, 0)
-        await site.start()
-        self.url = f"http://{self._host}:{self._runner.addresses[0][1]}"
 
     async def _reply(self, request: web.Request) -> web.StreamResponse:
         body, run = await request.json(), request.match_info["run"]
@@ -79,7 +69,7 @@ def task(endpoint: Judge) -> dict[str, Any]:
     """The task of each run: the rows of the day before, at the endpoint."""
     score = {
         "data": {"source": f"s3://{BUCKET}/logs/date={{{{ run.date - 1d }}}}/rows.jsonl", "prompt": "question", "reference": "answer"},
-        "engine": {"endpoint": {"url": f"{endpoint.url}/{{{{run.name}}}}/v1", "model": MODEL, "atOnce": 16}},
+        "engine": {"endpoint": {"url": endpoint.url.replace("{run}", "{{run.name}}"), "model": MODEL, "atOnce": 16}},
         "metrics": ["exact_match"],
     }
     return {"name": "judge", "score": score}

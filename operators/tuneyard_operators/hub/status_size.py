@@ -96,7 +96,7 @@ def _bound(status: JobStatus) -> int:
     for task in status.tasks:
         others += sum(100 + 6 * len(wait.reason) for wait in task.waits)
         characters += len(task.message) + sum(map(len, task.artifacts)) + 2 * _LONGEST_NAME * len(task.metrics)
-        characters += sum(map(_characters, task.metrics.get("trials", ()))) + _characters(task.metrics.get("best", {}))
+        characters += sum(_characters(trial) for trial in _search(task.metrics).get("trials", ()))
     for attempt in status.attempts:
         characters += (
             len(attempt.message) + len(attempt.next_step) + len(attempt.stopped_for) + len(attempt.failed_node) + len(attempt.log_tail)

@@ -29,8 +29,8 @@ _MOST_WAITING = 300
 class Look:
     """The result of looks for the data of a run.
 
-    `why_not`: why nobody could look; empty: the data do not exist yet. `at_s`: when the first look that has found the data began, or the
-    last one in vain, in seconds of a clock that is never set.
+    `why_not`: why the storage gave no answer; empty: it did. `at_s`: start of the look in seconds of a monotonic clock: of the first look
+    that found the data, or else of the last one.
     """
 
     arrived: bool

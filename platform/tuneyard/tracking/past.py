@@ -17,6 +17,7 @@ from sqlalchemy.sql.functions import GenericFunction
 
 from tuneyard.api import BadInput
 from tuneyard.tracking import tables
+from tuneyard.tracking.name_patterns import WILDCARDS, has_pattern
 
 ENDED = ("succeeded", "failed", "cancelled")
 MOST_IN_A_PAGE = 500
@@ -28,9 +29,6 @@ By = Literal["team", "user", "sku", "namespace", "job", "cluster", "month"]
 _A_MONTH = timedelta(days=31)
 _CHARGED, _CHARGED_BESIDE_GPUS = "cost", "embedding_cost"
 """Figures of a score task: without GPUs, endpoints have charged all of its cost."""
-"""The figure of a score task that says what its endpoint has charged."""
-_WILDCARDS = {"*": "%", "?": "_"}
-_ESCAPE = "!"
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,7 @@ class JobFilter:
     @classmethod
     def asked(cls, name: str | None, **values: Any) -> JobFilter:
         """A filter of a person, whose `name` may be a pattern such as `nightly-*`."""
-        is_pattern = name is not None and bool(set(name) & {*_WILDCARDS})
+        is_pattern = name is not None and bool(set(name) & {*WILDCARDS})
         return cls(name=None if is_pattern else name, names=name if is_pattern else None, **values)
 
     def conditions(self) -> Iterator[sa.ColumnElement[bool]]:
@@ -117,7 +115,7 @@ class JobFilter:
             if wanted is not None:
                 yield column == wanted
         if self.names is not None:
-            yield matches(job.name, _like(self.names), _glob(self.names))
+            yield has_pattern(job.name, self.names)
         if self.text:
             yield sa.or_(job.name.icontains(self.text, autoescape=True), job.id.startswith(self.text.lower(), autoescape=True))
         if self.since is not None:
@@ -136,36 +134,6 @@ class Page:
 
     jobs: tuple[PastJob, ...]
     after: str = ""
-
-
-def _like(pattern: str) -> str:
-    """A pattern of SQL's LIKE for one with `*` and `?`."""
-    escaped = "".join(_ESCAPE + each if each in ("%", "_", _ESCAPE) else each for each in pattern)
-    return "".join(_WILDCARDS.get(each, each) for each in escaped)
-
-
-def _glob(pattern: str) -> str:
-    """A pattern of SQLite's GLOB, in which `[` begins a set of characters."""
-    return pattern.replace("[", "[[]")
-
-
-class matches(GenericFunction[bool]):  # noqa: N801 - named as a function of SQL
-    """Whether a text has a pattern, in the same case: that of LIKE, or that of GLOB on SQLite, whose LIKE is of either case."""
-
-    type = sa.Boolean()
-    inherit_cache = True
-
-
-@compiles(matches, "postgresql")
-def _like_of_postgresql(element: Any, compiler: Any, **options: Any) -> str:
-    text, like, _ = element.clauses
-    return f"({compiler.process(text, **options)} LIKE {compiler.process(like, **options)} ESCAPE '{_ESCAPE}')"
-
-
-@compiles(matches, "sqlite")
-def _glob_of_sqlite(element: Any, compiler: Any, **options: Any) -> str:
-    text, _, glob = element.clauses
-    return f"({compiler.process(text, **options)} GLOB {compiler.process(glob, **options)})"
 
 
 _SHOWN = ("id", "name", "team", "status", "message", "output", "started_at", "ended_at", "namespace", "origin", "uid", "placed_at")

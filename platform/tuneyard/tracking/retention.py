@@ -49,8 +49,8 @@ def thin_series(connection: sa.Connection, ended_before: datetime, most: int = M
 def _look(
     connection: sa.Connection, now: Sequence[int], then: int, ended_before: datetime, least: int, change: Callable[[Sequence[str]], None]
 ) -> int:
-    """Look at some attempts that ended before a moment and whose retention is `now`: `change` those that have at least `least` steps, and
-    note `then` for all of them. Returns their number."""
+    """One step from the states `now` to the state `then`, for some attempts that ended before a moment. `change` gets the attempts with at
+    least `least` steps. Returns the number of attempts in the new state."""
     attempt, job, step = tables.attempts.c, tables.jobs.c, tables.steps.c
     origin = sa.select(job.origin).where(job.id == attempt.job_id).scalar_subquery()
     chosen = sa.select(attempt.id).where(attempt.retention.in_(now), attempt.ended_at < ended_before, origin == tables.ON_HUB)

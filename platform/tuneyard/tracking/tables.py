@@ -102,7 +102,7 @@ attempts = Table(
     Column("resumed_from", Integer, nullable=False, server_default="0"),
     Column("last_step", Integer, nullable=False, server_default="0"),
     Column("checkpoint_step", Integer, nullable=False, server_default="0"),
-    Column("retention", Integer, nullable=False, server_default="0"),  # what is left of its steps: WHOLE, THINNED, REMOVED
+    Column("retention", Integer, nullable=False, server_default="0"),  # state of its steps: WHOLE, THINNED or REMOVED
     Index("attempts_by_job", "job_id"),
     Index("attempts_by_end", "ended_at"),
     Index("attempts_by_kind", "kind", "started_at"),

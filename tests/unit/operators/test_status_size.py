@@ -55,6 +55,8 @@ def test_trials_of_a_search_stay_and_outgrow_no_status() -> None:
     metrics = {"gain": 0.2, "trials": [trial], "best": {"batch.micro": 4}}
     kept = fitted(status(attempt(1), tasks=[TaskStatus(name="search", metrics=metrics)])).tasks[0].metrics
     assert kept == metrics
+    odd = {"trials": 5, "best": "a text"}
+    assert fitted(status(attempt(1), tasks=[TaskStatus(name="score", metrics=odd)])).tasks[0].metrics == odd
     wild = {"trials": [trial | {"failure": LONG, "point": {str(n): LONG for n in range(500)}}] * 5_000 + [LONG], "best": {"a": [LONG]}}
     tasks = [TaskStatus.model_construct(name=f"t{n}", metrics=wild) for n in range(64)]
     found = fitted(status(attempt(1), tasks=tasks))

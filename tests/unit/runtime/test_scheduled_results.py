@@ -41,8 +41,8 @@ def test_figures_and_their_bounds_are_those_of_the_report(tmp_path: Path) -> Non
         ("running", 1, Phase.FAILED),
         ("succeeded", 1, Phase.FAILED),
         ("succeeded", 2, Phase.FAILED),
-        ("succeeded", -9, Phase.FAILED),
-        ("succeeded", -15, Phase.PENDING),
+        ("succeeded", -9, Phase.SUCCEEDED),
+        ("succeeded", -15, Phase.SUCCEEDED),
     ],
 )
 def test_phases(tmp_path: Path, status: str, code: int | None, phase: Phase) -> None:

@@ -44,7 +44,7 @@ class Lists:
             queue=rows.queue_of(listed.rows),
             failed=[row for row in ended if row.phase == "Failed"],
             succeeded=[row for row in ended if row.phase == "Succeeded"],
-            gpus=_gpus_of(reader.seen()) if reader.seen.age_s else None,
+            gpus=_gpus_of(reader.seen()) if reader.seen.is_at_hand else None,
             partial=listed.partial,
         )
 

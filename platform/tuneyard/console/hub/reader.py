@@ -6,6 +6,7 @@ JobSpecs take an API server seconds. After that, a page waits for the next answe
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -39,20 +40,25 @@ class Kept(Generic[T]):
 
     def __call__(self) -> T:
         """The answer, at most STALE_S old. Raises the errors of `read`."""
-        if (kept := self._kept) is not None and self.age_s < STALE_S:
+        if (kept := self._kept) is not None and self.is_at_hand:
             if self.age_s >= FRESH_S and self._refreshing.acquire(blocking=False):
                 threading.Thread(target=self._refresh, daemon=True).start()
             return kept[1]
         with self._lock:
-            if (kept := self._kept) is None or self.age_s >= STALE_S:
+            if (kept := self._kept) is None or not self.is_at_hand:
                 kept = self._look()
             return kept[1]
 
     @property
     def age_s(self) -> float:
-        """Seconds since it was asked for; 0 where nothing is kept."""
+        """Seconds since it was asked for; endless where nothing is kept."""
         kept = self._kept
-        return time.monotonic() - kept[0] if kept is not None else 0.0
+        return time.monotonic() - kept[0] if kept is not None else math.inf
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether a call answers without asking the hub."""
+        return self.age_s < STALE_S
 
     def forget(self) -> None:
         self._kept = None
@@ -111,8 +117,9 @@ class Reader:
 
     @property
     def idle_s(self) -> float:
-        """Age of what is in memory; 0 without anything."""
-        return min((age for age in (self.seen.age_s, self.listed.age_s) if age), default=0.0)
+        """Age of the newest answer in memory; 0 without any."""
+        age_s = min(self.seen.age_s, self.listed.age_s)
+        return age_s if math.isfinite(age_s) else 0.0
 
     def schedules(self) -> list[ScheduleView]:
         """The Schedules that this reader may list, by namespace and name. Raises NotAllowed without a right on any."""

@@ -45,20 +45,22 @@ class Result:
 def result_at(output: str, code: int | None = None, log: Path | None = None, *, run: str = "") -> Result:
     """The result of the run with this output. `code`: exit code of its process; None: it is not known. `run`: its id, see `RUN_ID`.
 
-    A report of another run does not count. Neither does one that says something else than the exit code.
+    A report of another run does not count. The report of a killed process counts if it says that the run has succeeded.
     """
     report: dict[str, Any] = {}
     try:
         store = open_store(output)
-        if run_in(store) == run and store.exists(REPORT_JSON):
+        is_own = run_in(store) == run
+        if is_own and store.exists(REPORT_JSON):
             report = json.loads(store.get(REPORT_JSON))
-        elif code == 0 and run_in(store) != run:
+        elif code == 0 and not is_own:
             return Result(Phase.FAILED, of_another_run(output))
     except (TuneyardError, ValueError) as error:
         if code == 0:
             return Result(Phase.FAILED, f"its report cannot be read: {error}")
     phase = _PHASES.get(report.get("status", ""), Phase.PENDING)
-    if code is not None and code not in (0, 1):
+    has_succeeded = phase is Phase.SUCCEEDED and code is not None and code < 0
+    if code is not None and code not in (0, 1) and not has_succeeded:
         killed = f"its process was ended by signal {-code}" if code < 0 else ""
         return Result(Phase.PENDING if code in _STOPPED else Phase.FAILED, killed or _last_line(log))
     if code == 1 and phase is not Phase.FAILED and report.get("status") != "stopped":
