@@ -26,6 +26,11 @@ SECRET = "s" * 32
 OWN = {"Origin": ADDRESS, "Sec-Fetch-Site": "same-origin"}
 RBAC = "rbac.authorization.k8s.io"
 SYSTEM = "tuneyard-system"
+READER = "console-tests"
+"""ClusterRole of the readers of tests."""
+RULES = [
+    {"apiGroups": ["tuneyard.dev"], "resources": ["jobspecs", "schedules"], "verbs": ["create", "get", "list", "patch", "watch"]},
+]
 
 
 def apply_account(hub: Hub, *, variant: str = "hub-with-console-behind-a-proxy") -> str:

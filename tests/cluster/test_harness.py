@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -149,8 +148,13 @@ def test_a_crashed_node_comes_back_without_its_pods(member: Member, sleeper: str
     assert started_at(pid) is None
 
     member.restart_node()
-    seen = partial(member.kubectl, "get", "pod", sleeper, "-o", "yaml")
-    wait_for("the pod's failure", lambda: phase(member, sleeper) == "Failed", words=seen)
+    wait_for("the pod's failure", lambda: phase(member, sleeper) == "Failed", words=lambda: seen(member, sleeper))
+
+
+def seen(member: Member, name: str) -> str:
+    """A pod's status, and what the programs of its node said last."""
+    logs = [f"{program}: {member.log(program).read_text()[-6000:]}" for program in ("kubelet", "containerd")]
+    return "\n".join([member.kubectl("get", "pod", name, "-o", "jsonpath={.status}"), *logs])
 
 
 def test_a_small_disk_fills(member: Member) -> None:

@@ -46,7 +46,13 @@ class Member(Hub):
         self.stop("kubelet")
 
     def restore_heartbeat(self) -> None:
-        self.start("kubelet")
+        """The kubelet runs on return. It ends where its runtime takes 5 s to answer, and is started again, as by systemd."""
+
+        def runs() -> bool:
+            self.start("kubelet")
+            return self._node.kubelet_answers()
+
+        wait_for("the kubelet", runs, words=lambda: self._processes.tail("kubelet"))
 
     def crash_node(self) -> None:
         """The node falls silent, and its pods' processes are gone: a machine without power."""
@@ -69,7 +75,7 @@ class Member(Hub):
     def restart_node(self) -> None:
         self.start("containerd")
         self._wait_for_containerd(self._node)
-        self.start("kubelet")
+        self.restore_heartbeat()
 
     def pod_processes(self, pod: str, namespace: str = "default") -> list[int]:
         """Process ids of a pod's containers, also while kubelet, containerd or API server are down."""
@@ -158,6 +164,7 @@ class Member(Hub):
         path = f"/api/v1/nodes/{node.name}"
 
         def ready() -> bool:
+            self._processes.start(node.component("kubelet"))  # again, if it has ended
             found = self.api.find(path) or {}
             return any(each["type"] == "Ready" and each["status"] == "True" for each in found.get("status", {}).get("conditions", []))
 

@@ -26,6 +26,8 @@ SLOT = "tuneyard.dev/slot"
 """An extended resource that stands for GPUs on nodes that have none."""
 _SBIN = "/usr/sbin:/sbin"
 """iproute2 and runc are in sbin, which not every user's PATH has."""
+_HEALTH_PORT = 10248
+"""The kubelet's own choice."""
 _SHARES_OF_PODS = 4096
 """Four times those of a session: pods of all clusters share one control group, and would starve beside tests with many sessions."""
 
@@ -159,6 +161,7 @@ class Node:
             "kind": "KubeletConfiguration",
             "address": self.address,
             "healthzBindAddress": network.node_loopback(self.index),
+            "healthzPort": _HEALTH_PORT,
             "authentication": {
                 "anonymous": {"enabled": False},
                 "webhook": {"enabled": True},
@@ -192,6 +195,11 @@ class Node:
             "serializeImagePulls": False,
             "maxPods": 200,
         }
+
+    def kubelet_answers(self) -> bool:
+        """Whether its health endpoint takes connections; it does so once its parts have begun."""
+        with socket.socket() as client:
+            return client.connect_ex((self.plane.network.node_loopback(self.index), _HEALTH_PORT)) == 0
 
     def coredns(self, config: Path) -> list[str]:
         corefile = self.folder / "Corefile"

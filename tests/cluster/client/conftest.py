@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.hosted_consoles import READER, RULES, apply_account
 from tests.hub_client import create, report, storage_of_a_cluster
 from tests.hub_jobs import as_yaml, make_manifest, make_running
 from tests.servers import S3, s3_server
@@ -104,3 +105,13 @@ def logged(hub: Hub, s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator
     hub.apply(storage_of_a_cluster(s3_server.environment))
     yield output
     hub.kubectl("delete", "secrets", "s3", "tuneyard-storage", "--ignore-not-found")
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(hub_server: Hub, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the account of a hub's console, with the rights of the chart. The role of its readers is made with it."""
+    path = tmp_path_factory.mktemp("console") / "kubeconfig"
+    path.write_text(apply_account(hub_server))
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": READER}}
+    hub_server.apply({**role, "rules": RULES})
+    return path

@@ -16,15 +16,14 @@ import requests
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from starlette import testclient
-from starlette.testclient import TestClient
 from tests.chromium import browser, violations
 from tests.consoles import HOSTILE
 from tests.hosted_consoles import (
     ADDRESS,
     OWN,
+    READER,
     SECRET,
     SYSTEM,
-    apply_account,
     bind,
     by_proxy,
     by_token,
@@ -45,9 +44,6 @@ from tuneyard.console.streams import SHARE
 
 API = "tuneyard.dev/v1alpha1"
 PAGES = ("/", "/queue", "/jobs", "/schedules", "/clusters", "/teams", "/history", "/jobs/support-bot", "/jobs/support-bot/logs")
-RULES = [
-    {"apiGroups": ["tuneyard.dev"], "resources": ["jobspecs", "schedules"], "verbs": ["create", "get", "list", "patch", "watch"]},
-]
 
 
 def make_schedule() -> dict[str, Any]:
@@ -67,20 +63,10 @@ def scheduled(number: int, verdict: str, value: float) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def kubeconfig(hub_server: Hub, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the console's own account, with the rights of the chart."""
-    path = tmp_path_factory.mktemp("console") / "kubeconfig"
-    path.write_text(apply_account(hub_server))
-    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "console-tests"}}
-    hub_server.apply({**role, "rules": RULES})
-    return path
-
-
-@pytest.fixture(scope="module")
 def ada(hub_server: Hub, kubeconfig: Path) -> str:
     """The token of a reader of the namespaces default and maps."""
     assert kubeconfig.is_file()  # the role is made with it
-    return make_account(hub_server, "ada", role="console-tests", namespaces=["default", "maps"])
+    return make_account(hub_server, "ada", role=READER, namespaces=["default", "maps"])
 
 
 @pytest.fixture(scope="module")
@@ -255,6 +241,18 @@ def test_lists_say_the_same_of_a_table_as_of_whole_objects(fleet: Hub) -> None:
     }
 
 
+@pytest.mark.usefixtures("fleet")
+def test_the_overview_counts_gpus_without_waiting_for_whole_jobspecs(kubeconfig: Path, ada: str) -> None:
+    client = by_token(kubeconfig)
+    log_in(client, ada)
+    asks = 'hx-get="/overview/gpus"'
+    assert asks in client.get("/").text
+    assert re.search(r"GPUs in use</dt><dd>\d+<", client.get("/overview/gpus").text)
+    overview = client.get("/").text
+    assert asks not in overview, "what is at hand is shown at once"
+    assert re.search(r"GPUs in use</dt><dd>\d+<", overview)
+
+
 # --- behind a proxy
 
 
@@ -364,7 +362,7 @@ def test_pages_in_a_browser_streams_and_metrics(fleet: Hub, kubeconfig: Path, ad
         assert 'tuneyard_console_requests_total{code="200",page="/schedules/{name}"}' in text
         assert "support-bot" not in text
         assert requests.get(f"{metrics}/readyz").status_code == requests.get(f"{metrics}/healthz").status_code == 200
-        accounts = [make_account(fleet, f"watcher-{n}", role="console-tests", namespaces=["default"]) for n in range(5)]
+        accounts = [make_account(fleet, f"watcher-{n}", role=READER, namespaces=["default"]) for n in range(5)]
         assert open_streams(address, metrics, accounts, SHARE) >= 5 * SHARE
 
 
@@ -386,34 +384,6 @@ def open_streams(address: str, metrics: str, tokens: list[str], count: int) -> f
             each.close()
     assert found
     return float(found[1])
-
-
-@pytest.mark.long
-def test_ten_thousand_jobspecs(hub: Hub, kubeconfig: Path) -> None:
-    """Prints the time of each page, as the figure of docs/console.md."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda n: create(hub, make_manifest(f"job-{n:05}", "maps"), "maps"), range(10_000)))
-    client = by_token(kubeconfig)
-    log_in(client, make_account(hub, "bulk", role="console-tests", namespaces=["maps"]))
-    print(f"the first page: {1000 * _seconds(client, '/jobs'):.0f} ms; with whole JobSpecs: {1000 * _seconds(client, '/clusters'):.0f} ms")
-    again = []
-    for number in range(5):
-        log_in(client, make_account(hub, f"bulk-{number}", role="console-tests", namespaces=["maps"]))
-        again.append(_seconds(client, "/jobs"))
-    print(f"the first page of five others: {1000 * sorted(again)[2]:.0f} ms (median), {1000 * max(again):.0f} ms at most")
-    for path in ("/jobs", "/jobs?q=job-49", "/", "/queue"):
-        times = []
-        for _ in range(9):
-            times.append(_seconds(client, path))
-        print(f"{path:<20} {1000 * sorted(times)[4]:.0f} ms (median of 9), {1000 * max(times):.0f} ms at most")
-
-
-def _seconds(client: TestClient, path: str) -> float:
-    began = time.monotonic()
-    assert client.get(path).status_code == 200
-    return time.monotonic() - began
 
 
 @pytest.mark.usefixtures("fleet")
