@@ -58,8 +58,7 @@ PARTS = (
             "tests/integration/runtime/test_run_refuses.py",
             "tests/integration/runtime/test_schedule_run.py",
             "tests/integration/runtime/test_local_week.py",
-            "tests/integration/runtime/test_run_tensor_parallel.py",
-            "tests/integration/runtime/test_rows_over_workers.py",
+            "tests/integration/runtime/test_run_layouts.py",
             "tests/integration/runtime/test_tune.py",
             "tests/integration/runtime/test_warm_jobs.py",
             "tests/integration/warm",
@@ -81,7 +80,7 @@ PARTS = (
         after=(BUILD,),
     ),
     Part(name="parallel", budget_min=5.5, paths=("tests/integration/parallel",)),
-    Part(name="ranking", budget_min=2, paths=("tests/integration/ranking",)),
+    Part(name="unit", budget_min=3.5, paths=("tests/unit",)),
     Part(name="training", budget_min=6.5, paths=("tests/integration/training", "tests/gpu")),
     Part(
         name="hub",
@@ -97,9 +96,6 @@ PARTS = (
         after=(BUILD,),
     ),
     Part(
-        name="attempts", budget_min=3.5, paths=("tests/integration/runtime/test_attempts.py", "tests/integration/runtime/test_ingestion.py")
-    ),
-    Part(
         name="stores",
         budget_min=2.5,
         paths=(
@@ -111,12 +107,15 @@ PARTS = (
             "tests/browser",
         ),
     ),
+    Part(name="ranking", budget_min=2, paths=("tests/integration/ranking",)),
+    Part(name="scoring", budget_min=2, paths=("tests/integration/scoring",)),
+    Part(
+        name="attempts", budget_min=3.5, paths=("tests/integration/runtime/test_attempts.py", "tests/integration/runtime/test_ingestion.py")
+    ),
     Part(
         name="client",
         budget_min=2,
         paths=("tests/cluster/client", "tests/cluster/test_charts.py", "tests/cluster/logs_api"),
         after=(BUILD,),
     ),
-    Part(name="scoring", budget_min=2, paths=("tests/integration/scoring",)),
-    Part(name="unit", budget_min=3.5, paths=("tests/unit",)),
 )

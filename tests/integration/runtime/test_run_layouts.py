@@ -1,4 +1,4 @@
-"""`tuneyard run` on a mesh of two data by two tensor-parallel workers: the losses of one worker, for two families of models."""
+"""`tuneyard run` with weights, or rows, that are split over workers: the losses are those of one worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,32 @@ def task_of(kind: str, workers: int, **strategy: Any) -> dict[str, Any]:
     return {"name": f"{kind.replace('_', '-')}-{workers}", "train": body, "resources": {"workers": workers}}
 
 
-@pytest.mark.parametrize("kind", [pytest.param("llama", marks=pytest.mark.long), "gpt_neox"])
+def test_split_weights_and_split_rows_give_the_losses_of_one_worker(write_job: WriteJob, tmp_path: Path) -> None:
+    layouts: dict[str, dict[str, Any]] = {
+        "alone": {"zero": 0},
+        "weights": {"zero": 0, "tensorParallel": 2},
+        "rows": {"zero": 2, "contextParallel": 2},
+    }
+    short = {"steps": 6, "checkpoint": {"everySteps": 6}}
+    tasks = [
+        {"name": name, "train": train(strategy=strategy, **short), "resources": {"workers": 1 if name == "alone" else 2}}
+        for name, strategy in layouts.items()
+    ]
+
+    done = tuneyard("run", write_job(*tasks), "--out", tmp_path / "out")
+
+    assert done.returncode == 0, done.stderr
+    told = read_report(tmp_path / "out")["tasks"]
+    for name in ("weights", "rows"):
+        assert told[name]["losses"] == pytest.approx(told["alone"]["losses"], abs=1e-4), name
+        assert told[name]["tokens"] == told["alone"]["tokens"]
+    assert told["weights"]["plan"]["tensor_parallel"] == 2
+    assert told["rows"]["plan"]["context_parallel"] == 2
+    assert "rows over 2 ranks" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["llama", "gpt_neox"])
 def test_four_workers_on_a_mesh_have_the_losses_of_one(kind: str, inputs: Path, write_job: WriteJob, tmp_path: Path) -> None:
     write_any_model(inputs / kind, kind, max_position_embeddings=2048)
     tasks = [task_of(kind, 1), task_of(kind, 4, tensorParallel=2)]
@@ -44,3 +69,12 @@ def test_a_degree_that_does_not_divide_the_workers_is_refused_before_anything_st
     assert done.returncode == 2
     assert "workers that make no whole number of groups" in done.stderr
     assert not (tmp_path / "out" / "odd").exists()
+
+
+def test_a_degree_that_the_heads_do_not_divide_into_has_no_plan(write_job: WriteJob) -> None:
+    task = {"name": "split", "train": train(strategy={"zero": 0, "contextParallel": 8}), "resources": {"workers": 8}}
+
+    refused = tuneyard("plan", write_job(task))
+
+    assert "8 ranks cannot share 4 attention heads evenly" in refused.stdout
+    assert "set strategy.contextParallel to 1 or 2 or 4" in refused.stdout
