@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -48,10 +49,33 @@ def finished_job(url: str, output: Path, name: str = "support-bot", **spec: Any)
     tell(recorder, train_events())
     recorder(TaskEvent(task="train", state="succeeded", kind="train", result=train_result()))
     tell(recorder, score_events("judge", {"exact_match": 0.447, "rouge_l": 0.521, "perplexity": 3.12}))
-    write_report(output, recorder.close("succeeded"))
+    write_report(output, replace(recorder.close("succeeded"), comparisons=[make_comparison()]))
     write_logs(output)
     write_rows(output / "base", "Open the Settings page and choose Reset")
     write_rows(output / "judge", "Open Settings, then Account, and choose Reset password.")
+
+
+def make_comparison(task: str = "judge", against: str = "base") -> dict[str, Any]:
+    """Two score tasks compared row by row, as report.json holds it: one figure is better, one is no different."""
+    shares = {"wins": 9, "ties": 34, "losses": 1, "win_share": None, "tie_share": None, "loss_share": None}
+    counts = {"rows": 44, "p_value": 0.01, **shares}
+    values = {"values": {"exact_match": 1.0}, "values_against": {"exact_match": 0.0}, "outcomes": {"exact_match": "better"}}
+    texts = {"prompt": "How?", "reference": "Settings", "output": "Settings", "against": "No", "judged": None, "judged_against": None}
+    figures = [
+        {"figure": "exact_match", "value": 0.447, "against": 0.212, "difference": 0.235, "interval": [0.1, 0.37], "real": True},
+        {"figure": "perplexity", "value": 3.12, "against": 3.2, "difference": -0.08, "interval": [-0.2, 0.04], "real": False},
+    ]
+    return {
+        "task": task,
+        "against": against,
+        "rows": 45,
+        "errors": 0,
+        "errors_against": 0,
+        "errors_both": 1,
+        "figures": [{**figure, **counts, "better": True} for figure in figures],
+        "better_rows": [{"row": row, **texts, **values} for row in (41, 0)],
+        "worse_rows": [],
+    }
 
 
 def failed_job(url: str, output: Path, name: str = "nightly-eval") -> None:

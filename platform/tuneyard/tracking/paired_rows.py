@@ -60,7 +60,7 @@ def paired_views(comparisons: Sequence[Mapping[str, Any]]) -> list[Paired]:
             task=each["task"],
             against=each["against"],
             note=rows_note(each),
-            figures=[_figure(figure) for figure in each["figures"]],
+            figures=[paired_figure(figure) for figure in each["figures"]],
             better_rows=[_row(row, "better") for row in each["better_rows"]],
             worse_rows=[_row(row, "worse") for row in each["worse_rows"]],
         )
@@ -121,7 +121,8 @@ def interval_text(bounds: Sequence[float] | None) -> str:
     return "" if bounds is None else " to ".join(difference_text(bound) for bound in bounds)
 
 
-def _figure(figure: Mapping[str, Any]) -> PairedFigure:
+def paired_figure(figure: Mapping[str, Any]) -> PairedFigure:
+    """A figure of a comparison as report.json holds it, for a table."""
     said = verdict(figure)
     return PairedFigure(
         title=title_of(figure["figure"]),

@@ -11,13 +11,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
+from tests.consoles import make_comparison
 
 from tuneyard.console.comparison import charts_of, columns_of, figures_of, settings_of
+from tuneyard.console.local.pairs import pairs_of
 from tuneyard.console.local.run_record import RunRecord
-from tuneyard.console.local.score_rows import ShownRow, Side, paired_figures, rows_at, same_data, word_diff
+from tuneyard.console.local.score_rows import ShownRow, Side, paired_figures, place_of, rows_at, same_data, word_diff
 from tuneyard.data.visible import visible
 from tuneyard.tracking.past import PastJob
 
@@ -102,6 +105,32 @@ def test_rows_are_the_same_by_their_hashes_and_without_them_by_their_sources() -
     assert not same_data(*sides, [row(True), row(False)])
     assert not same_data(*sides, [row(None)])
     assert same_data(sides[0], sides[0], [row(None)])
+
+
+def test_a_comparison_that_cannot_be_read_is_left_out() -> None:
+    whole = make_comparison("tuned", "base")
+    broken = [
+        {"task": "tuned", "against": "base", "figures": [{"figure": "rate"}]},
+        {**whole, "better_rows": [{"row": "x"}]},
+        make_comparison("tuned", "gone"),
+    ]
+    record = replace(two_tasks(True)[0].record, comparisons=[*broken, whole])
+    (pair,) = pairs_of(record)
+    assert (pair.task, pair.against, pair.better_rows) == ("tuned", "base", [41, 0])
+    assert pair.sides == [f"{record.run.id}/base", f"{record.run.id}/tuned"]
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_a_row_is_found_by_its_number_also_in_a_sample(tmp_path: Path, numbered: bool) -> None:
+    (tmp_path / "judge" / "parts").mkdir(parents=True)
+    parts = [[3, 5, 8], [13, 21]] if numbered else [[0, 1, 2], [3, 4]]
+    for part, numbers in enumerate(parts):
+        columns = {"output": ["x"] * len(numbers), **({"row": numbers} if numbered else {})}
+        pq.write_table(pa.table(columns), tmp_path / "judge" / "parts" / f"part-{part:05d}.parquet")
+    side = Side(replace(make_record({"judge": {}}, {}), folder=tmp_path), "judge")
+    known = [number for numbers in parts for number in numbers]
+    assert [place_of(side, number) for number in known] == [0, 1, 2, 3, 4]
+    assert [place_of(side, number) for number in (-1, 6, 9**30)] == [0, 0, 0], "no such row"
 
 
 def test_rows_of_a_judge_show_the_answer_that_it_judged(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 from urllib.parse import quote, urlencode
@@ -66,6 +67,23 @@ def test_a_job_page_shows_attempts_curves_memory_and_outputs(client: TestClient)
         assert shown in text
     assert 'aria-label="Tasks: base (succeeded), train (succeeded), judge (succeeded)"' in text
     assert "holdout.jsonl" in text
+
+
+def test_a_job_page_shows_its_models_compared_row_by_row(client: TestClient) -> None:
+    text = client.get("/jobs/support-bot").text
+    section = text[text.index("<h2><span>Model against model</span></h2>") :].partition("</section>")[0]
+    cells = [re.sub(r"<[^>]+>", "", cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", section)]
+    assert cells[5:] == [
+        *("judge against base", "exact match", "+0.235", "+0.100 to +0.370", "better"),
+        *("judge against base", "perplexity", "−0.0800", "−0.200 to +0.0400", "no real difference"),
+    ]
+    assert "44 of 45 rows of both; left out: 1 with an error in both" in section
+    links = [html.unescape(each) for each in re.findall(r'href="([^"]+)"', section)]
+    for link, row in zip(links, (41, 0), strict=False):
+        assert f'id="row-{row}"' in client.get(link).text, link
+        assert link.endswith(f"#row-{row}")
+    assert "base beside judge" in re.sub(r"<[^>]+>", "", client.get(links[-1]).text)
+    assert "Model against model" not in client.get("/jobs/nightly-eval").text
 
 
 def test_samples_of_a_judge_show_the_answers_that_it_judged(client: TestClient) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tuneyard.console.drawings.task_graph import Node, task_graph
 from tuneyard.console.drawings.time_line import Span, time_line
+from tuneyard.console.local.pairs import pairs_of
 from tuneyard.console.local.run_record import RunRecord, upstream
 from tuneyard.console.task_views import task_views
 from tuneyard.tracking.progress.words import first_line
@@ -33,6 +34,7 @@ def run_view(record: RunRecord, now: datetime) -> dict[str, Any]:
         "graph": task_graph(nodes),
         "time_line": time_line(spans, now),
         "tasks": list(task_views(record.tasks).values()),
+        "pairs": pairs_of(record),
     }
 
 

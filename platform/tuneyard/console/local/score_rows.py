@@ -26,6 +26,7 @@ MOST_WORDS = 600
 """Of each side of a diff: longer texts are shown without one."""
 _MOST_OTHERS = 10_000
 """Rows of another task's output among which the other answers of a page are looked up."""
+_LARGEST_NUMBER = 1 << 62
 _PART = re.compile(r"part-\d+\.parquet")
 _ADDED = ("row", "row_hash", "output", "error")
 
@@ -110,6 +111,45 @@ def count_of(side: Side) -> int:
     """Rows of the committed parts, or of the samples in history where the parts are not on this machine."""
     parts = _parts(side)
     return sum(rows for _, rows in parts) if parts else len(_samples(side))
+
+
+def place_of(side: Side, number: int) -> int:
+    """The place of the row with this number, from 0: a sample of the data leaves numbers out. 0 where the side does not have the row.
+
+    Raises StorageError where the parts cannot be read."""
+    if not 0 <= number < _LARGEST_NUMBER:
+        return 0
+    parts = _parts(side)
+    if not parts:
+        return next((place for place, row in enumerate(_samples(side)) if row == number), 0)
+    first = 0
+    for path, rows in parts:
+        numbers = _numbers(path, number)
+        if numbers is None:
+            if first <= number < first + rows:  # without the column, a row's number is its place
+                return number
+        elif (place := numbers.index(number).as_py()) >= 0:
+            return first + int(place)
+        first += rows
+    return 0
+
+
+def _numbers(path: Path, number: int) -> Any:
+    """The numbers of a part's rows as an Arrow array; empty where its statistics say that `number` is not in it, None without numbers."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+        if "row" not in file.schema_arrow.names or not pa.types.is_integer(file.schema_arrow.field("row").type):
+            return None
+        at = file.schema_arrow.names.index("row")
+        known = [file.metadata.row_group(group).column(at).statistics for group in range(file.num_row_groups)]
+        if all(each is not None and each.has_min_max and not each.min <= number <= each.max for each in known):
+            return pa.chunked_array([], pa.int64())
+        return file.read(["row"]).column("row").cast(pa.int64())
+    except (OSError, pa.ArrowException) as error:
+        raise StorageError(f"{path} cannot be read: {error}", "check the output folder of the run") from error
 
 
 def _answers(side: Side, start: int, count: int) -> dict[int, dict[str, Any]]:

@@ -147,12 +147,13 @@ class LocalHistory:
         ]
         return page(request, "compare.html", sides=sides, url_of=words.job_url, **shown)
 
-    def score(self, request: Request, start: int = 0) -> Response:
-        """Rows of one score task, or of two side by side: `side=RUN/TASK`, once or twice."""
+    def score(self, request: Request, start: int = 0, row: int | None = None) -> Response:
+        """Rows of one score task, or of two side by side: `side=RUN/TASK`, once or twice. `row`: the page that holds this row."""
         sides = [self._side(each) for each in request.query_params.getlist("side")[:2]]
         if not sides:
             raise BadInput("no score task is chosen", "open the page of a job, then its rows")
         count = max(map(score_rows.count_of, sides))
+        start = start if row is None else score_rows.place_of(sides[0], row)
         start = min(max(0, start), max(0, count - 1)) // score_rows.PAGE * score_rows.PAGE
         rows = score_rows.rows_at(sides, start)
         columns = comparison.columns_of([side.alone() for side in sides])
