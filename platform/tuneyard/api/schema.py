@@ -39,6 +39,10 @@ class Column:
 
 
 _AGE = Column("Age", ".metadata.creationTimestamp", "date")
+HOLDS = ".status.attempts[?(@.cleaned==false)].placement.cluster"
+"""The cluster of the oldest attempt that is not cleaned up: it holds GPUs. Of several results, API servers print the first."""
+_METADATA = {"Namespace": "namespace", "Created": "creationTimestamp", "Deleting": "deletionTimestamp"}
+"""Columns that spare programs the metadata of each object, which are most of a table's bytes."""
 _SHORT_NAMES = {"JobSpec": "tyj", "Cluster": "tyc", "Team": "tyt", "Schedule": "tys", "ModelTemplate": "tym", "AttemptReport": "tya"}
 _CLUSTER_SCOPED = ("Cluster", "Team", "ModelTemplate")
 _COLUMNS: dict[str, tuple[Column, ...]] = {
@@ -57,6 +61,8 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Starts", ".status.expectedStart", wide=True),
         Column("Ended", ".status.finishedAt", wide=True),
         Column("Message", ".status.message", wide=True),
+        Column("Holds", HOLDS, wide=True),
+        *(Column(name, f".metadata.{field}", wide=True) for name, field in _METADATA.items()),
     ),
     "Cluster": (
         Column("Healthy", ".status.healthy", "boolean"),

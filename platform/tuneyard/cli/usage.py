@@ -13,7 +13,7 @@ from tuneyard.api.moments import moment_of
 from tuneyard.cli.history.source import since_of
 from tuneyard.cli.hub_options import ContextOption, KubeconfigOption
 from tuneyard.cli.output import Format, OutputOption, print_json, print_table
-from tuneyard.cluster import Hub, NotAllowed, UsageReport, Used, open_hub, usage_report
+from tuneyard.cluster import Hub, NotAllowed, UsageReport, Used, open_hub, usage_report, used_of
 from tuneyard.cluster.errors import NotInstalled
 from tuneyard.cluster.history_api import GROUPS, HistoryQuery, plain
 
@@ -124,9 +124,7 @@ def _past(hub: Hub, query: HistoryQuery) -> tuple[list[Used] | None, str]:
         return None, ""
     except TuneyardError as error:
         return None, f"removed JobSpecs are not counted: {error.cause}"
-    return [
-        Used(row["team"], row["job"], row["sku"], row["gpu_hours"], row["cost"], 0, row.get("endpoint_cost", 0.0)) for row in rows
-    ], lack
+    return [used_of(row) for row in rows], lack
 
 
 def _only(hub: Hub) -> str:

@@ -17,7 +17,7 @@ from tuneyard.cluster.storage_access import StorageAccess, storage_access
 from tuneyard.cluster.submission import Submission
 from tuneyard.cluster.submit import manifest_of, submit_shipment
 from tuneyard.cluster.uploads import Sent
-from tuneyard.cluster.usage import SkuUse, UsageReport, Used, usage_report
+from tuneyard.cluster.usage import SkuUse, UsageReport, Used, usage_report, used_of
 
 __all__ = [
     "Address",
@@ -52,5 +52,6 @@ __all__ = [
     "storage_access",
     "submit_shipment",
     "usage_report",
+    "used_of",
     "waiting_tasks",
 ]

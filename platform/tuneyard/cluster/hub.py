@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tuneyard.api import JobFailed, ModelTemplate, TuneyardError
@@ -16,7 +17,7 @@ from tuneyard.cluster.errors import HubError, Missing, NotAllowed, NotInstalled,
 from tuneyard.cluster.history_api import USER
 from tuneyard.cluster.hub_cluster import HubCluster, hub_cluster
 from tuneyard.cluster.hub_job import HubJob, hub_job
-from tuneyard.cluster.job_table import jobs_of
+from tuneyard.cluster.job_table import Facts, facts_of, facts_of_table
 from tuneyard.cluster.log_api import LOG_GROUP, LOGGED_JOBSPEC, LogAnswer, LogQuery
 from tuneyard.cluster.past_jobs import PastJobs
 from tuneyard.cluster.snapshot import Snapshot
@@ -53,6 +54,8 @@ _PAUSE_S = 2.0
 _RIGHTS_SETTLE_S = 60.0
 """The time in which refusals are tried again: a starting API server refuses all users until it has read its roles."""
 _NAMES_SEARCHED = 500
+_AT_ONCE = 8
+"""Requests for single objects."""
 
 
 class Hub:
@@ -222,13 +225,23 @@ class Hub:
             raise Missing(error.cause, hint) from None
         return template_from(found)
 
-    def snapshot(self, *, need_clusters: bool = True, namespaces: Callable[[], Sequence[str]] | None = None) -> Snapshot:
+    def snapshot(
+        self,
+        *,
+        need_clusters: bool = True,
+        namespaces: Callable[[], Sequence[str]] | None = None,
+        only: Sequence[tuple[str, str]] | None = None,
+    ) -> Snapshot:
         """Clusters, jobs and teams now. Where this user may not list jobs of all namespaces, the jobs of `namespaces`: by default of the
         one of the address.
 
-        `need_clusters` False: no clusters where this user may not list them.
+        `need_clusters` False: no clusters where this user may not list them. `only`: namespace and name of the jobs that are read, each by
+        a request of its own; a list reads all.
         """
-        jobs, partial = self._of_namespaces(lambda namespace: self._api.list(list_objects(JOBSPEC, namespace)), namespaces)
+        if only is not None:
+            jobs, partial = self._named(only), ""
+        else:
+            jobs, partial = self._of_namespaces(lambda namespace: self._api.list(list_objects(JOBSPEC, namespace)), namespaces)
         try:
             teams = tuple(self._api.list(list_objects(TEAM)))
         except NotAllowed:
@@ -249,16 +262,30 @@ class Hub:
             clusters, partial = (), "; ".join(part for part in (partial, "you may not list clusters") if part)
         return Snapshot(clusters, jobs, teams, partial, templates)
 
-    def listed(self, *, namespaces: Callable[[], Sequence[str]] | None = None) -> tuple[tuple[Mapping[str, Any], ...], str]:
-        """JobSpecs with the fields of lists alone (`job_table`), of the namespaces as in `snapshot`, and what is missing of them.
+    def listed(self, *, namespaces: Callable[[], Sequence[str]] | None = None) -> tuple[tuple[Facts, ...], str]:
+        """JobSpecs with the facts of lists alone, of the namespaces as in `snapshot`, and what is missing of them.
 
-        A hub whose CRD is older answers whole objects."""
+        Of a hub whose CRD is older, they are read from whole objects."""
 
-        def listed(namespace: str | None) -> Sequence[Mapping[str, Any]]:
-            found = jobs_of(self._api.ask(table_of(JOBSPEC, namespace)))
-            return found if found is not None else self._api.list(list_objects(JOBSPEC, namespace))
+        def listed(namespace: str | None) -> Sequence[Facts]:
+            found = facts_of_table(self._api.ask(table_of(JOBSPEC, namespace)))
+            return found if found is not None else [facts_of(item) for item in self._api.list(list_objects(JOBSPEC, namespace))]
 
         return self._of_namespaces(listed, namespaces)
+
+    def _named(self, names: Sequence[tuple[str, str]]) -> tuple[Mapping[str, Any], ...]:
+        """JobSpecs by namespace and name, without those that are gone, or that this user may no longer read."""
+
+        def found(name: tuple[str, str]) -> Mapping[str, Any] | None:
+            try:
+                return self._api.ask(get_object(JOBSPEC, *name))
+            except NotLoggedIn:
+                raise
+            except (Missing, NotAllowed):
+                return None
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return tuple(each for each in pool.map(found, names) if each is not None)
 
     def _of_namespaces(
         self, ask: Callable[[str | None], Sequence[Mapping[str, Any]]], namespaces: Callable[[], Sequence[str]] | None

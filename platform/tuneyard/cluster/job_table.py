@@ -1,32 +1,37 @@
-"""JobSpecs as lists show them, from the table that the API server makes of them: a tenth of the bytes of whole objects. Pure."""
+"""JobSpecs as lists show them: facts by the columns of the table that the API server makes of them. Of 10,000 JobSpecs it is a sixth of the
+bytes of whole objects. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from tuneyard.api.schema import columns_of
+from tuneyard.api.schema import HOLDS, columns_of
 
-_PATHS = {column.name: tuple(column.path.removeprefix(".").split(".")) for column in columns_of("JobSpec")}
+Facts = Mapping[str, Any]
+"""A JobSpec by the names of its columns, with `Name`. Absent, None and the empty text mean the same."""
+_PATHS = {column.name: column.path.removeprefix(".").split(".") for column in columns_of("JobSpec") if column.path != HOLDS}
+_PATHS |= {"Name": ["metadata", "name"]}
+_NEEDED = _PATHS.keys() | {"Holds"}
 
 
-def jobs_of(table: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """JobSpecs with their metadata and the fields of the columns; None where the CRD of this hub is older, and lacks some of them."""
-    places = {each.get("name"): place for place, each in enumerate(table.get("columnDefinitions") or [])}
-    if not places.keys() >= _PATHS.keys():
+def facts_of_table(table: Mapping[str, Any]) -> list[Facts] | None:
+    """The rows of a table; None where the CRD of this hub is older, and lacks some of the columns."""
+    names = [each.get("name") for each in table.get("columnDefinitions") or []]
+    if not set(names) >= _NEEDED:
         return None
-    columns = [(places[name], part, rest) for name, (part, *rest) in _PATHS.items()]
-    found = []
-    for row in table.get("rows") or []:
-        job: dict[str, Any] = {"metadata": row["object"]["metadata"], "spec": {}, "status": {}}
-        cells = row["cells"]
-        for place, part, rest in columns:
-            value = cells[place]
-            if value is None or value == "":
-                continue
-            inner = job[part]
-            for name in rest[:-1]:
-                inner = inner.setdefault(name, {})
-            inner[rest[-1]] = value
-        found.append(job)
+    return [dict(zip(names, row["cells"], strict=True)) for row in table.get("rows") or []]
+
+
+def facts_of(job: Mapping[str, Any]) -> Facts:
+    """The same of a whole JobSpec."""
+    attempts = (job.get("status") or {}).get("attempts") or []
+    held = [each["placement"] for each in attempts if not each.get("cleaned") and each.get("placement")]
+    return {name: _at(job, path) for name, path in _PATHS.items()} | {"Holds": held[0].get("cluster") if held else None}
+
+
+def _at(job: Mapping[str, Any], path: list[str]) -> Any:
+    found: Any = job
+    for name in path:
+        found = found.get(name) if isinstance(found, Mapping) else None
     return found

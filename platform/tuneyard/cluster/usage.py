@@ -31,6 +31,13 @@ class Used:
     """Charged by endpoints for score tasks."""
 
 
+def used_of(row: Mapping[str, Any]) -> Used:
+    """A row of usage by team, job and SKU, as a hub's history answers it. Hubs of earlier versions have no `endpoint_cost`."""
+    team, job, sku = (str(row.get(name) or "") for name in ("team", "job", "sku"))
+    gpu_hours, cost, endpoint_cost = (float(row.get(name) or 0.0) for name in _SUMS)
+    return Used(team, job, sku, gpu_hours, cost, 0, endpoint_cost)
+
+
 @dataclass(frozen=True)
 class SkuUse:
     """`idle`: share of the period's GPU-hours that no attempt of the hub used; None without GPUs."""

@@ -98,8 +98,9 @@ def list_objects(
 
 
 def table_of(kind: Kind, namespace: str | None = None) -> Request:
-    """All objects of a kind as a table, from the API server's memory: a server beside others may be a moment behind."""
-    return Request("list", kind, namespace or "", parameters={"resourceVersion": "0"}, as_table=True)
+    """All objects of a kind as a table without their metadata, from the API server's memory: a server beside others may be a moment
+    behind."""
+    return Request("list", kind, namespace or "", parameters={"resourceVersion": "0", "includeObject": "None"}, as_table=True)
 
 
 def watch_objects(

@@ -15,12 +15,15 @@ from starlette.testclient import TestClient
 from tests.chromium import browser, violations
 from tests.consoles import HOSTILE, console
 from tests.hub_client import as_user, create, held, report
-from tests.hub_jobs import make_failed_attempt, make_manifest, make_running
+from tests.hub_jobs import make_attempt, make_failed_attempt, make_manifest, make_placement, make_running
 from tests.testcluster import Hub
 
 from tuneyard.cluster import open_hub
+from tuneyard.cluster.api_server import ApiServer
 from tuneyard.console import create_app
 from tuneyard.console.hub import HubJobs, OneReader
+from tuneyard.kubernetes import Request
+from tuneyard.kubernetes.kinds import JOBSPEC
 
 ADDRESS = "http://127.0.0.1:7420"
 OWN = {"Origin": ADDRESS, "Sec-Fetch-Site": "same-origin"}
@@ -78,8 +81,48 @@ def test_a_job_page_shows_attempts_failures_and_reasons(fleet: Hub) -> None:
     for shown in ("NodeLost: rank 3 stopped answering", "loss 1.832", "step 40/120", "Next:</b> nothing: it goes on elsewhere"):
         assert shown in running
     waiting = client.get("/jobs/waits?namespace=default").text
-    assert "Why it waits" in waiting
     assert "expected start" in waiting
+    place = "/jobs/waits/reasons?namespace=default"
+    assert f'hx-get="{place}"' in waiting, "the page waits for no other job"
+    reasons = client.get(place).text
+    assert "Why it waits" in reasons
+    assert "<b><bdi>train</bdi></b>" in reasons
+    assert client.get("/jobs/support-bot/reasons").text.strip() == ""
+    assert client.get("/jobs/no-such-job/reasons").status_code == 404
+
+
+def test_pages_read_no_whole_jobspecs_but_those_that_hold_gpus(fleet: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of 23 jobs runs, and one has ended whose attempt is not cleaned up."""
+    for number in range(20):
+        create(fleet, make_manifest(f"ended-{number}"))
+        report(fleet, {"phase": "Succeeded", "attempts": [{**make_attempt(task="train"), "cleaned": True}]}, f"ended-{number}")
+    left = {**make_failed_attempt(), "placement": {**make_placement(gpus=6), "nodes": {"n3": 6}}, "cleaned": False}
+    report(fleet, {"phase": "Failed", "attempts": [left]}, "broken")
+    whole: list[Request] = []
+    one: list[Request] = []
+    monkeypatch.setattr(ApiServer, "list", spied(ApiServer.list, whole))
+    monkeypatch.setattr(ApiServer, "ask", spied(ApiServer.ask, one))
+    client = open_console(fleet.kubeconfig)
+    pages = {path: client.get(path).text for path in ("/clusters", "/teams", "/overview/gpus", "/jobs/waits", "/", "/queue")}
+    assert [request.kind.name for request in whole if request.kind is JOBSPEC] == []
+    assert {request.name for request in one if request.kind is JOBSPEC and request.verb == "get"} == {"support-bot", "broken", "waits"}
+    assert "24 GPUs: 14 held" in pages["/clusters"]
+    assert 'hx-get="/teams/usage"' in pages["/teams"]
+    assert "16 h100-80gb" in pages["/teams"]
+    usage = client.get("/teams/usage").text
+    assert [request.verb for request in whole if request.kind is JOBSPEC] == ["list"]
+    assert "Use in 30 days" in usage
+    assert usage in client.get("/teams").text, "what is at hand is shown at once"
+
+
+def spied(method: Any, seen: list[Request]) -> Any:
+    """The method, which notes the requests that it is asked."""
+
+    def call(self: ApiServer, request: Request, **how: Any) -> Any:
+        seen.append(request)
+        return method(self, request, **how)
+
+    return call
 
 
 def test_a_job_is_suspended_resumed_and_cancelled_after_a_confirmation(fleet: Hub) -> None:

@@ -37,6 +37,7 @@ from tests.hub_jobs import make_failed_attempt, make_manifest, make_running
 from tests.testcluster import Hub
 
 from tuneyard.cluster import open_hub
+from tuneyard.cluster.job_table import facts_of
 from tuneyard.console.hosted.metrics import ConsoleMetrics
 from tuneyard.console.hosted.proxy import networks_of
 from tuneyard.console.hub.rows import rows_of
@@ -231,7 +232,8 @@ def test_lists_say_the_same_of_a_table_as_of_whole_objects(fleet: Hub) -> None:
     fleet.api.patch(f"{JOBS.format('default')}/broken/status", {"status": {"finishedAt": "2026-11-26T10:00:00Z"}})
     hub = open_hub(kubeconfig=fleet.kubeconfig)
     listed, partial = hub.listed()
-    assert (rows_of(listed), partial) == (rows_of(hub.snapshot().jobs), "")
+    assert (rows_of(listed), partial) == (rows_of(map(facts_of, hub.snapshot().jobs)), "")
+    assert {row.name for row in rows_of(listed) if row.holds} == {"support-bot", "cancelling"}, "attempts of others are cleaned up"
     assert {row.name: row.state for row in rows_of(listed)} == {
         "held": "Suspended",
         "cancelling": "Cancelling",

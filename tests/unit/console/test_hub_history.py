@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from tuneyard.cluster import HubError, Missing, NotAllowed
+from tuneyard.cluster import HubError, Missing, NotAllowed, Snapshot
+from tuneyard.cluster.history_api import HistoryQuery
 from tuneyard.console import create_app
 from tuneyard.console.hub import HubJobs
 from tuneyard.console.hub.reader import Reader
@@ -49,14 +50,27 @@ class Past:
             raise self.error
         return {**self._row, "id": reference}
 
+    def usage(self, _namespace: str, query: HistoryQuery) -> dict[str, Any]:
+        if self.error is not None:
+            raise self.error
+        row = {"team": "maps", "gpu_hours": 7.25, "cost": 21.5, "jobs": 1, "month": "2026-11"}
+        return {"rows": [{**row, "job": "maps/gone", "sku": "h100-80gb"}] if "job" in query.by else [row]}
+
     def list(self, *_: Any) -> list[dict[str, Any]]:
         if self.error is not None:
             raise self.error
         return [self._row]
 
 
-def client_of(past: Past) -> TestClient:
-    hub: Any = SimpleNamespace(address=SimpleNamespace(namespace="default"), past=past, listed=lambda **_: ((), ""))
+def client_of(past: Past, snapshots: list[dict[str, Any]] | None = None) -> TestClient:
+    """`snapshots`: notes the snapshots that are asked for."""
+    snapshots = [] if snapshots is None else snapshots
+
+    def snapshot(**how: Any) -> Snapshot:
+        snapshots.append(how)
+        return Snapshot((), (), ())
+
+    hub: Any = SimpleNamespace(address=SimpleNamespace(namespace="default"), past=past, listed=lambda **_: ((), ""), snapshot=snapshot)
     readers = SimpleNamespace(label="a hub", of=lambda _request, one=Reader(hub): one, close=lambda: None)
     return TestClient(create_app(HubJobs(readers)), base_url=ADDRESS, raise_server_exceptions=False)
 
@@ -114,3 +128,14 @@ def test_a_row_without_a_field_has_a_page(field: str, value: str | None) -> None
         del row[field]
     for page in PAGES:
         assert client_of(Past(row)).get(page).status_code == 200, page
+
+
+@pytest.mark.parametrize(("error", "whole"), [(None, 0), (HubError("off", ""), 1)])
+def test_use_of_the_last_days_reads_all_jobspecs_only_without_history(error: Exception | None, whole: int) -> None:
+    snapshots: list[dict[str, Any]] = []
+    client = client_of(Past(make_row(), error), snapshots)
+    text = client.get("/teams/usage").text
+    assert ("7.2" in text) is (error is None)
+    assert ("From the hub&#39;s history" in text) is (error is None)
+    assert len([how for how in snapshots if how.get("only") is None]) == whole
+    assert "hx-get" not in client.get("/teams").text, "what is at hand is shown at once"

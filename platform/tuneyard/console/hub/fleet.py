@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -13,13 +12,12 @@ from pydantic import ValidationError
 from tuneyard.api import Cluster
 from tuneyard.api.team import TeamGoal, TeamStatus
 from tuneyard.api.wire import read
-from tuneyard.cluster import HubCluster, Snapshot, UsageReport, usage_report
+from tuneyard.cluster import HubCluster, Snapshot
 from tuneyard.data.visible import visible
 
 MOST_NODES = 1_000
 """Drawn of one cluster and SKU."""
 _CELL, _GAP, _PER_ROW = 11, 3, 8
-USAGE_DAYS = 30
 
 
 @dataclass(frozen=True)
@@ -143,9 +141,3 @@ def _team(item: Mapping[str, Any]) -> TeamRow:
         cost=status.cost,
         problem=problem,
     )
-
-
-def usage_of(snapshot: Snapshot, now: datetime) -> UsageReport:
-    """The use of the last days, as `tuneyard usage` counts it."""
-    until = now.astimezone(UTC)
-    return usage_report(snapshot, until - timedelta(days=USAGE_DAYS), until)

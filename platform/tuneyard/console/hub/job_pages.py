@@ -63,6 +63,7 @@ class JobPages:
         router.add_api_route("/jobs/{name}", self.job, methods=["GET"])
         router.add_api_route("/jobs/{name}/live", self.live, methods=["GET"])
         router.add_api_route("/jobs/{name}/logs", self.logs, methods=["GET"])
+        router.add_api_route("/jobs/{name}/reasons", self.reasons, methods=["GET"])
         router.add_api_route("/jobs/{name}/{action}", self.confirm, methods=["GET"])
         router.add_api_route("/jobs/{name}/{action}", self.act, methods=["POST"])
         return router
@@ -77,16 +78,16 @@ class JobPages:
                 return RedirectResponse(f"/history/{words.path(name)}?{words.query(namespace=where)}", 303)
             raise
         now = datetime.now(UTC)
-        waits = str(job.phase) in rows.WAITING and not job.spec.get("suspend") and not job.cancelled
-        try:
-            reasons = reasons_of(outlooks_of(job, reader.seen(), now), now) if waits else []
-        except NotLoggedIn:
-            raise
-        except TuneyardError:  # the reasons need rights on clusters and other jobs, the page does not
-            reasons = []
         labels = [(action, ACTIONS[action].title) for action in _possible(job)]
-        values: dict[str, Any] = {"reasons": reasons, "actions": labels, "spec": yaml_of(job.spec)}
+        values: dict[str, Any] = {"reasons": None if _waits(job) else [], "actions": labels, "spec": yaml_of(job.spec)}
         return page(request, "hub_job.html", now=now, **values, **_live_part(reader, job, now))
+
+    def reasons(self, request: Request, name: str, namespace: str = "") -> Response:
+        """The scheduler's reasons alone: they take the JobSpecs of all jobs, for which the page does not wait."""
+        reader = self._readers.of(request)
+        job = job_of(reader, name, namespace)
+        reasons = _reasons(reader, job, datetime.now(UTC)) if _waits(job) else []
+        return HTMLResponse(render("hub_reasons.html", job=job, reasons=reasons))
 
     async def live(self, request: Request, name: str, namespace: str = "") -> Response:
         reader = await run_in_threadpool(self._readers.of, request)
@@ -141,6 +142,20 @@ def yaml_of(spec: Mapping[str, Any]) -> str:
     import yaml
 
     return str(yaml.safe_dump(dict(spec), sort_keys=False, allow_unicode=True))
+
+
+def _waits(job: HubJob) -> bool:
+    return str(job.phase) in rows.WAITING and not job.spec.get("suspend") and not job.cancelled
+
+
+def _reasons(reader: Reader, job: HubJob, now: datetime) -> list[dict[str, Any]]:
+    """No reasons where the reader lacks rights on clusters and other jobs: the page needs no such rights."""
+    try:
+        return reasons_of(outlooks_of(job, reader.seen(), now), now)
+    except NotLoggedIn:
+        raise
+    except TuneyardError:
+        return []
 
 
 def _possible(job: HubJob) -> list[str]:

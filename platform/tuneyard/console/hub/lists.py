@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, Response
 from tuneyard.cluster import HubError, NotLoggedIn, Snapshot
 from tuneyard.cluster.history_api import HistoryQuery
 from tuneyard.console.hub import fleet, rows, spending
-from tuneyard.console.hub.reader import Readers
+from tuneyard.console.hub.reader import USAGE_DAYS, Readers
 from tuneyard.console.pages import page, render
 
 PAGE = 50
@@ -25,7 +25,7 @@ class Lists:
     def router(self) -> APIRouter:
         router = APIRouter(default_response_class=HTMLResponse)
         paths = {"/": self.overview, "/queue": self.queue, "/jobs": self.jobs, "/clusters": self.clusters, "/teams": self.teams}
-        paths |= {"/overview/gpus": self.gpus}
+        paths |= {"/overview/gpus": self.gpus, "/teams/usage": self.usage}
         for path, answer in paths.items():
             router.add_api_route(path, answer, methods=["GET"])
         return router
@@ -44,13 +44,13 @@ class Lists:
             queue=rows.queue_of(listed.rows),
             failed=[row for row in ended if row.phase == "Failed"],
             succeeded=[row for row in ended if row.phase == "Succeeded"],
-            gpus=_gpus_of(reader.seen()) if reader.seen.is_at_hand else None,
+            gpus=_gpus_of(reader.at_work()) if reader.at_work.is_at_hand else None,
             partial=listed.partial,
         )
 
     def gpus(self, request: Request) -> Response:
         """The tile of GPUs alone: it takes whole JobSpecs, for which the overview does not wait."""
-        return HTMLResponse(render("hub_gpus.html", gpus=_gpus_of(self._readers.of(request).seen())))
+        return HTMLResponse(render("hub_gpus.html", gpus=_gpus_of(self._readers.of(request).at_work())))
 
     def queue(self, request: Request) -> Response:
         listed = self._readers.of(request).listed()
@@ -68,20 +68,25 @@ class Lists:
         return page(request, "hub_jobs.html", wanted=wanted, phases=phases, partial=listed.partial, **values)
 
     def clusters(self, request: Request) -> Response:
-        snapshot = self._readers.of(request).seen()
+        snapshot = self._readers.of(request).at_work()
         return page(request, "clusters.html", clusters=fleet.clusters_of(snapshot), partial=snapshot.partial)
 
     def teams(self, request: Request) -> Response:
         reader = self._readers.of(request)
-        snapshot, now = reader.seen(), datetime.now(UTC)
+        snapshot, now = reader.at_work(), datetime.now(UTC)
         try:
             spent = spending.spent_of(reader.usage(HistoryQuery(by=("month", "team"), since=spending.first_month(now))))
         except NotLoggedIn:
             raise
         except HubError:  # a hub without history, or one whose database is away: the page has the JobSpecs' own use
             spent = []
-        values: dict[str, Any] = {"teams": fleet.teams_of(snapshot), "usage": fleet.usage_of(snapshot, now), "days": fleet.USAGE_DAYS}
+        usage = reader.used() if reader.used.is_at_hand else None
+        values: dict[str, Any] = {"teams": fleet.teams_of(snapshot), "usage": usage, "days": USAGE_DAYS}
         return page(request, "teams.html", spent=spent, partial=snapshot.partial, **values)
+
+    def usage(self, request: Request) -> Response:
+        """The use of the last days alone: without history it takes all JobSpecs, for which the page of teams does not wait."""
+        return HTMLResponse(render("hub_usage.html", usage=self._readers.of(request).used(), days=USAGE_DAYS))
 
 
 def _gpus_of(snapshot: Snapshot) -> dict[str, int]:

@@ -10,14 +10,15 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
 from starlette.requests import Request
 
 from tuneyard.api import BadInput, TuneyardError
-from tuneyard.cluster import Hub, NotAllowed, NotLoggedIn, Snapshot
+from tuneyard.cluster import Hub, HubError, NotAllowed, NotLoggedIn, Snapshot, UsageReport, usage_report, used_of
 from tuneyard.cluster.history_api import HistoryQuery
 from tuneyard.console.hub import rows
 from tuneyard.schedules.view import ScheduleView
@@ -26,14 +27,20 @@ T = TypeVar("T")
 FRESH_S = 4.0
 STALE_S = 15.0
 HISTORY_FRESH_S = 10.0
+USAGE_DAYS = 30
 _MOST_PAST = 200
+_LISTED_PER_READ = 10
+"""JobSpecs that a list answers in the time that one takes by itself."""
 
 
 class Kept(Generic[T]):
-    """What `read` answers, kept: FRESH_S as it is, and up to STALE_S while a thread reads it again."""
+    """What `read` answers, kept: FRESH_S as it is, and up to STALE_S while a thread reads it again.
 
-    def __init__(self, read: Callable[[], T]) -> None:
+    `made_of`: the kept answers that `read` may use. The answer is as old as the oldest of them."""
+
+    def __init__(self, read: Callable[[], T], *, made_of: Sequence[Kept[Any]] = ()) -> None:
         self._read = read
+        self._made_of = made_of
         self._lock = threading.Lock()
         self._refreshing = threading.Lock()
         self._kept: tuple[float, T] | None = None
@@ -65,7 +72,9 @@ class Kept(Generic[T]):
 
     def _look(self) -> tuple[float, T]:
         asked_at = time.monotonic()
-        kept = self._kept = asked_at, self._read()
+        answer = self._read()
+        parts = [each._kept for each in self._made_of if each.is_at_hand]
+        kept = self._kept = min([asked_at, *(part[0] for part in parts if part is not None)]), answer
         return kept
 
     def _refresh(self) -> None:
@@ -97,12 +106,19 @@ class Reader:
         """The hub as this reader may see it: whole objects. Raises the errors of `Hub.snapshot`."""
         self.listed = Kept(self._listed)
         """The jobs that this reader may see, with the fields of lists alone: for 10,000 in a sixth of the time."""
+        self.at_work = Kept(self._at_work, made_of=(self.listed, self.seen))
+        """Clusters and teams, and at least the jobs that hold GPUs. Raises the errors of `Hub.snapshot`."""
+        self.used = Kept(self._used, made_of=(self.at_work, self.seen))
+        """Use of the last USAGE_DAYS: of history with the GPUs that are held now, or of all JobSpecs where there is no history. Raises the
+        errors of `Hub.snapshot`."""
         self._past: dict[tuple[str, str], tuple[float, dict[str, Any] | None]] = {}
 
     def forget(self) -> None:
         """After a change, and once nobody reads: the next page asks the hub."""
         self.seen.forget()
         self.listed.forget()
+        self.at_work.forget()
+        self.used.forget()
         self._past.clear()
 
     @cached_property
@@ -118,7 +134,7 @@ class Reader:
     @property
     def idle_s(self) -> float:
         """Age of the newest answer in memory; 0 without any."""
-        age_s = min(self.seen.age_s, self.listed.age_s)
+        age_s = min(each.age_s for each in (self.seen, self.listed, self.at_work, self.used))
         return age_s if math.isfinite(age_s) else 0.0
 
     def schedules(self) -> list[ScheduleView]:
@@ -188,6 +204,27 @@ class Reader:
 
     def _snapshot(self) -> Snapshot:
         return self.hub.snapshot(need_clusters=False, namespaces=self._namespaces)
+
+    def _at_work(self) -> Snapshot:
+        listed = self.listed()
+        holding = [(row.namespace, row.name) for row in listed.rows if row.holds]
+        if len(holding) * _LISTED_PER_READ > len(listed.rows):
+            return self.seen()
+        found = self.hub.snapshot(need_clusters=False, only=holding)
+        return replace(found, partial="; ".join(part for part in (listed.partial, found.partial) if part))
+
+    def _used(self) -> UsageReport:
+        until = datetime.now(UTC)
+        since = until - timedelta(days=USAGE_DAYS)
+        try:
+            past = self.usage(HistoryQuery(by=("team", "job", "sku"), since=since, until=until))
+        except NotLoggedIn:
+            raise
+        except HubError:  # a hub without history, or one whose database is away
+            past = []
+        if not past:
+            return usage_report(self.seen(), since, until)
+        return usage_report(self.at_work(), since, until, past=[used_of(row) for row in past])
 
     def _listed(self) -> Listed:
         items, partial = self.hub.listed(namespaces=self._namespaces)

@@ -1,12 +1,12 @@
-"""Jobs of a hub in lists, from the objects as the API server answers them: a list of 10,000 is not validated field by field. Pure."""
+"""Jobs of a hub in lists, from the cells that the API server answers: a list of 10,000 is not validated field by field. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
+from tuneyard.cluster.job_table import Facts
 from tuneyard.tracking.progress.words import first_line
 
 WAITING = ("Pending", "Queued", "Preempted")
@@ -34,15 +34,17 @@ class HubRow:
     created_at: datetime
     ended_at: datetime | None
     starts_at: datetime | None
+    holds: bool = False
+    """Whether an attempt of it has GPUs: also one that has ended, and is not cleaned up yet."""
 
     @property
     def waits(self) -> bool:
         return self.phase in WAITING
 
 
-def rows_of(items: Iterable[Mapping[str, Any]]) -> list[HubRow]:
-    """JobSpecs, whole or with the fields of lists alone, the newest first. One without the fields that all have is left out."""
-    found = [row for row in map(_row, items) if row is not None]
+def rows_of(jobs: Iterable[Facts]) -> list[HubRow]:
+    """JobSpecs, the newest first. One without the fields that all have is left out."""
+    found = [row for row in map(_row, jobs) if row is not None]
     return sorted(found, key=lambda row: (row.created_at, row.namespace, row.name), reverse=True)
 
 
@@ -78,44 +80,46 @@ def page_after(rows: Sequence[HubRow], after: str, size: int) -> tuple[Sequence[
     return shown, f"{shown[-1].namespace}/{shown[-1].name}" if more else ""
 
 
-def _row(item: Mapping[str, Any]) -> HubRow | None:
-    metadata, spec, status = item.get("metadata") or {}, item.get("spec") or {}, item.get("status") or {}
-    created = moment_of(metadata.get("creationTimestamp"))
-    if created is None or "name" not in metadata:
+def _row(facts: Facts) -> HubRow | None:
+    get = facts.get
+    name, namespace, created = get("Name"), get("Namespace") or "", moment_of(get("Created"))
+    if created is None or not name:
         return None
-    phase = str(status.get("phase") or "Pending")
-    placement = status.get("placement") or {}
-    at_work = phase in AT_WORK
+    phase = get("Phase") or "Pending"
+    at_work, waits, message = phase in AT_WORK, phase in WAITING, get("Message")
     return HubRow(
-        name=str(metadata["name"]),
-        namespace=str(metadata.get("namespace", "")),
-        team=str(spec.get("team") or metadata.get("namespace", "")),
-        state=_state(metadata, spec, phase),
+        name=name,
+        namespace=namespace,
+        team=get("Team") or namespace,
+        state=_state(facts, phase),
         phase=phase,
-        priority=str(spec.get("priority") or "normal"),
-        why=first_line(str(status.get("message") or "")),
-        place=str(placement.get("cluster", "")) if at_work else "",
-        gpus=int(placement.get("gpus") or 0) if at_work else 0,
-        progress=str((status.get("progress") or {}).get("summary") or ""),
-        gpu_hours=float((status.get("usage") or {}).get("gpuHours") or 0.0),
+        priority=get("Priority") or "normal",
+        why=first_line(message) if message else "",
+        place=(get("Cluster") or "") if at_work else "",
+        gpus=int(get("GPUs") or 0) if at_work else 0,
+        progress=get("Progress") or "",
+        gpu_hours=float(get("GPU hours") or 0.0),
         created_at=created,
-        ended_at=moment_of(status.get("finishedAt")),
-        starts_at=moment_of(status.get("expectedStart")) if phase in WAITING else None,
+        ended_at=moment_of(get("Ended")),
+        starts_at=moment_of(get("Starts")) if waits else None,
+        holds=bool(get("Holds")),
     )
 
 
-def _state(metadata: Mapping[str, Any], spec: Mapping[str, Any], phase: str) -> str:
-    if "deletionTimestamp" in metadata:
+def _state(facts: Facts, phase: str) -> str:
+    if facts.get("Deleting"):
         return "Deleting"
-    if spec.get("cancelled") and phase not in ENDED:
+    if facts.get("Cancelled") and phase not in ENDED:
         return "Cancelling"
-    return "Suspended" if spec.get("suspend") and phase in WAITING else phase
+    return "Suspended" if facts.get("Suspended") and phase in WAITING else phase
 
 
 def moment_of(text: object) -> datetime | None:
     """The moment of an RFC 3339 text; None for another text, and for a year outside _YEARS: not every time zone can show such a moment."""
+    if not isinstance(text, str):
+        return None
     try:
-        moment = datetime.fromisoformat(text) if isinstance(text, str) else None
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return moment if moment is not None and moment.tzinfo is not None and moment.year in _YEARS else None
+    return moment if moment.tzinfo is not None and moment.year in _YEARS else None
