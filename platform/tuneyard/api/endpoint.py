@@ -13,6 +13,8 @@ from tuneyard.api.quantities import Duration
 
 _VARIABLE = r"^[A-Z_][A-Z0-9_]*$"
 Variable = Annotated[str, StringConstraints(pattern=_VARIABLE, max_length=253)]
+_EXPRESSION = re.compile(r"\{\{.*?\}\}", re.DOTALL)
+"""An expression of a Schedule, which has blanks. The job of each run holds its value, and is checked again."""
 FIXED = ("messages", "prompt", "stream", "n", "response_format")
 """Fields of a request that `body` cannot set: scoring depends on them."""
 
@@ -63,10 +65,11 @@ class Endpoint(Fields):
     @classmethod
     def _is_plain(cls, url: str) -> str:
         """The URL stands in reports and plans, so it must not hold secrets. Errors do not quote it for the same reason."""
-        if any(character.isspace() or not character.isprintable() for character in url):
+        filled = _EXPRESSION.sub("1", url)  # a digit may stand in a host, a port and a path
+        if any(character.isspace() or not character.isprintable() for character in filled):
             raise ValueError("a URL has no blanks and control characters")
         try:
-            parts = urlsplit(url)
+            parts = urlsplit(filled)
             port_is_valid = parts.port is None or parts.port > 0
         except ValueError:
             raise ValueError("this is no URL") from None

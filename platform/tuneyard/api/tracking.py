@@ -24,7 +24,12 @@ class Comet(Fields):
 class Wandb(Fields):
     """Metrics go to Weights & Biases: online with WANDB_API_KEY, else into an offline run that can be synchronised later."""
 
-    project: str = Field(min_length=1, max_length=128, pattern=r"^[^/\\#?%:]*$", description="project that the runs go to")
+    project: str = Field(
+        min_length=1,
+        max_length=128,
+        pattern=r"^([^/\\#?%:]|\{\{[^{}]*\}\})*$",  # the format of an expression has a %
+        description="project that the runs go to",
+    )
     entity: str | None = Field(default=None, min_length=1, description="user or team that owns the project; default: that of the API key")
     tags: list[Annotated[str, StringConstraints(min_length=1, max_length=64)]] = Field(default_factory=list, description="tags of the runs")
 

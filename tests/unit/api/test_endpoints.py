@@ -75,6 +75,14 @@ def test_a_url_that_is_none_or_holds_secrets_is_refused(url: str) -> None:
         Endpoint.model_validate({**ENDPOINT, "url": url})
 
 
+def test_an_expression_of_a_schedule_may_stand_in_a_url_with_its_blanks() -> None:
+    url = "https://{{ run.name }}.example.com/{{ run.date - 1d | %Y/%m }}/v1"
+    assert Endpoint.model_validate({**ENDPOINT, "url": url}).url == url
+    for wrong in ("https://example.com/{{ run.name", "https://{{ run.name }} x/v1", "{{ run.name }}", "https://a:b@{{ run.name }}/v1"):
+        with pytest.raises(ValidationError):
+            Endpoint.model_validate({**ENDPOINT, "url": wrong})
+
+
 @pytest.mark.parametrize("field", ["messages", "prompt", "stream", "n"])
 def test_the_body_leaves_requests_whole(field: str) -> None:
     with pytest.raises(ValidationError, match=f"body cannot set {field}"):

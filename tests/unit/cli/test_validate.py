@@ -190,3 +190,32 @@ def test_a_schedule_is_refused_with_its_line(
     file.write_text(SCHEDULE.replace(before, after))
     assert main(["validate", str(file)]) == 2
     assert complaint in capsys.readouterr().err
+
+
+ENDPOINTS = """\
+apiVersion: tuneyard.dev/v1alpha1
+kind: Schedule
+metadata: {name: nightly}
+spec:
+  cron: 0 2 * * *
+  template:
+    spec:
+      tracking: {wandb: {project: 'bot {{ run.date | %Y-%m }}'}}
+      tasks:
+      - name: judge
+        score:
+          data: {source: 's3://logs/{{ run.date }}', prompt: question}
+          engine: {endpoint: {url: 'http://{{ run.name }}.models/v1', model: small}}
+"""
+
+
+def test_addresses_and_names_of_a_schedule_may_hold_expressions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are checked with the values that the next run will have."""
+    file = tmp_path / "nightly.yaml"
+    file.write_text(ENDPOINTS)
+    assert main(["validate", str(file)]) == 0, capsys.readouterr().err
+    file.write_text(ENDPOINTS.replace("{{ run.name }}.models", "{{ run.time }}.models").replace("%Y-%m", "%Y/%m"))
+    assert main(["validate", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert "endpoint.url: in the run of " in said
+    assert "wandb.project: in the run of " in said
