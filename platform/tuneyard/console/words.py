@@ -29,18 +29,26 @@ def name(text: object) -> Markup:
 
 
 def when(moment: datetime | None, now: datetime) -> Markup:
-    """`08:02` today, `Nov 25, 16:39` this year, else `2025-11-25`, in the time zone of this machine; the exact moment on hover."""
+    """`08:02` today, `Nov 25, 16:39` this year, else `2025-11-25`, in the time zone of this machine; the exact moment on hover. A time that
+    clocks show twice has its offset: `02:30+02:00`."""
     if moment is None:
         return Markup(MISSING)
     local, today = moment.astimezone(), now.astimezone()
     if local.date() == today.date():
-        text = f"{local:%H:%M}"
+        text = f"{local:%H:%M}{_offset(local)}"
     elif local.year == today.year:
-        text = f"{_MONTHS[local.month - 1]} {local.day}, {local:%H:%M}"
+        text = f"{_MONTHS[local.month - 1]} {local.day}, {local:%H:%M}{_offset(local)}"
     else:
         text = f"{local:%Y-%m-%d}"
     exact = f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     return Markup(f'<time datetime="{moment.astimezone(UTC).isoformat()}" title="{exact}">{text}</time>')
+
+
+def _offset(local: datetime) -> str:
+    """The offset of a local time that this machine's clocks show twice, as when summer time ends; empty for all others."""
+    shown = local.replace(tzinfo=None)
+    both = {shown.replace(fold=fold).astimezone().utcoffset() for fold in (0, 1)}
+    return local.isoformat()[-len("+00:00") :] if len(both) > 1 else ""
 
 
 def hours(amount: float | None) -> str:
