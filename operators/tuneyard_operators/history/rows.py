@@ -1,6 +1,7 @@
 """The rows of a job in run history, from its JobSpec and status alone. Pure: the same objects give the same rows on every hub.
 
-A figure of a task belongs to the attempt that succeeded: later statuses never change it. Usage is written when an attempt ends.
+A figure of a task belongs to the attempt that succeeded: later statuses never change it. Usage and charges of endpoints are written when an
+attempt ends.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tuneyard.cluster.history_api import USER
 from tuneyard.federation import held_hours
 from tuneyard.tracking.hub_rows import JobRows, Row, key_of
 from tuneyard.tracking.progress.summary import SUMMED
-from tuneyard.tracking.tables import ON_HUB
+from tuneyard.tracking.tables import CHARGED, ON_HUB
 
 DELETED = "its JobSpec was deleted"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -52,7 +53,10 @@ def rows_of(item: Object, status: JobStatus, hub: str = "") -> JobRows:
         job=_job(item, status, hub, team),
         attempts=tuple(_attempt(uid, item, each, kinds, tasks if succeeded.get(each.task) is each else {}) for each in attempts),
         usage=tuple(_usage(uid, each, team) for each in attempts if each.ended_at is not None),
-        scores=tuple(row for task, each in succeeded.items() if task in tasks for row in _scores(uid, each, tasks[task])),
+        scores=(
+            *(row for task, each in succeeded.items() if task in tasks for row in _scores(uid, each, tasks[task])),
+            *_charges(uid, attempts),
+        ),
         steps=(*_curves(uid, attempts), *progress),
     )
 
@@ -151,6 +155,13 @@ def _scores(uid: str, attempt: Attempt, task: TaskStatus) -> Iterator[Row]:
     for name, value in task.metrics.items():
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             yield {"attempt_id": _attempt_key(uid, attempt), "metric": name, "value": float(value)}
+
+
+def _charges(uid: str, attempts: Sequence[Attempt]) -> Iterator[Row]:
+    """What endpoints charge for each attempt that has ended, with success or without."""
+    for attempt in attempts:
+        if attempt.charged is not None and attempt.ended_at is not None:
+            yield {"attempt_id": _attempt_key(uid, attempt), "metric": CHARGED, "value": attempt.charged}
 
 
 def _curves(uid: str, attempts: Sequence[Attempt]) -> Iterator[Row]:

@@ -90,6 +90,7 @@ def _take_in_report(attempt: Attempt, task: TaskStatus, seen: Observed, now: dat
     attempt.settings = state.settings or attempt.settings
     attempt.plan = state.plan or attempt.plan
     attempt.summary = state.summary or attempt.summary
+    attempt.charged = state.charged if state.charged is not None else attempt.charged
     attempt.stages = state.stages or attempt.stages
     task.progress = state.progress
     task.message = state.message

@@ -70,6 +70,11 @@ class AttemptState(StatusFields):
     failure: Failure | None = Field(default=None, description="the failure; absent: none")
     metrics: dict[str, Any] = Field(default_factory=dict, description="the task's figures in report.json that are single numbers")
     artifacts: list[str] = Field(default_factory=list, description="URIs of its artifacts")
+    charged: float | None = Field(
+        default=None,
+        ge=0,
+        description="what endpoints charge for this attempt, by the prices in the JobSpec; absent: not known",
+    )
     settings: dict[str, Any] = Field(default_factory=dict, description="its settings by the columns that predictors read, for run history")
     plan: dict[str, Any] = Field(default_factory=dict, description="its plan: layout, memory by part, predicted speed, for run history")
     summary: AttemptSummary | None = Field(default=None, description="its steps together, for run history; absent before the first one")

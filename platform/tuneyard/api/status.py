@@ -153,6 +153,9 @@ class Attempt(StatusFields):
     checkpoint_step: int = Field(default=0, ge=0, description="step of its newest committed checkpoint")
     checkpoint_at: Moment | None = Field(default=None, description="when the hub first saw that checkpoint")
     failure: str | None = Field(default=None, description="failure kind")
+    charged: float | None = Field(
+        default=None, ge=0, description="what endpoints charge for it, by the prices in the JobSpec; absent: not known, or nothing"
+    )
     message: str = Field(default="", description="cause, for people")
     next_step: str = Field(default="", description="next step for a person")
     failed_node: str = Field(default="", description="node to blame, which later attempts avoid")

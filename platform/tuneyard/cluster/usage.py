@@ -119,14 +119,16 @@ def _used(snapshot: Snapshot, since: datetime, until: datetime) -> Iterator[Used
 
 
 def _charged(job: JobSpec, status: JobStatus, attempt: Attempt, since: datetime, until: datetime) -> float:
-    """What an endpoint has charged for the task of an attempt that has succeeded in the period."""
+    """What endpoints have charged for an attempt that has ended in the period. Statuses of earlier versions have no charge: there, the cost
+    of a task that has succeeded counts."""
+    ended = attempt.ended_at is not None and since <= moment_of(attempt.ended_at) < until
+    if not ended or attempt.charged is not None:
+        return attempt.charged or 0.0 if ended else 0.0
     spec = next((task for task in job.spec.tasks if task.name == attempt.task), None)
     embedding = spec.score.embedding if spec is not None and spec.score is not None else None
     at_endpoint = spec is not None and spec.endpoint is not None
     charges = at_endpoint or (embedding is not None and embedding.endpoint is not None)
-    if not charges or attempt.phase is not Phase.SUCCEEDED or attempt.ended_at is None:
-        return 0.0
-    if not since <= moment_of(attempt.ended_at) < until:
+    if not charges or attempt.phase is not Phase.SUCCEEDED:
         return 0.0
     figure = "cost" if at_endpoint else "embedding_cost"
     cost = next((task.metrics.get(figure) for task in status.tasks if task.name == attempt.task), None)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuneyard.api import BadInput, RankerScoring
+from tuneyard.scoring.charges import Spent, charge, has_price
 from tuneyard.scoring.job import Measured, finish, prepare
 from tuneyard.scoring.metrics import Sums
 from tuneyard.scoring.partition import parts_at_once
-from tuneyard.scoring.parts import Layout
+from tuneyard.scoring.parts import Layout, committed_parts, read_sums
 from tuneyard.scoring.request import ScoreRequest, ScoreResult
 from tuneyard.scoring.rows import asks_of
 from tuneyard.scoring.vllm_worker import VllmWorker
 from tuneyard.scoring.work import Counted
 from tuneyard.scoring.worker import PartWorker, WorkOrder
+from tuneyard.storage import open_store
 
 
 class EngineWork:
@@ -62,6 +64,14 @@ class EngineWork:
 
     def take(self, sums: Sums) -> None:
         self._new.append(sums)
+
+    def charged(self, beside: Sequence[Spent]) -> float | None:
+        """See `charges`. The parts are read anew: a worker may have committed one that the pool has not heard of."""
+        if not has_price(self.request):
+            return None
+        store, known = open_store(self.request.output), self._job.committed
+        parts = sorted(part for part in committed_parts(store) if part < self.layout.parts)
+        return charge(self.request, store, (known.get(part) or read_sums(store, part) for part in parts), beside)
 
     def finish(self, measured: Measured) -> ScoreResult:
         return finish(self._job, self._new, measured)

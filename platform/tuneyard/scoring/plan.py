@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 from tuneyard.api import BadInput, JobFailed
+from tuneyard.scoring.charges import CHARGED
 from tuneyard.scoring.parts import FOLDER, Layout, committed_parts
 from tuneyard.scoring.request import ScoreRequest
 from tuneyard.storage import AlreadyExists, Store, open_store
@@ -18,9 +19,10 @@ FORMAT = 5
 
 
 def clear(store: Store) -> None:
-    """Remove the parts of earlier attempts, and their plan."""
+    """Remove the parts of earlier attempts, their plan, and the record of their charges."""
     store.delete_prefix(FOLDER)
     store.delete(PLAN)
+    store.delete(CHARGED)
 
 
 def agree(store: Store, layout: Layout, settings: dict[str, Any], chosen: dict[str, Any] | None = None) -> tuple[Layout, dict[str, Any]]:

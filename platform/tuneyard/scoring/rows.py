@@ -21,6 +21,9 @@ class Paid:
     def plus(self, other: Paid) -> Paid:
         return Paid(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens, self.unknown + other.unknown)
 
+    def minus(self, other: Paid) -> Paid:
+        return Paid(self.input_tokens - other.input_tokens, self.output_tokens - other.output_tokens, self.unknown - other.unknown)
+
 
 UNPAID = Paid()
 

@@ -64,6 +64,10 @@ class Work(Protocol):
     def take(self, sums: Any) -> None:
         """Record a committed part. `sums`: the sums from its worker."""
 
+    def charged(self, beside: Sequence[Any]) -> float | None:
+        """What endpoints charge for this attempt; None: nothing is charged, or no price is known. Call it once, when the workers have
+        ended. `beside`: what their `close` has returned. Raises StorageError."""
+
     def finish(self, measured: Measured) -> Any:
         """The result, a dataclass. Raises JobFailed if more rows have errors than the task tolerates."""
 

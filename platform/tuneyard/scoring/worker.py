@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tuneyard.api import JobFailed
 from tuneyard.data import ScoreRows
+from tuneyard.scoring.charges import Spent
 from tuneyard.scoring.exchange import Asked, Engine, Prompts
 from tuneyard.scoring.metrics import Sums
 from tuneyard.scoring.open_part import OpenPart
@@ -83,6 +85,7 @@ class PartWorker:
         self._open: dict[int, OpenPart] = {}
         self._tokenizer_lock = threading.Lock()
         self._broken: BaseException | None = None
+        self._in_parts, self._closed, self._counting = Spent(), False, threading.Lock()
         self._engine: Engine | None = None
         self._own = OwnMetrics([], None)
         self._similarities: Similarities | None = None
@@ -124,21 +127,42 @@ class PartWorker:
             scored = in_hand.finish()
             sums = Sums.of(scored, self._order.columns.metrics)
             sums.flops = self._flops(in_hand)
+            self._count_in_parts(Spent.of(sums))
             ours = commit(self._store, part, self._order.columns.encode(rows, scored, sums))
+            if not ours:
+                self._count_in_parts(Spent().minus(Spent.of(sums)))
         finally:
             del self._open[part]
         return PartDone(part, sums if ours else read_sums(self._store, part), self.open_work())
+
+    def _count_in_parts(self, spent: Spent) -> None:
+        """Count tokens of a part before it is committed. Raises JobFailed after `close`, which counts them as those of no part."""
+        with self._counting:
+            if self._closed:
+                raise JobFailed("the worker is closed", "score the part again")
+            self._in_parts = self._in_parts.plus(spent)
+
+    def _spent(self) -> Spent:
+        """All tokens that endpoints have charged for."""
+        return Spent(embeddings=self._similarities.paid) if self._similarities is not None else Spent()
 
     def open_work(self) -> OpenWork:
         """Finished work that is not committed yet. Cheap enough for a call every second."""
         parts = list(self._open.values())
         return OpenWork(sum(p.rows_done for p in parts), sum(p.errors for p in parts), sum(p.output_tokens for p in parts))
 
-    def close(self) -> None:
-        """Remove the engine's files, and end the process of own metrics. The process must end after this call."""
+    def close(self) -> Spent:
+        """Remove the engine's files, and end the process of own metrics. The process must end after this call, which commits no part.
+
+        Returns the tokens that endpoints have charged for and that are in no part of this worker.
+        """
+        with self._counting:
+            self._closed = True
+            beside = self._spent().minus(self._in_parts)
         self._own.close()
         if self._engine is not None:
             self._engine.close()
+        return beside
 
     def _drive(self) -> None:
         assert self._engine is not None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tuneyard.tracking.bottleneck import Bottleneck, bottleneck_of
 from tuneyard.tracking.comparing import comparable, prompt_forms
 from tuneyard.tracking.events import (
+    Charged,
     Checkpointed,
     Emit,
     Evaluated,
@@ -42,6 +43,7 @@ __all__ = [
     "REPORT_HTML",
     "REPORT_JSON",
     "Bottleneck",
+    "Charged",
     "Checkpointed",
     "Count",
     "Emit",

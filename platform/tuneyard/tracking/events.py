@@ -174,6 +174,14 @@ class Scored(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Charged(Event):
+    """Charges of endpoints for this attempt at a score task, by the prices in its JobSpec. It comes before the end of the attempt, also of
+    one that fails or is stopped. No token is charged to two attempts."""
+
+    amount: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tried(Event):
     """A trial of a tune task has ended. Rates are in `unit`/s over all ranks.
 

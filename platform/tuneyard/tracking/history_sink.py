@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from tuneyard.api import JobSpec, TuneyardError
 from tuneyard.api.secrets import redact, redact_fields
 from tuneyard.tracking import tables
-from tuneyard.tracking.events import Evaluated, Event, Step, TaskEvent
+from tuneyard.tracking.events import Charged, Evaluated, Event, Step, TaskEvent
 from tuneyard.tracking.history import History, Insert, Update
 from tuneyard.tracking.progress.summary import StepSummary, summed
 from tuneyard.tracking.sink import Warnings
@@ -32,7 +32,7 @@ _LISTS_KEPT_ELSEWHERE = ("losses", "series")
 
 
 class HistorySink:
-    """Writes a job, its attempts, steps, evaluations and usage. Rows are written in batches, in order."""
+    """Writes a job, its attempts, steps, evaluations, charges and usage. Rows are written in batches, in order."""
 
     def __init__(self, job: JobSpec, output: str, warnings: Warnings, *, url: str | None = None) -> None:
         self._url = url
@@ -72,6 +72,9 @@ class HistorySink:
             values = {"attempt_id": self._attempt_id(event.task), **_numbers(asdict(event))}
             self._summaries[event.task] = self._summaries.get(event.task, StepSummary()).after(event)
             self._add(Insert(tables.steps, {column.name: values.get(column.name) for column in tables.steps.columns}))
+        elif isinstance(event, Charged):
+            values = {"attempt_id": self._attempt_id(event.task), "metric": tables.CHARGED, "value": event.amount}
+            self._add(Insert(tables.scores, values))
         elif isinstance(event, Evaluated):
             values = {"attempt_id": self._attempt_id(event.task), "step": event.step, "loss": _finite(event.loss)}
             self._add(Insert(tables.evaluations, values))

@@ -1,7 +1,7 @@
 """Queries over run history: jobs page by page, one job with its attempts, usage of a period. Each works on SQLite and PostgreSQL.
 
 Usage is counted from the time for which each attempt held its GPUs, cut to the period that is asked for: an attempt over midnight counts in
-both months, and a row that is written twice counts once. What endpoints have charged counts at the end of the attempt that has succeeded.
+both months, and a row that is written twice counts once. What endpoints have charged for an attempt counts at its end.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MOST_POINTS = 500
 """Most points of a series that one answer has."""
 By = Literal["team", "user", "sku", "namespace", "job", "cluster", "month"]
 _A_MONTH = timedelta(days=31)
-_CHARGED, _CHARGED_BESIDE_GPUS = "cost", "embedding_cost"
-"""Figures of a score task: without GPUs, endpoints have charged all of its cost."""
+_COST, _COST_BESIDE_GPUS = "cost", "embedding_cost"
+"""Figures of a score task by earlier versions, which knew no charge of an attempt: without GPUs, endpoints have charged all of its cost."""
 
 
 @dataclass(frozen=True)
@@ -356,7 +356,8 @@ def _usage_between(
 def _attempts_between(since: datetime, until: datetime, *, first: bool) -> sa.CTE:
     """Attempts that held GPUs in a period, and when they `began` to; and endpoint tasks that ended in it, with what they have `charged`.
 
-    An endpoint task is a score task that held no GPU and has a cost, or whose texts an endpoint embedded. `first`: SQLite looks for
+    Rows of earlier versions have no charge. There, an endpoint task is a score task that has succeeded, held no GPU and has a cost, or
+    whose texts an endpoint embedded. `first`: SQLite looks for
     attempts before it looks for jobs. It would begin with all jobs, however short the period is. Of one namespace, the jobs are the
     shorter list.
     """
@@ -366,13 +367,13 @@ def _attempts_between(since: datetime, until: datetime, *, first: bool) -> sa.CT
     holders = sa.select(*own, began.label("began"), sa.literal(0.0, sa.Float).label("charged")).where(
         attempt.gpus > 0, began < until, sa.or_(attempt.ended_at.is_(None), attempt.ended_at > since)
     )
-    figure = sa.case((attempt.gpus == 0, _CHARGED), else_=_CHARGED_BESIDE_GPUS)
+    figure = sa.case((attempt.gpus == 0, _COST), else_=_COST_BESIDE_GPUS)
+    charge = tables.scores.alias()
+    is_known = sa.exists().where(charge.c.attempt_id == attempt.id, charge.c.metric == tables.CHARGED)
+    ended_then = (attempt.kind == "score", attempt.ended_at >= since, attempt.ended_at < until)
     no_gpus = [sa.literal(0, sa.Integer).label("gpus") if each.name == "gpus" else each for each in own]  # `holders` count them
-    charges = (
-        sa.select(*no_gpus, began.label("began"), tables.scores.c.value.label("charged"))
-        .join(tables.scores, sa.and_(tables.scores.c.attempt_id == attempt.id, tables.scores.c.metric == figure))
-        .where(attempt.kind == "score", attempt.status == "succeeded")
-        .where(attempt.ended_at >= since, attempt.ended_at < until)
-    )
-    held = sa.union_all(holders, charges).cte("held")
+    amounts = sa.select(*no_gpus, began.label("began"), tables.scores.c.value.label("charged"))
+    charges = amounts.join(tables.scores, sa.and_(tables.scores.c.attempt_id == attempt.id, tables.scores.c.metric == tables.CHARGED))
+    costs = amounts.join(tables.scores, sa.and_(tables.scores.c.attempt_id == attempt.id, tables.scores.c.metric == figure))
+    held = sa.union_all(holders, charges.where(*ended_then), costs.where(*ended_then, attempt.status == "succeeded", ~is_known)).cte("held")
     return held.prefix_with("MATERIALIZED", dialect="sqlite") if first else held

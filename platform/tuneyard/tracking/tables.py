@@ -29,6 +29,9 @@ from sqlalchemy import (
 LOCAL, ON_HUB, IMPORTED = "local", "hub", "imported"
 """Values of `jobs.origin`: run by `tuneyard run`, recorded by a hub, or a run of others."""
 
+CHARGED = "charged"
+"""Value of `scores.metric`: what endpoints have charged for an attempt."""
+
 WHOLE, THINNED, REMOVED = range(3)
 """Values of `attempts.retention`: how far `tuneyard.tracking.retention` has come with the attempt."""
 

@@ -157,6 +157,30 @@ def test_a_killed_run_asks_for_no_committed_row_again(folder: Path) -> None:
     assert _result(job)["metrics"]["exact_match"] == 1.0
 
 
+def test_tokens_of_a_failed_run_are_charged_once(folder: Path) -> None:
+    """A key runs out in the middle of open parts; the second run goes on. Parts are charged to one of them, open rows to both."""
+    history = {"TUNEYARD_HISTORY": "on", "TUNEYARD_HISTORY_URL": f"sqlite:///{folder}/history.db"}
+    words = [*TUNEYARD, "usage", "--local", "-o", "json"]
+
+    def charged() -> float:
+        (used,) = json.loads(subprocess.check_output(words, text=True, env=_environment(**history)))["rows"]
+        return float(used["endpoint_cost"])
+
+    with OpenAIServer(lambda _, number: Fault(401, error_json("no credit")) if number == 30 else None) as server:
+        job = _job(folder, server, endpoint={"price": {"input": 1.0, "output": 10.0}, "atOnce": 1})
+        assert _run(job, **history).returncode == 1
+        answered, committed = len(server.asked) - 1, len(_table(job))
+        first = charged()
+        ran = _run(job, "--resume", **history)
+        both = len(server.asked) - 1
+    assert ran.returncode == 0, ran.stderr
+    assert 0 < committed < answered
+    assert first == pytest.approx(answered * (2 * 1.0 + 4 * 10.0) / 1e6)
+    assert both == ROWS + answered - committed
+    assert charged() == pytest.approx(both * (2 * 1.0 + 4 * 10.0) / 1e6)
+    assert _result(job)["cost"] == pytest.approx(ROWS * (2 * 1.0 + 4 * 10.0) / 1e6)
+
+
 @pytest.mark.long
 def test_a_wrong_key_ends_the_run_with_the_next_step(folder: Path) -> None:
     with OpenAIServer(key="another") as server:

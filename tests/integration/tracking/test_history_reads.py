@@ -164,6 +164,24 @@ def test_usage_has_what_endpoints_have_charged_in_the_month_of_the_end(history: 
     assert by_sku == {"h100-80gb": (pytest.approx(20.0), 0.0), "cpu": (0.0, 1.75)}
 
 
+def test_usage_has_what_endpoints_have_charged_for_attempts_that_have_failed(history: History) -> None:
+    """The second attempt goes on from the parts of the first. The cost of the task is that of both, and no charge."""
+    place = PLACE.model_copy(update={"sku": "cpu", "gpus": 0, "pods": 0, "nodes": {}})
+    failed = attempt(1, 0, 30, task="judge", placement=place, phase=Phase.FAILED, charged=0.5)
+    told = status(failed, attempt(2, 61, 90, task="judge", placement=place, charged=0.75), phase=Phase.SUCCEEDED)
+    told.tasks = [TaskStatus(name="judge", metrics={"rouge_l": 0.5, "cost": 1.0})]
+    again = status(attempt(1, 0, 30, task="judge", placement=place, charged=0.0), phase=Phase.SUCCEEDED)
+    again.tasks = [TaskStatus(name="judge", metrics={"cost": 9.0})]
+    items = [jobspec(name=f"asked-{number}", uid=f"a-{number}") for number in range(2)]
+    for item in items:
+        item["spec"]["tasks"] = [{"name": "judge", "score": {}}]
+    history.record([rows_of(item, each, "hub-1") for item, each in zip(items, (told, again), strict=True)], START)
+
+    november, december = history.usage(START - timedelta(days=9), START + timedelta(days=9), ("month",))
+
+    assert (november["endpoint_cost"], december["endpoint_cost"]) == (0.5, 0.75)
+
+
 def test_the_cost_of_engines_on_gpus_is_no_charge_of_an_endpoint(history: History) -> None:
     told = status(attempt(1, 0, 60, task="judge"), phase=Phase.SUCCEEDED)
     told.tasks = [TaskStatus(name="judge", metrics={"cost": 20.0})]

@@ -140,6 +140,20 @@ def test_usage_has_what_endpoints_have_charged_beside_the_cost_of_gpus() -> None
     assert usage_report(Snapshot((), (item,), ()), DAY, NOW.replace(hour=13)).jobs == (), "it counts at its end"
 
 
+def test_usage_has_what_endpoints_have_charged_for_each_attempt() -> None:
+    """One has failed, and the next one resumed: its cost, of all attempts, is not counted beside their charges."""
+    place = {"cluster": "gcp-h100", "sku": "h100-80gb", "workers": 1, "gpus": 0, "pods": 0}
+    ends = {"task": "judge", "placement": place, "endedAt": "2026-11-21T13:00:00Z"}
+    attempts = [make_attempt(1, phase="Failed", charged=0.5, **ends), make_attempt(2, phase="Succeeded", charged=0.75, **ends)]
+    item = make_held({"phase": "Succeeded", "attempts": attempts, "tasks": [{"name": "judge", "metrics": {"cost": 1.0}}]}, "asked")
+    score = {"data": {"source": "rows.jsonl"}, "engine": {"endpoint": {"url": "https://api.example.com/v1", "model": "small"}}}
+    item["spec"]["tasks"] = [{"name": "judge", "score": score}]
+
+    (row,) = usage_report(Snapshot((cluster("gcp-h100", 4),), (item,), ()), DAY, NOW).teams()
+
+    assert (row["jobs"], row["endpoint_cost"]) == (1, 1.25)
+
+
 def test_usage_has_what_an_endpoint_of_embeddings_has_charged_beside_an_engine() -> None:
     ended = make_attempt(task="judge", phase="Succeeded", endedAt="2026-11-21T13:00:00Z")
     status = {"phase": "Succeeded", "attempts": [ended], "tasks": [{"name": "judge", "metrics": {"cost": 40.0, "embedding_cost": 1.25}}]}

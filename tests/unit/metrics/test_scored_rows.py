@@ -21,7 +21,7 @@ from tuneyard.scoring.exchange import Answer, Evaluate
 from tuneyard.scoring.open_part import OpenPart
 from tuneyard.scoring.paired.row_sums import columns_of, row_sums
 from tuneyard.scoring.parts import Columns
-from tuneyard.scoring.rows import ScoredRow
+from tuneyard.scoring.rows import UNPAID, ScoredRow
 from tuneyard.scoring.similarity import Similarities
 from tuneyard.scoring.similarity.encoded import Encoded
 
@@ -46,6 +46,8 @@ class Embedded:
     """Each text is its own direction."""
 
     warnings = ()
+
+    paid = UNPAID
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         return Encoded(np.eye(len(texts)), [False] * len(texts))

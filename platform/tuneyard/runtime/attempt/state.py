@@ -48,6 +48,7 @@ def state_of(task: TaskProgress, stages: Sequence[StageTime] = ()) -> AttemptSta
             **not_compared(result or {}),
         },
         artifacts=artifacts(result or {}),
+        charged=task.charged,
         settings=dict(task.settings or {}),
         plan=dict(task.plan or {}),
         summary=_summary(task.summary) if task.summary is not None else None,

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
+from ray.exceptions import OutOfMemoryError, RayActorError, RayError, RayTaskError
 
-from tuneyard.api import Blame, FailureKind, JobFailed
+from tuneyard.api import Blame, FailureKind, JobFailed, TuneyardError
 from tuneyard.runtime.gang.mailbox import RankProcess
 from tuneyard.runtime.machines import engine_log
 from tuneyard.runtime.score.engine import LOGGED, EngineLogs
 from tuneyard.runtime.score.worker import actor_options, error_of_worker
 from tuneyard.scoring import Loaded, Measured, OpenWork, PartDone, Partition, ScoreRequest, Work, work_of
-from tuneyard.tracking import Emit, Scored, Stage, Warned, silent
+from tuneyard.tracking import Charged, Emit, Scored, Stage, Warned, silent
 
 _TICK_S = 1.0
 _LIVES = 4
@@ -55,17 +56,32 @@ def score(
     began = time.monotonic()
     emit(Stage(task=request.name, name="opening rows"))
     work = work_of(request)
-    if not work.missing:
-        return work.finish(Measured(wall_s=time.monotonic() - began, load_s=0.0, generation_s=0.0, deaths=0, stopped=False, settings=None))
-    pool = WorkerPool(work, emit, logs, server)
+    beside: list[Any] = []
     try:
-        stopped = pool.run(should_stop)
+        if not work.missing:
+            wall_s = time.monotonic() - began
+            return work.finish(Measured(wall_s=wall_s, load_s=0.0, generation_s=0.0, deaths=0, stopped=False, settings=None))
+        pool = WorkerPool(work, emit, logs, server)
+        try:
+            stopped = pool.run(should_stop)
+        finally:
+            beside += pool.close()
+        result = work.finish(pool.measured(wall_s=time.monotonic() - began, stopped=stopped))
     finally:
-        pool.close()
-    result = work.finish(pool.measured(wall_s=time.monotonic() - began, stopped=stopped))
+        _tell_charge(work, beside, emit)
     for message in work.warnings(result):
         emit(Warned(task=request.name, message=message))
     return result
+
+
+def _tell_charge(work: Work, beside: list[Any], emit: Emit) -> None:
+    """Tell what endpoints charge for this attempt, however it has ended. Where the storage is away, the next attempt tells it."""
+    try:
+        amount = work.charged(beside)
+    except TuneyardError:
+        return
+    if amount is not None:
+        emit(Charged(task=work.request.name, amount=amount))
 
 
 @dataclass
@@ -131,13 +147,16 @@ class WorkerPool:
         self._report()
         return False
 
-    def close(self) -> None:
-        """End the workers. Their uncommitted parts are lost."""
+    def close(self) -> list[Any]:
+        """End the workers. Their uncommitted parts are lost. Returns what their `close` has returned."""
         loaded = [slot.actor.close.remote() for slot in self._slots if slot.ready]
-        if loaded:
-            ray.wait(loaded, num_returns=len(loaded), timeout=_CLOSE_LIMIT_S)
+        closed: list[Any] = []
+        for reference in ray.wait(loaded, num_returns=len(loaded), timeout=_CLOSE_LIMIT_S)[0] if loaded else ():
+            with suppress(RayError):  # it has died meanwhile
+                closed.append(ray.get(reference))
         for slot in self._slots:
             self._end(slot)
+        return closed
 
     def measured(self, *, wall_s: float, stopped: bool) -> Measured:
         since = self._generating_since

@@ -82,6 +82,8 @@ class EndpointEngine:
         self._loop = asyncio.new_event_loop()
         self._turn, self._freed = asyncio.Lock(), asyncio.Event()
         self._sender = Sender(endpoint, key)
+        self.paid = UNPAID
+        """Tokens that the endpoint has counted, in all replies so far."""
 
     @property
     def in_flight(self) -> int:
@@ -229,6 +231,7 @@ class EndpointEngine:
             self._sending -= 1
             self._freed.set()
         paid = _paid(reply)
+        self.paid = self.paid.plus(paid)
         self._pace.correct(paid.input_tokens + paid.output_tokens - guessed)
         self._note(reply, sent_at)
         return reply

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from tuneyard.scoring.charges import Spent
 from tuneyard.scoring.endpoint.engine import EndpointEngine
 from tuneyard.scoring.endpoint.key import key_of
 from tuneyard.scoring.endpoint.prompts import EndpointPrompts
@@ -27,5 +28,9 @@ class EndpointWorker(PartWorker):
         prompts = EndpointPrompts(chat=request.task.data.chat)
         key = key_of(endpoint.api_key_variable, os.environ)
         sharing = min(request.instances, self._order.layout.parts)
-        self._begin(EndpointEngine(endpoint, request.task.generation, key=key, instances=sharing), prompts)
+        self._client = EndpointEngine(endpoint, request.task.generation, key=key, instances=sharing)
+        self._begin(self._client, prompts)
         return Loaded(os.getpid(), time.perf_counter() - began, None, prompts.chats, warnings=self._warnings)
+
+    def _spent(self) -> Spent:
+        return super()._spent().plus(Spent(answers=self._client.paid))

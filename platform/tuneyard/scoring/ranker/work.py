@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -80,6 +80,9 @@ class RankerWork:
         part = RankedSums.from_dict(sums)
         self._total.add(part)
         self._ours = self._ours.plus(Counted(part.rows, part.errors))
+
+    def charged(self, beside: Sequence[Any]) -> float | None:  # noqa: ARG002 - as of endpoints
+        return None
 
     def finish(self, measured: Measured) -> RankedResult:
         """Write metrics.json. Raises JobFailed if more rows have errors than the task tolerates."""

@@ -25,4 +25,8 @@ class Encoder(Protocol):
 
     warnings: tuple[str, ...]
 
+    @property
+    def paid(self) -> Paid:
+        """Tokens that an endpoint has charged for so far."""
+
     def encode(self, texts: Sequence[str]) -> Encoded: ...

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput
+from tuneyard.scoring.rows import UNPAID
 from tuneyard.scoring.similarity.encoded import Encoded
 from tuneyard.scoring.similarity.pooling import modes_of, pooled
 
@@ -22,6 +23,8 @@ _LONGEST = 1 << 20
 
 class SentenceEncoder:
     """Not safe to use from two threads at once. `warnings`: what a user should know of the model, one sentence each."""
+
+    paid = UNPAID
 
     def __init__(self, folder: Path) -> None:
         """Load the model. Raises BadInput where it is no encoder that can be used."""

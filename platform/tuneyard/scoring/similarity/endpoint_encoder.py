@@ -29,6 +29,11 @@ class EndpointEncoder:
         self._width: int | None = None
         self._engine = EndpointEngine(endpoint, Generation(), key=key, instances=instances, clock=clock, form=form)
 
+    @property
+    def paid(self) -> Paid:
+        """Tokens of all replies so far."""
+        return self._engine.paid
+
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Raises JobFailed where the endpoint refuses all requests, gives no answer for too long, or changes the width of its embeddings.
 

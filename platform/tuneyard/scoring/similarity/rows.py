@@ -13,6 +13,7 @@ from tuneyard.metrics.similarity import Similarity
 from tuneyard.scoring.endpoint.key import key_of
 from tuneyard.scoring.model_folder import model_folder
 from tuneyard.scoring.request import ScoreRequest
+from tuneyard.scoring.rows import Paid
 from tuneyard.scoring.similarity.encoded import Encoder
 
 if TYPE_CHECKING:
@@ -31,6 +32,11 @@ class Similarities:
     @property
     def warnings(self) -> tuple[str, ...]:
         return self._encoder.warnings
+
+    @property
+    def paid(self) -> Paid:
+        """Tokens that an endpoint has charged for so far."""
+        return self._encoder.paid
 
     def measure(self, rows: Sequence[ScoredRow]) -> None:
         """Set the similarity of all rows with an output and a reference. A row of a text without an embedding becomes an error.

@@ -17,7 +17,20 @@ from typing import Any, Literal
 from tuneyard.api import JobSpec, PlacementStatus
 from tuneyard.api.attempt_report import RankPlace
 from tuneyard.api.limits import LARGEST_NUMBER
-from tuneyard.tracking.events import Checkpointed, Evaluated, Event, Placed, Preflighted, Scored, Stage, Step, TaskEvent, Tried, Warned
+from tuneyard.tracking.events import (
+    Charged,
+    Checkpointed,
+    Evaluated,
+    Event,
+    Placed,
+    Preflighted,
+    Scored,
+    Stage,
+    Step,
+    TaskEvent,
+    Tried,
+    Warned,
+)
 from tuneyard.tracking.progress.summary import StepSummary
 
 State = Literal["waiting", "queued", "starting", "running", "succeeded", "skipped", "failed", "stopped", "preempted", "cancelled"]
@@ -111,6 +124,8 @@ class TaskProgress:
     """Of the steps of this attempt; None before the first."""
     settings: Mapping[str, Any] | None = None
     """Settings of the attempt, in the columns that a predictor reads."""
+    charged: float | None = None
+    """What endpoints charge for this attempt; None: not known, or nothing."""
     trials: tuple[Mapping[str, Any], ...] = ()
     """Trials of a search that this attempt has measured, as report.json holds them."""
     result: Mapping[str, Any] | None = None
@@ -172,6 +187,8 @@ def after(task: TaskProgress, event: Event, now_s: float) -> TaskProgress:
             return _stepped(task, event)
         case Scored():
             return _scored(task, event)
+        case Charged():
+            return replace(task, charged=(task.charged or 0.0) + event.amount)
         case Tried():
             return _tried(task, event)
         case Evaluated():

@@ -1,0 +1,86 @@
+"""The charges of endpoints for one attempt at a score task, whether it succeeds, fails or is stopped. Each token is charged once.
+
+1. A worker counts all tokens that its endpoints have charged for. Tokens of parts that it commits are in the sums of the parts; `Spent`
+   of all others is its answer when it is closed.
+2. `charge` adds the committed parts that no attempt has been charged for: `charged.json` holds the tokens of those that have been. So a
+   part of a killed attempt is charged to the next one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from tuneyard.api import Endpoint
+from tuneyard.scoring.metrics import Sums
+from tuneyard.scoring.request import ScoreRequest
+from tuneyard.scoring.rows import UNPAID, Paid
+from tuneyard.storage import Store
+
+CHARGED = "charged.json"
+_MILLION = 1e6
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Tokens for which the endpoint of a task, and that of its embeddings, charge."""
+
+    answers: Paid = UNPAID
+    embeddings: Paid = UNPAID
+
+    @classmethod
+    def of(cls, sums: Sums) -> Spent:
+        """The tokens of committed parts."""
+        return cls(
+            Paid(sums.paid_input_tokens, sums.paid_output_tokens, sums.uncounted_answers),
+            Paid(sums.embedded_tokens, 0, sums.uncounted_embeddings),
+        )
+
+    def plus(self, other: Spent) -> Spent:
+        return Spent(self.answers.plus(other.answers), self.embeddings.plus(other.embeddings))
+
+    def minus(self, other: Spent) -> Spent:
+        return Spent(self.answers.minus(other.answers), self.embeddings.minus(other.embeddings))
+
+
+def has_price(request: ScoreRequest) -> bool:
+    """Whether an endpoint of the task has a price."""
+    return any(endpoint is not None and endpoint.price is not None for endpoint in _endpoints(request))
+
+
+def charge(request: ScoreRequest, store: Store, committed: Iterable[Sums], beside: Iterable[Spent]) -> float:
+    """The charge for this attempt. `committed`: the sums of all committed parts; `beside`: tokens of this attempt in none of them.
+
+    Raises StorageError. Parts are recorded as charged before the charge is told, so that none is charged twice.
+    """
+    total = Spent()
+    for sums in committed:
+        total = total.plus(Spent.of(sums))
+    spent = total.minus(_charged_before(store))
+    store.put(CHARGED, json.dumps(asdict(total)).encode())
+    for each in beside:
+        spent = spent.plus(each)
+    return cost_of(request, spent)
+
+
+def cost_of(request: ScoreRequest, spent: Spent) -> float:
+    """The price of tokens; those of an endpoint without a price cost nothing."""
+    cost = 0.0
+    for endpoint, paid in zip(_endpoints(request), (spent.answers, spent.embeddings), strict=True):
+        if endpoint is not None and endpoint.price is not None:
+            cost += max(0, paid.input_tokens) * endpoint.price.input + max(0, paid.output_tokens) * endpoint.price.output
+    return cost / _MILLION
+
+
+def _endpoints(request: ScoreRequest) -> tuple[Endpoint | None, Endpoint | None]:
+    embedding = request.task.embedding
+    return request.task.engine.endpoint, embedding.endpoint if embedding is not None else None
+
+
+def _charged_before(store: Store) -> Spent:
+    """The tokens of the parts that earlier attempts were charged for."""
+    if not store.exists(CHARGED):
+        return Spent()
+    values = json.loads(store.get(CHARGED))
+    return Spent(Paid(**values["answers"]), Paid(**values["embeddings"]))
