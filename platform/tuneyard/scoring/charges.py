@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from tuneyard.api import Endpoint
+from tuneyard.api import Endpoint, StorageError
 from tuneyard.scoring.metrics import Sums
 from tuneyard.scoring.request import ScoreRequest
 from tuneyard.scoring.rows import UNPAID, Paid
@@ -82,5 +82,8 @@ def _charged_before(store: Store) -> Spent:
     """The tokens of the parts that earlier attempts were charged for."""
     if not store.exists(CHARGED):
         return Spent()
-    values = json.loads(store.get(CHARGED))
-    return Spent(Paid(**values["answers"]), Paid(**values["embeddings"]))
+    try:
+        values = json.loads(store.get(CHARGED))
+        return Spent(Paid(**values["answers"]), Paid(**values["embeddings"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise StorageError(f"{CHARGED} cannot be read: {error!r}", "delete it, and all committed parts are charged anew") from error
