@@ -34,7 +34,8 @@ class KubeApi:
     """An API server, as the user of a kubeconfig sees it."""
 
     kubeconfig: Path
-    timeout_s: float = 10
+    timeout_s: float = 60
+    """A hang, and no measure of speed: servers have answered after more than 10 s where pods were starting."""
 
     @cached_property
     def _connection(self) -> tuple[str, urllib3.PoolManager]:
