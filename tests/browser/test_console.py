@@ -107,16 +107,16 @@ def test_the_theme_is_switched_and_kept(address: str, tab: Tab) -> None:
     tab.look(f"{address}/jobs?q=bot")
     colour = "getComputedStyle(document.body).backgroundColor"
     light = tab.ask(colour)
-    tab.ask("document.querySelector('.themes button').click()")
-    tab.rest(0.6)
-    assert tab.ask(colour) != light
+    switch = "document.querySelector('.themes button').click()"
+    tab.ask(switch)
+    tab.wait_for(f"document.body !== null && {colour} != '{light}'", limit_s=60)
     assert tab.ask("location.search") == "?q=bot"
     assert tab.look(f"{address}/").errors == []
     assert tab.ask("document.documentElement.dataset.theme") == "dark"
-    for _ in range(2):
-        tab.ask("document.querySelector('.themes button').click()")
-        tab.rest(0.4)
-    assert tab.ask("document.documentElement.dataset.theme") == "auto"
+    for theme in ("light", "auto"):
+        tab.ask(switch)
+        shown = f"document.readyState == 'complete' && document.documentElement.dataset.theme == '{theme}'"
+        tab.wait_for(shown, limit_s=60)
 
 
 def test_names_that_people_chose_run_nothing_and_turn_nothing(address: str, folder: Path, tab: Tab) -> None:
