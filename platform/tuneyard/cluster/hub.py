@@ -274,7 +274,7 @@ class Hub:
         return self._of_namespaces(listed, namespaces)
 
     def _named(self, names: Sequence[tuple[str, str]]) -> tuple[Mapping[str, Any], ...]:
-        """JobSpecs by namespace and name, without those that are gone, or that this user may no longer read."""
+        """JobSpecs by namespace and name. Those that have been removed, or that this user may not read, are left out."""
 
         def found(name: tuple[str, str]) -> Mapping[str, Any] | None:
             try:

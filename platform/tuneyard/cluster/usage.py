@@ -121,9 +121,10 @@ def _used(snapshot: Snapshot, since: datetime, until: datetime) -> Iterator[Used
 def _charged(job: JobSpec, status: JobStatus, attempt: Attempt, since: datetime, until: datetime) -> float:
     """What endpoints have charged for an attempt that has ended in the period. Statuses of earlier versions have no charge: there, the cost
     of a task that has succeeded counts."""
-    ended = attempt.ended_at is not None and since <= moment_of(attempt.ended_at) < until
-    if not ended or attempt.charged is not None:
-        return attempt.charged or 0.0 if ended else 0.0
+    if attempt.ended_at is None or not since <= moment_of(attempt.ended_at) < until:
+        return 0.0
+    if attempt.charged is not None:
+        return attempt.charged
     spec = next((task for task in job.spec.tasks if task.name == attempt.task), None)
     embedding = spec.score.embedding if spec is not None and spec.score is not None else None
     at_endpoint = spec is not None and spec.endpoint is not None

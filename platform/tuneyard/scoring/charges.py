@@ -1,9 +1,9 @@
 """The charges of endpoints for one attempt at a score task, whether it succeeds, fails or is stopped. Each token is charged once.
 
-1. A worker counts all tokens that its endpoints have charged for. Tokens of parts that it commits are in the sums of the parts; `Spent`
-   of all others is its answer when it is closed.
-2. `charge` adds the committed parts that no attempt has been charged for: `charged.json` holds the tokens of those that have been. So a
-   part of a killed attempt is charged to the next one.
+1. A worker counts all tokens that its endpoints have charged for. The sums of a committed part hold the part's tokens. When a worker is
+   closed, it returns `Spent` of all others.
+2. `charged.json` holds the tokens of all parts that earlier attempts were charged for. `charge` subtracts them from the tokens of all
+   committed parts, so that a part of a killed attempt is charged to the next one.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def test_ten_thousand_jobspecs(hub: Hub, kubeconfig: Path) -> None:
     print(f"the first page: {1000 * _seconds(client, '/jobs'):.0f} ms")
     for path in ("/clusters", "/teams", "/jobs/job-00007?namespace=maps"):
         log_in(client, make_account(hub, f"bulk-{path[1:4]}", role=READER, namespaces=["maps"]))
-        print(f"{path:<20} of a reader who has read nothing: {1000 * _seconds(client, path):.0f} ms")
+        print(f"{path:<20} as the first page of a reader: {1000 * _seconds(client, path):.0f} ms")
     again = []
     for number in range(5):
         log_in(client, make_account(hub, f"bulk-{number}", role=READER, namespaces=["maps"]))
