@@ -72,6 +72,14 @@ def test_a_job_that_has_succeeded_says_where_it_ran_what_it_took_and_how_well() 
     assert "written-secret" not in json.dumps(rows.job["spec"])
 
 
+def test_each_attempt_that_has_ended_is_charged_whatever_its_end() -> None:
+    failed = attempt(1, 0, 5, phase=Phase.FAILED, failure="NodeLost", charged=0.5)
+    rows = rows_of(jobspec(), status(failed, attempt(2, 6, 9, charged=0.0), attempt(3, 10, charged=2.0), attempt(4, 11, 12)))
+
+    charged = {row["attempt_id"]: row["value"] for row in rows.scores if row["metric"] == tables.CHARGED}
+    assert charged == {rows.attempts[0]["id"]: 0.5, rows.attempts[1]["id"]: 0.0}
+
+
 def test_figures_belong_to_the_attempt_that_succeeded() -> None:
     failed = attempt(1, 0, 5, phase=Phase.FAILED, failure="NodeLost", message="gone")
     rows = rows_of(jobspec(), status(failed, attempt(2, 6, 9), phase=Phase.SUCCEEDED))

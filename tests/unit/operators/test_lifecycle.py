@@ -127,6 +127,13 @@ def test_progress_is_taken_from_the_report() -> None:
     assert (after_look.attempts[0].last_step, after_look.attempts[0].checkpoint_step) == (40, 30)
 
 
+def test_what_is_charged_for_an_attempt_stays_with_it_once_it_was_told() -> None:
+    told = look(goal(), status(running()), _1=seen(report=report(phase="Running", charged=0.5))).status
+    assert told.attempts[0].charged == 0.5
+    silent = look(goal(), told, _1=seen(report=report(phase="Succeeded"))).status
+    assert silent.attempts[0].charged == 0.5
+
+
 def test_tasks_run_in_the_order_of_their_dependencies() -> None:
     aim = goal(job(tasks=[process("one"), process("two", "one"), process("three", "one")]))
     assert look(aim, JobStatus()).ready == ("one",)

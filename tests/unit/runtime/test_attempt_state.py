@@ -14,6 +14,7 @@ from tuneyard.api.status import Phase
 from tuneyard.api.wire import read
 from tuneyard.runtime.attempt.state import failed, figures, search, state_of, stopped, succeeded
 from tuneyard.tracking import (
+    Charged,
     Checkpointed,
     Event,
     Placed,
@@ -49,6 +50,11 @@ def state_after(*events: Event) -> AttemptState:
     for event in events:
         task = after(task, event, now_s=0.0)
     return state_of(task)
+
+
+def test_charges_of_endpoints_are_told() -> None:
+    assert state_after(TaskEvent(task="judge", state="started", kind="score")).charged is None
+    assert state_after(Charged(task="judge", amount=0.25), Charged(task="judge", amount=0.5)).charged == 0.75
 
 
 def test_it_starts_until_its_ranks_have_begun() -> None:
