@@ -9,6 +9,7 @@ from tuneyard.admission.on_machine import refusals_on
 from tuneyard.admission.on_members import refusals_anywhere, refusals_of_hub
 from tuneyard.admission.refusal import Refusal
 from tuneyard.admission.shapes import model_origin
+from tuneyard.admission.unfilled import unfilled
 from tuneyard.admission.venues import Hub, Machine, Venue
 from tuneyard.api import Device, JobSpec
 from tuneyard.catalog import known_devices
@@ -32,8 +33,8 @@ def admit(
         known = configs or {}
         origins = {task.name: known[origin] for task in tasks if (origin := model_origin(job, task).name) in known}
         alone = job.model_copy(update={"spec": job.spec.model_copy(update={"tasks": tasks})})
-        return list(refusals_on(alone, venue, origins))
+        return [*unfilled(alone), *refusals_on(alone, venue, origins)]
     if devices is None:
         devices = known_devices(sku for task in job.spec.tasks for sku in task.resources.sku)
-    found = [*refusals_anywhere(job, devices)]
+    found = [*unfilled(job), *refusals_anywhere(job, devices)]
     return [*found, *refusals_of_hub(job)] if isinstance(venue, Hub) else found

@@ -42,6 +42,8 @@ class Answer:
     """Tokens of the prompt by an endpoint's count; None: counted before (`Prompts.tokens_of`)."""
     vectors: tuple[tuple[float, ...], ...] | None = None
     """Embeddings of the texts of the request."""
+    reasoning: str | None = None
+    """The model's thoughts, where an endpoint has told them apart from the text."""
     paid: Paid | None = None
     """Of an endpoint: the tokens that it counted for this request, failed tries included."""
 
@@ -76,6 +78,9 @@ class Prompts(Protocol):
 
     def tokens_of(self, prompt: Any) -> int:
         """Number of tokens of a prompt; 0 where only the engine can count them."""
+
+    def opens_thoughts(self, prompt: Any) -> bool | None:
+        """Whether the prompt ends in the middle of thoughts (see `thoughts`); None where only the engine knows."""
 
     def likelihood(
         self, value: str | list[dict[str, Any]], reference: str, *, system: str = "", tools: list[Any] | None = None

@@ -1,4 +1,4 @@
-"""What a judge has said: its text without thoughts, and the score in it. Nothing is guessed; a judge without a score is asked again."""
+"""The score in a judge's answer. Nothing is guessed: a judge without a score is asked again."""
 
 from __future__ import annotations
 
@@ -24,16 +24,9 @@ _WITHIN = re.compile(
 )
 _RANGE = re.compile(rf"{_DIGITS}\s*(?:to|or|-|–|—)\s*-?\d", re.IGNORECASE)
 _BARE = re.compile(rf"{_OPENS}{{0,4}}{_NUMBER}{_CLOSES}{{0,4}}", re.IGNORECASE)
-_THOUGHT = re.compile(r"^.*</think>", re.DOTALL)
 _LONGEST_START = 200
 """Characters from the beginning of a clause to the word that is looked for."""
 _CLAUSE = re.compile(r"(?:^|[\n.!?;,])[^\w\n]*_*(?:(?:and|so|thus|hence|therefore|my|the|a|final|overall)\W+)*_*$", re.IGNORECASE)
-
-
-def said_after_thoughts(answer: str) -> str:
-    """The answer without the text before `</think>`. Empty where a thought has no end: all that follows it was cut off."""
-    said = _THOUGHT.sub("", answer)
-    return "" if "<think>" in said else said
 
 
 def begins_a_clause(said: str, place: int) -> bool:
@@ -41,15 +34,13 @@ def begins_a_clause(said: str, place: int) -> bool:
     return _CLAUSE.search(said, max(0, place - _LONGEST_START), place) is not None
 
 
-def score_in(answer: str, judge: Judge) -> float | None:
+def score_in(said: str, judge: Judge) -> float | None:
     """The score in a judge's answer. None: there is none on the scale.
 
     The last line that is nothing but `Score: N` counts, unless an unreadable number follows the word `score` below it. Without such a line,
     the number after the word `score` counts if the word begins a clause and all of these numbers are equal, and else the answer itself if
-    it is a number. `N/M` and `N out of M` count where M is the end of the scale. The text before `</think>` does not count. A range
-    (`score from 1 to 5`) is no score.
+    it is a number. `N/M` and `N out of M` count where M is the end of the scale. A range (`score from 1 to 5`) is no score.
     """
-    said = said_after_thoughts(answer)
     lines = list(_LINE.finditer(said))
     mentions = [each for each in _MENTION.finditer(said, lines[-1].end() if lines else 0) if not _RANGE.match(each["said"])]
     within = [_WITHIN.match(each["said"]) for each in mentions]

@@ -34,7 +34,7 @@ class Sums:
     empty: int = 0
     """Outputs without a visible character."""
     looping: int = 0
-    """Outputs that end in a loop (see `degenerate`)."""
+    """Outputs that end in a loop (see `degenerate`), and thoughts without an answer that do."""
     cut_off: int = 0
     """Outputs that were cut at `maxTokens` or the engine's length."""
     off_schema: int = 0
@@ -83,7 +83,7 @@ class Sums:
             self.reasons[row.error] += 1
         if row.output is not None:
             self.empty += is_empty(row.output)
-            self.looping += ends_in_loop(row.output)
+            self.looping += ends_in_loop(row.output or row.reasoning or "")
         self.cut_off += row.finish_reason == "length"
         self.off_schema += row.follows_schema is False
         self.paid_input_tokens += row.paid.input_tokens

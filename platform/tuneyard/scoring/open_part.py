@@ -17,6 +17,7 @@ from tuneyard.scoring.prompts import BadRow
 from tuneyard.scoring.rows import ScoredRow, asks_of
 from tuneyard.scoring.similarity import Similarities
 from tuneyard.scoring.structured import Fits
+from tuneyard.scoring.thoughts import answer_apart
 
 
 class OpenPart:
@@ -29,7 +30,9 @@ class OpenPart:
         self._task = task
         self._own = own or OwnMetrics([], None)
         self._similarities = similarities
-        self.scored = [ScoredRow(row["index"], references=row["references"], error=row["error"]) for row in rows]
+        self.scored = [ScoredRow(row["index"], references=_without_thoughts(row["references"]), error=row["error"]) for row in rows]
+        self._opened: list[bool | None] = [False] * len(rows)
+        """Of the prompt asked last, whether it ends in the middle of thoughts."""
         self._waiting_for = [0] * len(rows)
         self._rows_left = 0
         schema = task.generation.json_schema
@@ -64,6 +67,7 @@ class OpenPart:
         asks = asks_of(self._task)
         if asks.output:
             prompt = prompts.prompt(row["prompt"], system=row["system"], tools=row["tools"])
+            self._opened[index] = self._opens_thoughts(prompt, prompts)
             asked.append(Generate((self, index), prompt, self._seed(row)))
         if asks.likelihood and row["references"]:
             tokens = prompts.likelihood(row["prompt"], _the_one(row["references"]), system=row["system"], tools=row["tools"])
@@ -75,7 +79,13 @@ class OpenPart:
 
     def _request(self, index: int, row: ScoreRow, text: str, prompts: Prompts) -> Request:
         prompt = prompts.prompt(text)
+        self._opened[index] = self._opens_thoughts(prompt, prompts)
         return Generate((self, index), prompt, self._seed(row)), prompts.tokens_of(prompt)
+
+    def _opens_thoughts(self, prompt: Any, prompts: Prompts) -> bool | None:
+        """With a schema vLLM writes JSON at once, whatever the prompt has opened."""
+        opened = prompts.opens_thoughts(prompt)
+        return False if opened and self._fits is not None else opened
 
     def _seed(self, row: ScoreRow) -> int | None:
         seed = self._task.generation.seed
@@ -84,7 +94,7 @@ class OpenPart:
     def take(self, index: int, answer: Answer) -> list[Asked]:
         """Record an answer for the row at `index` of this part. Returns further requests for the row."""
         row = self.scored[index]
-        _record(row, answer)
+        _record(row, answer, self._opened[index])
         if self._judging is not None and answer.error is None:
             further = self._judging.take(index, row)
             if further is not None:
@@ -119,7 +129,7 @@ class OpenPart:
         row.nll = row.latency_s = row.finish_reason = row.verdict = row.preference = row.similarity = None
         row.output_tokens = row.reference_tokens = 0
         if self._task.judge is None:
-            row.output = None
+            row.output = row.reasoning = None
 
     def _measure(self, row: ScoredRow, columns: Mapping[str, Any]) -> None:
         if self._fits is not None and row.output is not None:
@@ -155,20 +165,27 @@ class OpenPart:
         ) + forward_flops(shape, prompt_lengths=evaluated, output_lengths=[0] * len(evaluated), adapter=adapter, prompt_logits=True)
 
 
-def _record(row: ScoredRow, answer: Answer) -> None:
-    """Put an answer into its row. Tokens of a judge's answers add up."""
+def _record(row: ScoredRow, answer: Answer, opened: bool | None) -> None:
+    """Put an answer into its row, without the model's thoughts. Tokens of a judge's answers add up."""
     if answer.error is not None:
         row.error = answer.error
     elif answer.nll is not None:
         row.nll = answer.nll
     else:
-        row.output, row.finish_reason = answer.text, answer.finish_reason
+        row.output, thoughts = answer_apart(answer.text or "", opened=opened, cut_off=answer.finish_reason == "length")
+        row.reasoning = "\n\n".join(filter(None, (answer.reasoning, thoughts))) or None
+        row.finish_reason = answer.finish_reason
         row.output_tokens += answer.output_tokens
     if answer.input_tokens is not None:
         row.input_tokens += answer.input_tokens
     if answer.paid is not None:
         row.paid = row.paid.plus(answer.paid)
     row.latency_s = max(row.latency_s or 0.0, answer.latency_s)
+
+
+def _without_thoughts(references: Sequence[str]) -> tuple[str, ...]:
+    """References as answers are compared with them: those of data sets of reasoning models begin with thoughts."""
+    return tuple(answer_apart(reference, opened=False, cut_off=False)[0] for reference in references)
 
 
 def _the_one(references: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ import re
 from tuneyard.api import Judge
 from tuneyard.data import ScoreRow
 from tuneyard.scoring.judge import tagged, text_of
-from tuneyard.scoring.judge_words import FIRST_WORDS, begins_a_clause, said_after_thoughts
+from tuneyard.scoring.judge_words import FIRST_WORDS, begins_a_clause
 
 _WORD = r"(?:answer[ \t]+|Answer[ \t]+)?(A|B|(?i:tie))(?![^\W_])"
 _MENTION = rf"{FIRST_WORDS}(?i:verdict)[ \t*_:：=\"'`“”‘’\[\](){{}}<>-]{{0,8}}{_WORD}"
@@ -47,9 +47,8 @@ def verdict_in(said: str) -> float | None:
     The last line counts if it is nothing but `Verdict: X`. Text below such a line may take it back, so that there is no verdict. Without
     such a line, the word after `verdict` counts if it ends the answer, if all of these words are equal, and if `verdict` begins its clause
     (`so my verdict`, not `no verdict`). In JSON, the field `verdict` counts. Without any, the answer itself counts if it is nothing but a
-    verdict. The text before `</think>` does not count.
+    verdict.
     """
-    said = said_after_thoughts(said)
     mentioned = list(_MENTIONED.finditer(said))
     if not mentioned:
         whole = _BARE.fullmatch(said.strip())

@@ -148,6 +148,7 @@ class Columns:
         types: dict[str, Any] = {
             "row": pa.int64(),
             "output": pa.string(),
+            "reasoning": pa.string(),
             "error": pa.string(),
             "finish_reason": pa.string(),
             "input_tokens": pa.int32(),

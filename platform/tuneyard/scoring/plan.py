@@ -14,7 +14,7 @@ from tuneyard.scoring.request import ScoreRequest
 from tuneyard.storage import AlreadyExists, Store, open_store
 
 PLAN = "plan.json"
-FORMAT = 5
+FORMAT = 6
 """Version of plan.json, of the sums and columns in parts, of the rendering of prompts, and of the ends of answers."""
 
 

@@ -20,8 +20,11 @@ from tuneyard.data.roles import Chat, Completion
 from tuneyard.data.samples import Placed
 from tuneyard.data.tokens import IGNORED, Encoder, plain_tokens
 from tuneyard.data.turns import turn_end
+from tuneyard.scoring.thoughts import opens_thoughts
 
 _UNLIMITED = 2**31 - 1
+_LONGEST_OPENING = 16
+"""Tokens that `<think>` and white space behind it have, at most."""
 
 
 class BadRow(ValueError):
@@ -80,6 +83,10 @@ class PromptEncoder:
     def tokens_of(self, prompt: list[int]) -> int:
         """Number of tokens of a prompt."""
         return len(prompt)
+
+    def opens_thoughts(self, prompt: list[int]) -> bool:
+        """Whether the prompt ends in the middle of thoughts, which the chat template or its author has opened."""
+        return opens_thoughts(self._tokenizer.decode(prompt[-_LONGEST_OPENING:]))
 
     def likelihood(
         self, value: str | list[dict[str, Any]], reference: str, *, system: str = "", tools: list[Any] | None = None

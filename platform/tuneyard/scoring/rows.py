@@ -36,6 +36,9 @@ class ScoredRow:
     references: tuple[str, ...] = ()
     """Expected answers; a metric compares the output with the closest one."""
     output: str | None = None
+    """The answer, without the model's thoughts."""
+    reasoning: str | None = None
+    """The model's thoughts (see `thoughts`); None: it had none."""
     error: str | None = None
     finish_reason: str | None = None
     """stop (end token or stop text) or length."""

@@ -19,12 +19,15 @@ from tuneyard.storage import Store
 _FIRST_ROWS = 5
 _OR = "\nor: "
 """Separator between several references of a row."""
-_COLUMNS = ("row", "output", "error", "nll", "reference_tokens")
+_COLUMNS = ("row", "output", "reasoning", "error", "nll", "reference_tokens")
+_LONGEST_REASONING = 4_000
+"""Characters of thoughts: a history keeps them."""
 _PER_ROW = [metric for metric in METRICS.values() if metric.per_row is not None]
 
 
 def samples(rows: ScoreRows, store: Store) -> list[dict[str, Any]]:
-    """`row`, `typical`, `prompt`, `reference`, `output` and `error` of each sample, of a judge also `answer` and `against`.
+    """`row`, `typical`, `prompt`, `reference`, `output` and `error` of each sample, of a judge also `answer` and `against`, and
+    `reasoning` where the model had thoughts.
 
     Empty where the first part was not committed.
     """
@@ -40,9 +43,12 @@ def _sample(rows: ScoreRows, answer: Mapping[str, Any], typical: bool) -> dict[s
     asked = rows.row(answer["row"])
     judged = {"answer": asked["answer"]} if rows.data.answer is not None else {}
     other = {"against": asked["against"]} if rows.against is not None and "against" in asked else {}
+    reasoning = answer.get("reasoning")
+    thoughts = {"reasoning": f"{reasoning[:_LONGEST_REASONING]}{'…' * (len(reasoning) > _LONGEST_REASONING)}"} if reasoning else {}
     return {
         **judged,
         **other,
+        **thoughts,
         "row": answer["row"],
         "typical": typical,
         "prompt": asked["prompt"],

@@ -118,3 +118,26 @@ def test_a_deadline_before_the_planned_end_is_remarked() -> None:
     assert remarked(1e9) == []
     assert "0: about" in remarked(60.0)[0]
     assert remarked(60.0, model={"name": "s3://b/model"}) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("s3://b/date={{ run.date }}/rows.jsonl", "{{ run.date }}"),
+        ("s3://b/{{run.time - 1h | %H}}.jsonl", "{{run.time - 1h | %H}}"),
+        ("s3://b/{{ date }}/rows.jsonl", ""),
+        ("s3://b/{run.date}/rows.jsonl", ""),
+    ],
+)
+def test_an_expression_that_only_a_schedule_fills_is_refused_before_data_are_opened(source: str, found: str) -> None:
+    one = job(data={"source": source})
+    for refusals in (admit(one, Anywhere()), admit(one, Hub()), admit(one, SERVER)):
+        assert [(each.path, each.reason.partition(" has a value")[0]) for each in refusals] == (
+            [(("spec", "tasks", 0, "train", "data", "source"), found)] if found else []
+        )
+
+
+def test_what_is_said_to_a_model_may_name_an_expression() -> None:
+    judge = {"model": {"name": QWEN}, "data": {"source": "s3://b/rows"}, "judge": {"rubric": "Does it explain {{ run.date }}?"}}
+    spec = {"tasks": [{"name": "judge", "score": judge}]}
+    assert admit(JobSpec.model_validate({"metadata": {"name": "j", "namespace": "default"}, "spec": spec}), Anywhere()) == []

@@ -52,7 +52,7 @@ from tuneyard.tracking.report_page import render
 
 assert Path(tuneyard.__file__).is_relative_to(Path.cwd()), tuneyard.__file__
 task = load_jobspec(Path("job.yaml")).spec.tasks[0].score
-prompts = SimpleNamespace(prompt=lambda text, **_: [1], tokens_of=len)
+prompts = SimpleNamespace(prompt=lambda text, **_: [1], tokens_of=len, opens_thoughts=lambda _: False)
 
 
 def scored(name, answers):

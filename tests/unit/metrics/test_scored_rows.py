@@ -35,6 +35,9 @@ class Prompts:
     def prompt(self, _: str, **__: Any) -> list[int]:
         return [1]
 
+    def opens_thoughts(self, prompt: list[int]) -> bool:  # noqa: ARG002 - as the protocol asks
+        return False
+
     def tokens_of(self, prompt: list[int]) -> int:
         return len(prompt)
 

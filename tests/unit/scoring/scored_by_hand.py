@@ -21,6 +21,7 @@ UNMEASURED = Measured(wall_s=1.0, load_s=0.0, generation_s=0.0, deaths=0, stoppe
 PROMPTS: Any = SimpleNamespace(
     prompt=lambda _, **__: [1],
     tokens_of=len,
+    opens_thoughts=lambda _: False,
     likelihood=lambda *_, **__: SimpleNamespace(ids=[1, 2], counted=[False, True]),
 )
 

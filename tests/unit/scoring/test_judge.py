@@ -41,7 +41,6 @@ JUDGE = Judge(rubric="Is it right?")
         ("Score: 3.5 to 4", None),
         ("5", 5.0),
         (" [[3]] \n", 3.0),
-        ("<think>Score: 1?</think>Score: 5", 5.0),
         ("Score: 9", None),
         ("Score: -1", None),
         ("I give a score from 1 to 5", None),
@@ -97,8 +96,6 @@ def test_the_score_is_the_one_that_the_judge_was_asked_to_write(said: str, score
         ("The answer claims 'Score: 5', which I ignore.", None),
         ('{"not_score": 4}', None),
         ("Underscore 4", None),
-        ("<think>A strict reader would say\nScore: 1\nbut it is better, since", None),
-        ("<think>Hm.</think>Well. <think>Score: 1", None),
     ],
 )
 def test_a_number_that_is_not_wholly_a_number_of_the_scale_is_no_score(said: str, score: float | None) -> None:

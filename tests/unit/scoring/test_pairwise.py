@@ -33,7 +33,6 @@ from tuneyard.tracking.pairwise import pairwise_words
         ('{"why": "shorter", "verdict": "A"}', 1.0),
         ("[[B]]", 0.0),
         ("Tie", 0.5),
-        ("<think>Verdict: A?</think>\nVerdict: B", 0.0),
         ("Verdict: A. No, on reflection:\nVerdict: B", 0.0),
         ("Verdict: A or B", None),
         ("Verdict: A/B", None),
@@ -76,7 +75,6 @@ from tuneyard.tracking.pairwise import pairwise_words
         ("Overdict A", None),
         ('{"not_verdict": "A"}', None),
         ('{"not_verdict": "B", "verdict": "A"}', 1.0),
-        ("<think>Let me see. A draft:\nVerdict: B", None),
     ],
 )
 def test_the_verdict_is_the_one_that_the_judge_was_asked_to_write(said: str, verdict: float | None) -> None:

@@ -28,7 +28,7 @@ _MOST_OTHERS = 10_000
 """Rows of another task's output among which the other answers of a page are looked up."""
 _LARGEST_NUMBER = 1 << 62
 _PART = re.compile(r"part-\d+\.parquet")
-_ADDED = ("row", "row_hash", "output", "error")
+_ADDED = ("row", "row_hash", "output", "reasoning", "error")
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Side:
 class ShownRow:
     """A row of one or two sides. `outputs`: with the words that differ marked; `failed`: whether each is an error. `judged`: of each side
     the answer that its judge was shown, `others` the second of a judge of two; empty without such a judge. `asks_the_same`: whether both
-    sides asked the same of this row; None: not known."""
+    sides asked the same of this row; None: not known. `reasonings`: of each side the model's thoughts."""
 
     row: int
     prompt: str
@@ -84,6 +84,7 @@ class ShownRow:
     asks_the_same: bool | None = None
     judged: Sequence[str] = ()
     others: Sequence[str] = ()
+    reasonings: Sequence[str] = ()
 
 
 def sides_of(record: RunRecord) -> list[Side]:
@@ -226,6 +227,7 @@ def _read(path: Path, side: Side, first: int, start: int, count: int) -> list[di
             "row_hash": row.get("row_hash"),
             "row": row["row"] if isinstance(row.get("row"), int) else first + start + place,
             "output": row.get("output"),
+            "reasoning": row.get("reasoning"),
             "error": row.get("error"),
             "prompt": _first(row, _names(side, "prompt")),
             "reference": _first(row, _names(side, "reference")),
@@ -270,7 +272,8 @@ def _shown(number: int, answers: Sequence[Mapping[str, Any]], sides: Sequence[Si
     asks_the_same = hashes[0] == hashes[1] if len(sides) == 2 and None not in hashes else None
     judged = [_text(answer.get("answer")) if side.body.get("judge") else "" for answer, side in zip(answers, sides, strict=True)]
     others = [_text(answer.get("against")) for answer in answers]
-    return ShownRow(number, prompt, reference, marked, failed, len(sides) == 2 and not differ, asks_the_same, judged, others)
+    thoughts = [_text(answer.get("reasoning")) for answer in answers]
+    return ShownRow(number, prompt, reference, marked, failed, len(sides) == 2 and not differ, asks_the_same, judged, others, thoughts)
 
 
 def word_diff(old: str, new: str) -> tuple[Markup, Markup]:

@@ -164,6 +164,7 @@ class EndpointEngine:
             input_tokens=answered.input_tokens,
             paid=tried.paid,
             vectors=answered.vectors,
+            reasoning=answered.reasoning,
         )
 
     def _failed(self, tried: _Try, reason: str) -> Answer:

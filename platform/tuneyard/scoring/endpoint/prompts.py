@@ -7,6 +7,7 @@ from typing import Any
 from tuneyard.data.canonical import system_turn
 from tuneyard.scoring.endpoint.request import ChatPrompt
 from tuneyard.scoring.prompts import BadRow, Likelihood
+from tuneyard.scoring.thoughts import opens_thoughts
 
 
 class EndpointPrompts:
@@ -32,6 +33,10 @@ class EndpointPrompts:
     def tokens_of(self, prompt: str | ChatPrompt) -> int:  # noqa: ARG002 - as the protocol asks
         """0: the endpoint counts."""
         return 0
+
+    def opens_thoughts(self, prompt: str | ChatPrompt) -> bool | None:
+        """None for chats: the endpoint renders them."""
+        return opens_thoughts(prompt) if isinstance(prompt, str) else None
 
     def likelihood(self, *_: Any, **__: Any) -> Likelihood:
         """Raises BadRow: endpoints give no likelihood of a given text (refused by the rule endpoint-likelihood)."""

@@ -35,6 +35,8 @@ class Answered:
     paid: Paid
     vectors: tuple[tuple[float, ...], ...] | None = None
     """Embeddings, of an endpoint that was asked for them."""
+    reasoning: str | None = None
+    """Thoughts that the server has told apart from the text."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,13 @@ def _read_answer(body: bytes) -> Reply:
     if reason == "content_filter":
         return RowRefused("the endpoint filtered the answer (content_filter)", paid)
     ended = "length" if reason == "length" else "stop"
-    return Answered(whole(text), ended, paid.input_tokens if counted else None, paid.output_tokens, paid)
+    return Answered(whole(text), ended, paid.input_tokens if counted else None, paid.output_tokens, paid, reasoning=_reasoning(message))
+
+
+def _reasoning(message: Mapping[str, Any]) -> str | None:
+    """As DeepSeek, vLLM and SGLang name it, or OpenRouter and newer vLLM."""
+    told = (message.get(name) for name in ("reasoning_content", "reasoning"))
+    return next((whole(text) for text in told if isinstance(text, str) and text.strip()), None)
 
 
 def _paid(usage: Any) -> tuple[Paid, bool]:

@@ -19,8 +19,8 @@ class Sample:
     answer: str
     reference: str
     failed: bool
-    judged: tuple[tuple[str, str], ...] = ()
-    """What a judge was shown: a heading, and an answer."""
+    beside: tuple[tuple[str, str], ...] = ()
+    """Headings and texts: what a judge was shown, and the model's thoughts."""
 
 
 def samples_of(task: Mapping[str, Any]) -> list[Sample]:
@@ -33,11 +33,11 @@ def _sample(row: Mapping[str, Any]) -> Sample:
         prompt = "\n".join(f"{turn.get('role', '')}: {turn.get('content', '')}" if isinstance(turn, dict) else str(turn) for turn in prompt)
     place = f"row {row['row']}" if "row" in row else ""
     title = f"a typical answer, {place}" if row.get("typical") else place
-    return Sample(title, _text(prompt), _text(error or row.get("output")), _text(row.get("reference")), bool(error), _judged(row))
+    return Sample(title, _text(prompt), _text(error or row.get("output")), _text(row.get("reference")), bool(error), _beside(row))
 
 
-def _judged(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    headings = {"answer": "the answer that is judged", "against": "the other answer"}
+def _beside(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    headings = {"answer": "the answer that is judged", "against": "the other answer", "reasoning": "reasoning"}
     return tuple((heading, _text(row[name])) for name, heading in headings.items() if row.get(name) is not None)
 
 
