@@ -27,7 +27,8 @@ def answer_apart(text: str, *, opened: bool | None, cut_off: bool) -> tuple[str,
         opened = bool(end) and OPEN not in head
     if not begins and not (opened and (CLOSE in text or cut_off)):
         return text, None
-    thoughts, rest = [], text
+    thoughts: list[str] = []
+    rest = text
     while begins or not thoughts:
         thought, _, rest = rest.lstrip().removeprefix(OPEN).partition(CLOSE)
         thoughts.append(thought.strip())
