@@ -1,12 +1,8 @@
-"""Jobs whose JobSpecs are gone, for the API of logs: the JobSpec as far as its record has it. Secrets in its values are not on record.
-
-A namespace may have been removed, and made anew for others. A job that is older than its namespace is therefore none of it.
-"""
+"""Jobs whose JobSpecs are gone, for the API of logs: the JobSpec as far as its record has it. Secrets in its values are not on record."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from tuneyard.tracking.history import History
@@ -16,10 +12,10 @@ from tuneyard_operators.history.rows import job_key
 _PLACE = ("cluster", "sku", "workers", "gpus")
 
 
-def gone_job(history: History, name: str, uid: str, wanted: JobFilter, since: datetime) -> dict[str, Any] | None:
-    """The job `uid`, or without one the newest of the name, if it was submitted after `since`; None if there is none."""
+def gone_job(history: History, name: str, uid: str, wanted: JobFilter) -> dict[str, Any] | None:
+    """The job `uid`, or without one the newest of the name; None if there is none."""
     found = history.find(job_key(uid) if uid else name, wanted)
-    if found is None or found.name != name or (uid and found.uid != uid) or found.started_at < since:
+    if found is None or found.name != name or (uid and found.uid != uid):
         return None
     return _jobspec(found, history.spec(found), history.attempts(found.id))
 

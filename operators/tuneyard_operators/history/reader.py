@@ -26,6 +26,8 @@ _THREADS = 4
 _MOST_AT_ONCE = 16
 _A_MONTH = timedelta(days=31)
 _LONGEST = timedelta(days=366 * 5)
+_FOR_EVER = ("", "default")
+"""All namespaces, and the one that no API server lets anyone remove."""
 Row = dict[str, Any]
 
 
@@ -54,11 +56,7 @@ class HistoryReader:
     async def gone(self, namespace: str, name: str, uid: str) -> Row | None:
         """A job whose JobSpec is gone, as a JobSpec as far as it is on record; None if there is none. Raises Problem, ApiError."""
         wanted = await self._wanted(namespace, HistoryQuery())
-        try:
-            made = (await self._connection.get(NAMESPACE, None, namespace))["metadata"]["creationTimestamp"]
-        except Missing:
-            return None
-        return await self._ask(partial(gone_job, name=name, uid=uid, wanted=wanted, since=datetime.fromisoformat(made)))
+        return await self._ask(partial(gone_job, name=name, uid=uid, wanted=wanted))
 
     async def training_runs(self, namespace: str, query: HistoryQuery) -> tuple[list[Row], str]:
         """Ended train attempts of a page, and where the next one begins. Raises Problem, BadInput."""
@@ -79,12 +77,27 @@ class HistoryReader:
         return {"since": plain(since), "until": plain(until), "by": list(by), "rows": rows}
 
     async def _wanted(self, namespace: str, query: HistoryQuery) -> JobFilter:
+        """Jobs that the query means. A namespace may have been removed and made anew for others: older jobs are none of it. Of one that is
+        gone, the jobs are shown: only readers with rights on all namespaces come so far."""
         if not self._hub:
             self._hub = str((await self._connection.get(NAMESPACE, None, "kube-system"))["metadata"]["uid"])
         texts: dict[str, Any] = {name: getattr(query, name) or None for name in ("team", "user", "status", "origin")}
         return JobFilter.asked(
-            query.name or None, hub=self._hub, namespace=namespace or None, since=query.since, until=query.until, **texts
+            query.name or None,
+            hub=self._hub,
+            namespace=namespace or None,
+            since=query.since,
+            until=query.until,
+            made_since=await self._made(namespace) if namespace not in _FOR_EVER else None,
+            **texts,
         )
+
+    async def _made(self, namespace: str) -> datetime | None:
+        """When the namespace was created; None where there is none."""
+        try:
+            return datetime.fromisoformat((await self._connection.get(NAMESPACE, None, namespace))["metadata"]["creationTimestamp"])
+        except Missing:
+            return None
 
     async def _ask(self, question: Callable[[History], T]) -> T:
         if self._at_once >= _MOST_AT_ONCE:

@@ -71,6 +71,8 @@ class JobFilter:
     """Which jobs; None: any. `hub`: the hub that recorded them, "" for local runs. `user`: who submitted them. `names`: a pattern for
     names, in which `*` stands for any characters and `?` for one.
 
+    `since` and `until` are a person's question; `made_since` is the moment from which on jobs belong to the namespace.
+
     `text`: a part of the name in either case, or the start of an id. Imported runs are left out unless `imported`, or unless `origin`,
     `team`, `name` or `id` are given.
     """
@@ -85,6 +87,7 @@ class JobFilter:
     id: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    made_since: datetime | None = None
     origin: str | None = None
     text: str | None = None
     ended_since: datetime | None = None
@@ -120,6 +123,8 @@ class JobFilter:
             yield sa.or_(job.name.icontains(self.text, autoescape=True), job.id.startswith(self.text.lower(), autoescape=True))
         if self.since is not None:
             yield job.started_at >= self.since
+        if self.made_since is not None:
+            yield job.started_at >= self.made_since
         if self.until is not None:
             yield job.started_at < self.until
         if self.ended_since is not None:

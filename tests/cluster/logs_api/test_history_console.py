@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 from starlette.testclient import TestClient
+from tests.cluster.logs_api.conftest import binding
 from tests.cluster.logs_api.replica import LOG, Served, make_job, raw
 from tests.cluster.logs_api.test_history_readers import available
-from tests.testcluster.kubeapi import Refused
 from tests.testcluster.waiting import wait_for
 from tests.unit.operators.test_history_rows import attempt, jobspec, status
 
@@ -29,11 +30,11 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture(scope="module")
 def gone(served: Served) -> Iterator[list[str]]:
-    """Three jobs of one name without JobSpecs, with curves; the paths of their pages, the newest first. One of another namespace."""
+    """Three jobs of one name without JobSpecs, with curves; the paths of their pages, the newest first. Two of other namespaces."""
     wait_for("the API of history", lambda: available(served), limit_s=120, words=lambda: served.operator.log[-3000:])
     hub = served.hub.api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
     history = History.open(f"sqlite:///{served.history}")
-    for number, (name, namespace) in enumerate([("gone", "default")] * 3 + [("elsewhere", "maps")]):
+    for number, (name, namespace) in enumerate([("gone", "default")] * 3 + [("elsewhere", "maps"), ("before", "made-anew")]):
         created = (NOW - timedelta(hours=9 - number)).isoformat()
         item = jobspec(creationTimestamp=created, name=name, namespace=namespace, uid=f"console-{number}")
         ended = (NOW - timedelta(hours=8 - number)).isoformat()
@@ -55,7 +56,7 @@ def gone(served: Served) -> Iterator[list[str]]:
 
 def _erase(engine: sa.Engine) -> None:
     """Remove the jobs of this file: other files count what is on record."""
-    jobs = sa.select(tables.jobs.c.id).where(tables.jobs.c.name.in_(["gone", "elsewhere"]))
+    jobs = sa.select(tables.jobs.c.id).where(tables.jobs.c.name.in_(["gone", "elsewhere", "before"]))
     attempts = sa.select(tables.attempts.c.id).where(tables.attempts.c.job_id.in_(jobs))
     with engine.begin() as connection:
         for table in reversed(tables.metadata.sorted_tables):
@@ -63,7 +64,7 @@ def _erase(engine: sa.Engine) -> None:
                 connection.execute(table.delete().where(table.c.attempt_id.in_(attempts)))
             elif "job_id" in table.c:
                 connection.execute(table.delete().where(table.c.job_id.in_(jobs)))
-        connection.execute(tables.jobs.delete().where(tables.jobs.c.name.in_(["gone", "elsewhere"])))
+        connection.execute(tables.jobs.delete().where(tables.jobs.c.name.in_(["gone", "elsewhere", "before"])))
 
 
 @pytest.fixture
@@ -141,14 +142,32 @@ def test_logs_of_a_job_whose_jobspec_is_gone(served: Served, removed: str) -> No
     assert raw(served, "gone", source="driver", format="text") == "hello from driver\nbye\n"
 
 
-@pytest.mark.usefixtures("removed")
-def test_logs_of_a_job_that_is_older_than_its_namespace_are_not_served(served: Served, gone: list[str]) -> None:
-    """The namespace may have been another team's when it ran."""
-    _, _, key = gone[0].partition("/")
-    for uid in ("console-2", "console-3"):  # the second is of another namespace
-        with pytest.raises(Refused, match="not found"):
-            raw(served, "gone", uid=uid)
-    assert client_of(served).get(f"/history/{key}?namespace=default").status_code == 200
+@pytest.mark.usefixtures("gone")
+def test_a_job_that_is_older_than_its_namespace_is_none_of_it(served: Served, tmp_path: Path) -> None:
+    """The namespace was another team's when the job ran, and was removed and made anew since: its record is for all namespaces only."""
+    name, api = "made-anew", "/apis/history.tuneyard.dev/v1alpha1"
+    served.hub.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, binding("ada", "view", name))
+    (tmp_path / "ada").write_text(served.hub.kubeconfig_for("ada"))
+
+    def as_ada(path: str) -> str:
+        return served.hub.kubectl("--kubeconfig", str(tmp_path / "ada"), "get", "--raw", path)
+
+    wait_for("ada's right", lambda: '"items": []' in _ask(as_ada, f"{api}/namespaces/{name}/pastjobs"), limit_s=60)
+    assert json.loads(as_ada(f"{api}/namespaces/{name}/usages"))["rows"] == []
+    unseen = (f"{api}/namespaces/{name}/pastjobs/before", f"{LOG.format(name, 'before')}?uid=console-4")
+    for path in (*unseen, f"{LOG.format('default', 'before')}?uid=console-3"):  # the last is of another namespace
+        with pytest.raises(RuntimeError, match="not found"):
+            as_ada(path)
+    assert client_of(served).get(f"/history/{job_key('console-4')}?namespace={name}").status_code == 404
+    everywhere = served.hub.api.get(f"{api}/pastjobs?name=before")["items"]
+    assert [each["metadata"]["namespace"] for each in everywhere] == [name]
+
+
+def _ask(ask: Callable[[str], str], path: str) -> str:
+    try:
+        return json.dumps(json.loads(ask(path)))
+    except RuntimeError as refused:
+        return str(refused)
 
 
 def test_who_may_not_read_logs_reads_none_of_a_job_that_is_gone(served: Served, removed: str, tmp_path: Path) -> None:

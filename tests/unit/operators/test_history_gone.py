@@ -27,11 +27,11 @@ def history(tmp_path: Path) -> History:
 
 @pytest.mark.parametrize("uid", ["u-1", ""])
 def test_a_job_older_than_its_namespace_is_none_of_it(history: History, uid: str) -> None:
-    found = gone_job(history, "leaf", uid, JobFilter(), BEFORE)
+    found = gone_job(history, "leaf", uid, JobFilter(made_since=BEFORE))
     assert found is not None
     assert found["metadata"]["uid"] == "u-1"
-    assert gone_job(history, "leaf", uid, JobFilter(), AFTER) is None
+    assert gone_job(history, "leaf", uid, JobFilter(made_since=AFTER)) is None
 
 
 def test_a_uid_finds_no_job_of_another_name(history: History) -> None:
-    assert gone_job(history, "oak", "u-1", JobFilter(), BEFORE) is None
+    assert gone_job(history, "oak", "u-1", JobFilter()) is None
