@@ -68,6 +68,7 @@ def test_an_endpoint_scores_on_the_head_alone_with_a_key_that_no_object_or_log_s
     assert task["metrics"]["cost"] == pytest.approx(cost)
     assert task["metrics"]["cost_per_1000_rows"] == pytest.approx(cost / ROWS * 1000)
     assert status["attempts"][0]["placement"]["gpus"] == 0
+    assert status["attempts"][0]["charged"] == pytest.approx(cost)
     parts = open_store(f"{status['output']}/judge/parts")
     (part,) = parts.list()
     assert pq.read_table(pa.BufferReader(parts.get(part.path)))["output"].to_pylist() == [row["answer"] for row in rows]
