@@ -59,6 +59,7 @@ def sleeper(member: Member) -> str:
 # --- real pods
 
 
+@pytest.mark.long
 def test_a_ray_job_adds_up_a_number_over_two_pods(clusters: Clusters) -> None:
     member = clusters.members[1]
     member.api.create(JOBS, allreduce("sum", member))
@@ -267,6 +268,7 @@ def test_a_process_whose_first_thread_has_ended_is_not_gone() -> None:
     assert started_at(process.pid) is None
 
 
+@pytest.mark.long
 def test_the_next_up_removes_what_a_killed_one_left(clusters: Clusters) -> None:
     """`clusters`: it can run real nodes here, and its own are not touched."""
     folder = FOLDERS / "killed"

@@ -49,7 +49,7 @@ def baseline(name: str, path: Path) -> float:
     return 1.0
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name == "ranker" else name for name in CLASSES])
 def test_each_example_learns_what_a_constant_answer_cannot_know(name: str, data: dict[str, Path], tmp_path: Path) -> None:
     fields: dict[str, Any] = {
         "steps": STEPS[name],

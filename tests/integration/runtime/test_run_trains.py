@@ -197,7 +197,8 @@ def test_one_worker_has_the_losses_of_two(inputs: Path, undisturbed: Ran, cluste
     assert one["losses"] == pytest.approx(undisturbed.task["losses"], rel=1e-3)
 
 
-@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.long), 2])
+@pytest.mark.long
+@pytest.mark.parametrize("processes", [1, 2])
 def test_torchrun_has_the_losses_of_ray(processes: int, inputs: Path, undisturbed: Ran, tmp_path: Path) -> None:
     job = write_jobspec(inputs / f"torchrun-{processes}.yaml", {"name": "tune", "train": train()})
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
@@ -208,7 +209,7 @@ def test_torchrun_has_the_losses_of_ray(processes: int, inputs: Path, undisturbe
     assert losses == pytest.approx(undisturbed.task["losses"], rel=1e-3)
 
 
-@pytest.mark.parametrize("name", ["lora", "dpo"])
+@pytest.mark.parametrize("name", ["lora", pytest.param("dpo", marks=pytest.mark.long)])
 def test_the_examples_run_on_any_model(name: str, inputs: Path, cluster: Cluster, tmp_path: Path) -> None:
     done = tuneyard(
         "run", JOBSPECS / f"{name}.yaml", "--out", tmp_path / "out", "--ray", cluster.address, "--model", inputs / "model", **cluster.access

@@ -210,7 +210,7 @@ def unit_of(gang: Task) -> int:
     return gang.training.layout.tensor_parallel if gang.training is not None else 8
 
 
-@pytest.mark.parametrize(("seed", "jobs"), [(1, 300), pytest.param(10, 1500, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("seed", "jobs"), [(1, 150), pytest.param(10, 1500, marks=pytest.mark.long)])
 def test_what_the_hub_places_no_pod_refuses(seed: int, jobs: int, folder: Path) -> None:
     placed = 0
     for job, _, body in drawn(seed, folder, lambda problem: not problem, jobs):
@@ -219,7 +219,7 @@ def test_what_the_hub_places_no_pod_refuses(seed: int, jobs: int, folder: Path) 
                 placed += 1
                 for per_host in {8, max(1, unit_of(job.spec.gang_of(task)))}:
                     assert refused_in_pod(job, task, sku, world, folder, per_host) == "", (sku, world, per_host, json.dumps(body["spec"]))
-    assert placed > 500
+    assert placed > 1.5 * jobs
 
 
 def test_validate_and_the_hub_refuse_the_same_jobs(folder: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuneyard.data.prepared_order import PreparedOrder
@@ -15,6 +15,7 @@ from tuneyard.data.stream.windows import Windows
 from tuneyard.training.rank.rows import OrderInBlocks
 
 
+@settings(max_examples=25)  # a block over epochs of one row takes 0.2 s
 @given(rows=st.integers(1, 40_000), places=st.lists(st.integers(0, 100_000), max_size=50), seed=st.integers(0, 9))
 def test_blocks_have_the_rows_of_the_order(rows: int, places: list[int], seed: int) -> None:
     order = PreparedOrder(Windows.over([rows * 100], seed, shuffle=True), (rows,))
