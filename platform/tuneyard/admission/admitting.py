@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tuneyard.admission.on_machine import refusals_on
@@ -33,7 +34,8 @@ def admit(
         known = configs or {}
         origins = {task.name: known[origin] for task in tasks if (origin := model_origin(job, task).name) in known}
         alone = job.model_copy(update={"spec": job.spec.model_copy(update={"tasks": tasks})})
-        return [*unfilled(alone), *refusals_on(alone, venue, origins)]
+        found = [replace(each, reason=str(each)) for each in unfilled(job)]  # a machine's reasons name their place themselves
+        return [*found, *refusals_on(alone, venue, origins)]
     if devices is None:
         devices = known_devices(sku for task in job.spec.tasks for sku in task.resources.sku)
     found = [*unfilled(job), *refusals_anywhere(job, devices)]

@@ -17,6 +17,11 @@ class Refusal:
     reason: str
     next_step: str = ""
 
+    @property
+    def words(self) -> str:
+        """The reason, with the next step where it has one."""
+        return f"{self.reason}; {self.next_step}" if self.next_step else self.reason
+
     def __str__(self) -> str:
         return f"{'.'.join(map(str, self.path))}: {self.reason}"
 

@@ -33,8 +33,10 @@ OwnMetric = Annotated[
 ]
 _TAKEN = {*METRICS, *FIGURES, "row", "output", "error", "finish_reason", "input_tokens", "output_tokens", "latency_s", "nll"}
 _TAKEN |= {
+    "reasoning",
     "reference_tokens",
     "row_hash",
+    "charged",
     "cost",
     "cost_per_1000_rows",
     "embedding_cost",

@@ -117,7 +117,7 @@ def _check(document: Document, elsewhere: Callable[[], Collection[str]]) -> Iter
     if found is not None:
         root, job = found
         for refusal in admit(JobSpec(metadata=document.resource.metadata, spec=job), Anywhere(), devices=devices):
-            yield document.complaint((*root, *refusal.path[1:]), refusal.reason)
+            yield document.complaint((*root, *refusal.path[1:]), refusal.words)
         for path, words in _bad_schemas(job):
             yield document.complaint((*root, *path[1:]), words)
 

@@ -3,7 +3,8 @@
 1. A worker counts all tokens that its endpoints have charged for. The sums of a committed part hold the part's tokens. When a worker is
    closed, it returns `Spent` of all others.
 2. `charged.json` holds the tokens of all parts that earlier attempts were charged for. `charge` subtracts them from the tokens of all
-   committed parts, so that a part of a killed attempt is charged to the next one.
+   committed parts, so that a part of a killed attempt is charged to the next one. Where this record is damaged, an attempt is charged for
+   the parts that it has committed itself.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import reduce
 
-from tuneyard.api import Endpoint, StorageError
+from tuneyard.api import Endpoint
 from tuneyard.scoring.metrics import Sums
 from tuneyard.scoring.request import ScoreRequest
 from tuneyard.scoring.rows import UNPAID, Paid
@@ -49,19 +51,22 @@ def has_price(request: ScoreRequest) -> bool:
     return any(endpoint is not None and endpoint.price is not None for endpoint in _endpoints(request))
 
 
-def charge(request: ScoreRequest, store: Store, committed: Iterable[Sums], beside: Iterable[Spent]) -> float:
-    """The charge for this attempt. `committed`: the sums of all committed parts; `beside`: tokens of this attempt in none of them.
+def charge(request: ScoreRequest, store: Store, earlier: Iterable[Sums], new: Iterable[Sums], beside: Iterable[Spent]) -> float:
+    """The charge for this attempt. `earlier`, `new`: the sums of the parts that were committed before it, and since it began; `beside`:
+    tokens of this attempt in none of them.
 
     Raises StorageError. Parts are recorded as charged before the charge is told, so that none is charged twice.
     """
-    total = Spent()
-    for sums in committed:
-        total = total.plus(Spent.of(sums))
-    spent = total.minus(_charged_before(store))
+    before, since = _sum(map(Spent.of, earlier)), _sum(map(Spent.of, new))
+    total = before.plus(since)
+    charged = _charged_before(store)
     store.put(CHARGED, json.dumps(asdict(total)).encode())
-    for each in beside:
-        spent = spent.plus(each)
-    return cost_of(request, spent)
+    spent = total.minus(charged) if charged is not None else since
+    return cost_of(request, spent.plus(_sum(beside)))
+
+
+def _sum(each: Iterable[Spent]) -> Spent:
+    return reduce(Spent.plus, each, Spent())
 
 
 def cost_of(request: ScoreRequest, spent: Spent) -> float:
@@ -78,12 +83,14 @@ def _endpoints(request: ScoreRequest) -> tuple[Endpoint | None, Endpoint | None]
     return request.task.engine.endpoint, embedding.endpoint if embedding is not None else None
 
 
-def _charged_before(store: Store) -> Spent:
-    """The tokens of the parts that earlier attempts were charged for."""
+def _charged_before(store: Store) -> Spent | None:
+    """The tokens of the parts that earlier attempts were charged for; None where the record is damaged."""
     if not store.exists(CHARGED):
         return Spent()
     try:
         values = json.loads(store.get(CHARGED))
-        return Spent(Paid(**values["answers"]), Paid(**values["embeddings"]))
-    except (ValueError, TypeError, KeyError) as error:
-        raise StorageError(f"{CHARGED} cannot be read: {error!r}", "delete it, and all committed parts are charged anew") from error
+        found = [Paid(**values[name]) for name in ("answers", "embeddings")]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    counts = [count for paid in found for count in (paid.input_tokens, paid.output_tokens, paid.unknown)]
+    return Spent(*found) if all(type(count) is int and count >= 0 for count in counts) else None

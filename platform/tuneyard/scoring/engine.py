@@ -19,16 +19,20 @@ from tuneyard.scoring.exchange import Answer, Asked, Evaluate, Generate
 from tuneyard.scoring.rank_deaths import RankLost, never_waits_for_the_dead, wait_for_ends
 from tuneyard.scoring.ranks import executor_of, raise_reported, unnamed_shared_memory, use_folder, worker_class
 from tuneyard.scoring.settings import ENGINE_ENVIRONMENT, ENGINE_ENVIRONMENT_ON_CPU, EngineSettings
+from tuneyard.scoring.special_marks import SpecialMarks
 from tuneyard.warm import temporary_folder
 
 
 class VllmEngine:
     """A loaded engine (see `exchange.Engine`)."""
 
-    def __init__(self, settings: EngineSettings, generation: Generation, ends: Sequence[int] = ()) -> None:
+    def __init__(
+        self, settings: EngineSettings, generation: Generation, ends: Sequence[int] = (), marks: SpecialMarks | None = None
+    ) -> None:
         """Load the model. It takes about 20 s of one core before the first weight is read, mostly for vLLM's imports in each rank.
 
-        `ends`: tokens that end an answer, in addition to the end tokens of tokenizer and model, which the engine knows.
+        `ends`: tokens that end an answer, in addition to the end tokens of tokenizer and model, which the engine knows. `marks`: of
+        thoughts, where they are special tokens.
         Raises vLLM's errors; with several ranks RankFailed or RankLost.
         """
         _set_environment(settings)
@@ -42,6 +46,7 @@ class VllmEngine:
             _inspect_models_here()
         self._generation = generation
         self._ends = list(ends)
+        self._marks = marks
         self._left_behind = ExitStack()
         folder = self._left_behind.enter_context(temporary_folder("ty-engine-", Path("/tmp")))
         use_folder(folder)
@@ -151,7 +156,7 @@ class VllmEngine:
             if isinstance(request, Evaluate):
                 yield _likelihood(request, latency_s, output.prompt_logprobs)
             else:
-                yield _generated(request, latency_s, output.outputs[0])
+                yield _generated(request, latency_s, output.outputs[0], self._marks)
 
 
 @contextmanager
@@ -171,10 +176,16 @@ class _End:
 _END = _End()
 
 
-def _generated(request: Generate, latency_s: float, made: Any) -> Answer:
+def _generated(request: Generate, latency_s: float, made: Any, marks: SpecialMarks | None) -> Answer:
     if made.finish_reason not in ("stop", "length"):
         return Answer(request.key, latency_s, error=f"the engine gave up on it ({made.finish_reason})")
-    return Answer(request.key, latency_s, made.text, made.finish_reason, len(made.token_ids))
+    by_stop_text = isinstance(made.stop_reason, str)  # of an end token it is the token, or None
+    text = made.text
+    if marks is not None:
+        ends = made.finish_reason == "stop" and not by_stop_text
+        text = marks.text(made.token_ids[:-1] if ends else made.token_ids)
+        text = text[: text.rfind(made.stop_reason)] if by_stop_text and made.stop_reason in text else text
+    return Answer(request.key, latency_s, text, made.finish_reason, len(made.token_ids), by_stop_text=by_stop_text)
 
 
 def _likelihood(request: Evaluate, latency_s: float, logprobs: Any) -> Answer:

@@ -71,7 +71,8 @@ class EngineWork:
             return None
         store, known = open_store(self.request.output), self._job.committed
         parts = sorted(part for part in committed_parts(store) if part < self.layout.parts)
-        return charge(self.request, store, (known.get(part) or read_sums(store, part) for part in parts), beside)
+        new = [read_sums(store, part) for part in parts if part not in known]
+        return charge(self.request, store, known.values(), new, beside)
 
     def finish(self, measured: Measured) -> ScoreResult:
         return finish(self._job, self._new, measured)

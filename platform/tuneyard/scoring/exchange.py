@@ -44,6 +44,8 @@ class Answer:
     """Embeddings of the texts of the request."""
     reasoning: str | None = None
     """The model's thoughts, where an endpoint has told them apart from the text."""
+    by_stop_text: bool = False
+    """The answer ended at a text of `generation.stop`, as far as the engine tells."""
     paid: Paid | None = None
     """Of an endpoint: the tokens that it counted for this request, failed tries included."""
 

@@ -20,6 +20,7 @@ from tuneyard.scoring.rows import ScoredRow
 Request = tuple[Generate, int]
 """A request, with the tokens of its prompt."""
 NO_VERDICT = "the judge named neither A nor B nor a tie, when asked twice"
+CUT_OFF = "; its last answer was cut off: raise generation.maxTokens"
 SAME_ANSWERS = "[the two answers are the same text: a tie, which the judge was not asked about]"
 _SHOWN = ("[the task's answer first, as A]", "[the task's answer second, as B]")
 
@@ -70,7 +71,8 @@ class Judging:
             return again
         row.said.append(said)
         if found is None:
-            scored.error = no_score(self._judge) if self._judge.against is None else NO_VERDICT
+            why = no_score(self._judge) if self._judge.against is None else NO_VERDICT
+            scored.error = f"{why}{CUT_OFF if scored.finish_reason == 'length' else ''}"
         else:
             row.verdicts.append(found)
             if row.waiting:

@@ -17,7 +17,7 @@ from tuneyard.scoring.prompts import BadRow
 from tuneyard.scoring.rows import ScoredRow, asks_of
 from tuneyard.scoring.similarity import Similarities
 from tuneyard.scoring.structured import Fits
-from tuneyard.scoring.thoughts import answer_apart
+from tuneyard.scoring.thoughts import answer_apart, without_thoughts_of
 
 
 class OpenPart:
@@ -27,10 +27,11 @@ class OpenPart:
         self, rows: Sequence[ScoreRow], task: ScoreTask, own: OwnMetrics | None = None, similarities: Similarities | None = None
     ) -> None:
         self._rows = rows
+        self._seen = [without_thoughts_of(row) for row in rows]
         self._task = task
         self._own = own or OwnMetrics([], None)
         self._similarities = similarities
-        self.scored = [ScoredRow(row["index"], references=_without_thoughts(row["references"]), error=row["error"]) for row in rows]
+        self.scored = [ScoredRow(row["index"], references=row["references"], error=row["error"]) for row in self._seen]
         self._opened: list[bool | None] = [False] * len(rows)
         """Of the prompt asked last, whether it ends in the middle of thoughts."""
         self._waiting_for = [0] * len(rows)
@@ -60,7 +61,8 @@ class OpenPart:
 
     def _requests_of(self, index: int, row: ScoreRow, prompts: Prompts) -> list[Asked]:
         if self._judging is not None:
-            question = self._judging.ask(index, self.scored[index], row, lambda text: self._request(index, row, text, prompts))
+            seen = self._seen[index]
+            question = self._judging.ask(index, self.scored[index], seen, lambda text: self._request(index, row, text, prompts))
             return [question] if question is not None else []
         asked: list[Asked] = []
         scored = self.scored[index]
@@ -83,9 +85,8 @@ class OpenPart:
         return Generate((self, index), prompt, self._seed(row)), prompts.tokens_of(prompt)
 
     def _opens_thoughts(self, prompt: Any, prompts: Prompts) -> bool | None:
-        """With a schema vLLM writes JSON at once, whatever the prompt has opened."""
-        opened = prompts.opens_thoughts(prompt)
-        return False if opened and self._fits is not None else opened
+        """With a schema an answer is JSON from its first character, whatever the prompt has opened."""
+        return False if self._fits is not None else prompts.opens_thoughts(prompt)
 
     def _seed(self, row: ScoreRow) -> int | None:
         seed = self._task.generation.seed
@@ -124,12 +125,13 @@ class OpenPart:
         return self.scored
 
     def _clear(self, row: ScoredRow) -> None:
-        """Remove the scores of a row with an error. The answer of a judge without a score stays, for people."""
+        """Remove the scores of a row with an error. The answer of a judge without a score stays, with its tokens and its end."""
         row.values, row.sums, row.follows_schema = {}, {}, None
-        row.nll = row.latency_s = row.finish_reason = row.verdict = row.preference = row.similarity = None
-        row.output_tokens = row.reference_tokens = 0
+        row.nll = row.latency_s = row.verdict = row.preference = row.similarity = None
+        row.reference_tokens = 0
         if self._task.judge is None:
-            row.output = row.reasoning = None
+            row.output = row.reasoning = row.finish_reason = None
+            row.output_tokens = 0
 
     def _measure(self, row: ScoredRow, columns: Mapping[str, Any]) -> None:
         if self._fits is not None and row.output is not None:
@@ -166,14 +168,16 @@ class OpenPart:
 
 
 def _record(row: ScoredRow, answer: Answer, opened: bool | None) -> None:
-    """Put an answer into its row, without the model's thoughts. Tokens of a judge's answers add up."""
+    """Put an answer into its row, without the model's thoughts. Tokens and thoughts of a judge's answers add up."""
     if answer.error is not None:
         row.error = answer.error
     elif answer.nll is not None:
         row.nll = answer.nll
     else:
-        row.output, thoughts = answer_apart(answer.text or "", opened=opened, cut_off=answer.finish_reason == "length")
-        row.reasoning = "\n\n".join(filter(None, (answer.reasoning, thoughts))) or None
+        cut_off = answer.finish_reason == "length" or answer.by_stop_text
+        text, thoughts = answer.text or "", answer.reasoning
+        row.output, thoughts = (text, thoughts) if thoughts else answer_apart(text, opened=opened, cut_off=cut_off)
+        row.reasoning = "\n\n".join(filter(None, (row.reasoning, thoughts))) or None
         row.finish_reason = answer.finish_reason
         row.output_tokens += answer.output_tokens
     if answer.input_tokens is not None:
@@ -181,11 +185,6 @@ def _record(row: ScoredRow, answer: Answer, opened: bool | None) -> None:
     if answer.paid is not None:
         row.paid = row.paid.plus(answer.paid)
     row.latency_s = max(row.latency_s or 0.0, answer.latency_s)
-
-
-def _without_thoughts(references: Sequence[str]) -> tuple[str, ...]:
-    """References as answers are compared with them: those of data sets of reasoning models begin with thoughts."""
-    return tuple(answer_apart(reference, opened=False, cut_off=False)[0] for reference in references)
 
 
 def _the_one(references: Sequence[str]) -> str:

@@ -110,6 +110,18 @@ def output_name(column: str, added: Collection[str]) -> str:
     return column if column not in added else f"input_{column}"
 
 
+def _output_names(columns: Sequence[str], added: Collection[str]) -> list[str]:
+    """Names of all kept columns in the output. Where the data have a column that is called like another's new name, `input_` is put before
+    that name once more, so that none is lost."""
+    names: list[str] = []
+    for column in columns:
+        name = output_name(column, added)
+        while name != column and name in columns:
+            name = f"input_{name}"
+        names.append(name)
+    return names
+
+
 def added_names(metrics: Sequence[MetricName]) -> set[str]:
     """The names of all columns that scoring adds."""
     return {*Columns(None, tuple(metrics))._added([]), "row_hash"}
@@ -137,8 +149,7 @@ class Columns:
 
         added = self._added(scored) | {"row_hash": pa.array([row_hash(row) for row in rows], type=pa.int64())}
         arrays: dict[str, Any] = {"row": added.pop("row")}
-        for kept in self.kept:
-            name = output_name(kept.name, {"row", *added})
+        for kept, name in zip(self.kept, _output_names(self.kept.names, {"row", *added}), strict=True):
             arrays[name] = _array([row["kept"].get(kept.name) for row in rows], kept.type)
         return encoded(pa.table(arrays | added), sums.to_dict())
 

@@ -14,6 +14,7 @@ from tuneyard.data import ScoreRows
 from tuneyard.metrics import METRICS, Metric
 from tuneyard.scoring.judging import SAME_ANSWERS
 from tuneyard.scoring.parts import read_rows
+from tuneyard.scoring.thoughts import without_thoughts_of
 from tuneyard.storage import Store
 
 _FIRST_ROWS = 5
@@ -40,7 +41,7 @@ def samples(rows: ScoreRows, store: Store) -> list[dict[str, Any]]:
 
 
 def _sample(rows: ScoreRows, answer: Mapping[str, Any], typical: bool) -> dict[str, Any]:
-    asked = rows.row(answer["row"])
+    asked = without_thoughts_of(rows.row(answer["row"]))
     judged = {"answer": asked["answer"]} if rows.data.answer is not None else {}
     other = {"against": asked["against"]} if rows.against is not None and "against" in asked else {}
     reasoning = answer.get("reasoning")

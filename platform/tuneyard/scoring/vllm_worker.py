@@ -22,6 +22,7 @@ from tuneyard.scoring.prompts import PromptEncoder
 from tuneyard.scoring.rank_deaths import RankLost, end_process
 from tuneyard.scoring.settings import EngineSettings, resolve_engine
 from tuneyard.scoring.similarity import similarities_of
+from tuneyard.scoring.special_marks import SpecialMarks
 from tuneyard.scoring.worker import Loaded, PartWorker
 from tuneyard.storage import fetch_folder
 from tuneyard.warm import WHY_COLD
@@ -45,7 +46,7 @@ class VllmWorker(PartWorker):
         tokenizer = _tokenizer(self._settings)
         prompts = PromptEncoder(tokenizer, chat=request.task.data.chat, max_length=self._settings.max_length)
         try:
-            engine = VllmEngine(self._settings, request.task.generation, prompts.ends)
+            engine = VllmEngine(self._settings, request.task.generation, prompts.ends, SpecialMarks.of(tokenizer))
         except RankLost as error:
             end_process(error)
         except Exception as error:

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tuneyard.api import JobFailed
+from tuneyard.api import JobFailed, TuneyardError
 from tuneyard.data import ScoreRows
 from tuneyard.scoring.charges import Spent
 from tuneyard.scoring.exchange import Asked, Engine, Prompts
 from tuneyard.scoring.metrics import Sums
 from tuneyard.scoring.open_part import OpenPart
 from tuneyard.scoring.own_metrics import OwnMetrics
-from tuneyard.scoring.parts import Columns, Layout, commit, read_sums
+from tuneyard.scoring.parts import Columns, Layout, commit, part_path, read_sums
 from tuneyard.scoring.rank_deaths import RankLost, end_process
 from tuneyard.scoring.request import ScoreRequest
 from tuneyard.scoring.settings import EngineSettings
@@ -127,8 +127,14 @@ class PartWorker:
             scored = in_hand.finish()
             sums = Sums.of(scored, self._order.columns.metrics)
             sums.flops = self._flops(in_hand)
+            content = self._order.columns.encode(rows, scored, sums)
             self._count_in_parts(Spent.of(sums))
-            ours = commit(self._store, part, self._order.columns.encode(rows, scored, sums))
+            try:
+                ours = commit(self._store, part, content)
+            except TuneyardError:
+                if not self._store.exists(part_path(part)):  # where it is not known, its tokens are charged to nobody rather than twice
+                    self._count_in_parts(Spent().minus(Spent.of(sums)))
+                raise
             if not ours:
                 self._count_in_parts(Spent().minus(Spent.of(sums)))
         finally:
@@ -177,7 +183,8 @@ class PartWorker:
             self._broken = error
             for open_part in list(self._open.values()):
                 open_part.abandon(error)
-            raise
+            if not isinstance(error, TuneyardError):
+                raise  # for the log
 
     def _next_requests(self) -> Iterator[Asked | None]:
         assert self._engine is not None

@@ -125,6 +125,7 @@ def test_a_deadline_before_the_planned_end_is_remarked() -> None:
     [
         ("s3://b/date={{ run.date }}/rows.jsonl", "{{ run.date }}"),
         ("s3://b/{{run.time - 1h | %H}}.jsonl", "{{run.time - 1h | %H}}"),
+        ("s3://b/{{ run.date | %Y{%m }}", "{{ run.date | %Y{%m }}"),
         ("s3://b/{{ date }}/rows.jsonl", ""),
         ("s3://b/{run.date}/rows.jsonl", ""),
     ],
@@ -132,12 +133,16 @@ def test_a_deadline_before_the_planned_end_is_remarked() -> None:
 def test_an_expression_that_only_a_schedule_fills_is_refused_before_data_are_opened(source: str, found: str) -> None:
     one = job(data={"source": source})
     for refusals in (admit(one, Anywhere()), admit(one, Hub()), admit(one, SERVER)):
-        assert [(each.path, each.reason.partition(" has a value")[0]) for each in refusals] == (
-            [(("spec", "tasks", 0, "train", "data", "source"), found)] if found else []
+        assert [each.path for each in refusals] == ([("spec", "tasks", 0, "train", "data", "source")] if found else [])
+        assert all(
+            f"{found} has a value in runs of a Schedule only" in each.reason and "kind: Schedule" in each.next_step for each in refusals
         )
+    assert all(each.reason.startswith("spec.tasks.0.train.data.source: ") for each in admit(one, SERVER))
 
 
-def test_what_is_said_to_a_model_may_name_an_expression() -> None:
+def test_what_is_said_to_a_model_and_commands_may_have_braces_of_their_own() -> None:
+    """A Schedule writes them with `{{ "{{" }}`."""
+    command = {"name": "list", "process": {"command": ["docker", "ps", "--format", "{{ run.name }}"]}}
     judge = {"model": {"name": QWEN}, "data": {"source": "s3://b/rows"}, "judge": {"rubric": "Does it explain {{ run.date }}?"}}
-    spec = {"tasks": [{"name": "judge", "score": judge}]}
+    spec = {"tasks": [command, {"name": "judge", "score": judge}]}
     assert admit(JobSpec.model_validate({"metadata": {"name": "j", "namespace": "default"}, "spec": spec}), Anywhere()) == []

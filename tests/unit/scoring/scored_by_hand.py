@@ -18,12 +18,15 @@ from tuneyard.scoring.similarity import similarities_of
 from tuneyard.storage import open_store
 
 UNMEASURED = Measured(wall_s=1.0, load_s=0.0, generation_s=0.0, deaths=0, stopped=False, settings=None)
-PROMPTS: Any = SimpleNamespace(
-    prompt=lambda _, **__: [1],
-    tokens_of=len,
-    opens_thoughts=lambda _: False,
-    likelihood=lambda *_, **__: SimpleNamespace(ids=[1, 2], counted=[False, True]),
-)
+
+
+def _prompts(opens_thoughts: bool | None, seen: list[Any]) -> Any:
+    return SimpleNamespace(
+        prompt=lambda prompt, **_: seen.append(prompt) or [1],
+        tokens_of=len,
+        opens_thoughts=lambda _: opens_thoughts,
+        likelihood=lambda *_, **__: SimpleNamespace(ids=[1, 2], counted=[False, True]),
+    )
 
 
 def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
@@ -55,14 +58,23 @@ def request(
     return ScoreRequest(job="job", name=name, task=task, model_uri=str(folder / "m"), output=str(folder / name), scratch=str(folder))
 
 
-def answer_all(asked: ScoreRequest, say: Callable[[int], Answer | str], parts: Sequence[int] | None = None) -> ScoreResult:
-    """Score all parts (or `parts`) as a worker does. `say`: row -> the model's answer."""
+def answer_all(
+    asked: ScoreRequest,
+    say: Callable[[int], Answer | str],
+    parts: Sequence[int] | None = None,
+    *,
+    opens_thoughts: bool | None = False,
+    seen: list[Any] | None = None,
+) -> ScoreResult:
+    """Score all parts (or `parts`) as a worker does. `say`: row -> the model's answer; `opens_thoughts`: as in `Prompts`; `seen`: gets the
+    prompts."""
+    prompts = _prompts(opens_thoughts, seen if seen is not None else [])
     job = prepare(asked)
     new, own, similarities = [], own_metrics_of(asked), similarities_of(asked)
     for part in job.missing if parts is None else parts:
         rows = job.order.rows.read(*job.order.layout.bounds(part))
         open_part = OpenPart(rows, asked.task, own, similarities)
-        waiting = open_part.requests(PROMPTS)
+        waiting = open_part.requests(prompts)
         while waiting:
             one = waiting.pop(0)
             said = say(rows[one.key[1]]["index"])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.scoring.test_score_output import request
 
-from tuneyard.api import ScoreTask, StorageError
+from tuneyard.api import ScoreTask
 from tuneyard.scoring.charges import CHARGED, Spent, charge, cost_of
 from tuneyard.scoring.metrics import Sums
 from tuneyard.scoring.request import ScoreRequest
@@ -48,13 +48,13 @@ def beside(tokens: int) -> Spent:
 
 def test_a_part_is_charged_once_and_what_is_in_no_part_beside_it(tmp_path: Path, store: Store) -> None:
     task = asked(tmp_path)
-    assert charge(task, store, [part(1)], [beside(5)]) == pytest.approx(3 + 5)
-    assert charge(task, store, [part(1), part(2)], []) == pytest.approx(6)
-    assert charge(task, store, [part(1), part(2)], []) == 0
+    assert charge(task, store, [], [part(1)], [beside(5)]) == pytest.approx(3 + 5)
+    assert charge(task, store, [part(1)], [part(2)], []) == pytest.approx(6)
+    assert charge(task, store, [part(1), part(2)], [], []) == 0
 
 
 def test_embeddings_beside_engines_of_ones_own_are_charged_alone(tmp_path: Path, store: Store) -> None:
-    assert charge(asked(tmp_path, embeddings=True), store, [part(1)], [beside(1)]) == pytest.approx(20)
+    assert charge(asked(tmp_path, embeddings=True), store, [], [part(1)], [beside(1)]) == pytest.approx(20)
 
 
 @given(attempts=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=6))
@@ -67,15 +67,31 @@ def test_attempts_together_are_charged_for_all_parts_and_all_they_could_tell(
     committed: list[Sums] = []
     told = expected = 0.0
     for parts, tokens, killed in [*attempts, (0, 0, False)]:
-        committed += [part(1)] * parts
+        earlier, new = list(committed), [part(1)] * parts
+        committed += new
         if not killed:
-            told += charge(task, store, committed, [beside(tokens)])
+            told += charge(task, store, earlier, new, [beside(tokens)])
             expected += tokens
     assert told == pytest.approx(expected + cost_of(task, Spent.of(part(len(committed)))))
 
 
-@pytest.mark.parametrize("text", [b"", b"{}", b'{"answers": 1, "embeddings": {}}', b'{"answers": {"colour": 1}, "embeddings": {}}'])
-def test_a_record_that_cannot_be_read_charges_nothing_rather_than_twice(tmp_path: Path, store: Store, text: bytes) -> None:
+DAMAGED = [
+    b"",
+    b"{}",
+    b"null",
+    b"[" * 100_000,
+    b'{"answers": 1, "embeddings": {}}',
+    b'{"answers": {"colour": 1}, "embeddings": {}}',
+    b'{"answers": {"input_tokens": "7"}, "embeddings": {}}',
+    b'{"answers": {"input_tokens": null}, "embeddings": {}}',
+    b'{"answers": {"input_tokens": -7}, "embeddings": {}}',
+    b'{"answers": {"input_tokens": true}, "embeddings": {}}',
+]
+
+
+@pytest.mark.parametrize("text", DAMAGED, ids=range(len(DAMAGED)))
+def test_beside_a_damaged_record_an_attempt_is_charged_for_its_own_parts(tmp_path: Path, store: Store, text: bytes) -> None:
+    task = asked(tmp_path)
     store.put(CHARGED, text)
-    with pytest.raises(StorageError, match="cannot be read"):
-        charge(asked(tmp_path), store, [part(1)], [])
+    assert charge(task, store, [part(5)], [part(1)], [beside(2)]) == pytest.approx(3 + 2)
+    assert charge(task, store, [part(5), part(1)], [part(2)], []) == pytest.approx(6)

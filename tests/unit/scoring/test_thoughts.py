@@ -9,12 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.scoring import scored_by_hand
+from tests.models import write_tokenizer
 from tests.unit.scoring.scored_by_hand import answer_all, request, write_rows
+from tokenizers import AddedToken
 
 from tuneyard.scoring.endpoint.prompts import EndpointPrompts
 from tuneyard.scoring.exchange import Answer
 from tuneyard.scoring.prompts import PromptEncoder
+from tuneyard.scoring.special_marks import SpecialMarks
 from tuneyard.scoring.thoughts import answer_apart
 
 QWEN = "<think>\nTwo and two.\n</think>\n\nFour."
@@ -59,7 +61,7 @@ def test_nothing_that_can_be_seen_is_lost(pieces: list[str], opened: bool | None
     assert f"{thoughts or ''}{answer}".count("a") == text.count("a")
 
 
-def test_metrics_see_answers_alone_and_the_output_keeps_the_thoughts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_see_answers_alone_and_the_output_keeps_the_thoughts(tmp_path: Path) -> None:
     rows = [
         {"prompt": "2+2?", "answer": "Four."},
         {"prompt": "3+1?", "answer": "<think>Three and one.</think>Four."},
@@ -70,8 +72,7 @@ def test_metrics_see_answers_alone_and_the_output_keeps_the_thoughts(tmp_path: P
         Answer(None, 0.1, DEEPSEEK, "stop", 9),
         Answer(None, 0.1, "hm, wait, " * 9, "length", 9),
     ]
-    monkeypatch.setattr(scored_by_hand.PROMPTS, "opens_thoughts", lambda _: True)
-    result = answer_all(request(tmp_path, "judge", write_rows(tmp_path / "rows.jsonl", rows)), lambda row: said[row])
+    result = answer_all(request(tmp_path, "judge", write_rows(tmp_path / "rows.jsonl", rows)), lambda row: said[row], opens_thoughts=True)
     assert result.metrics["exact_match"] == pytest.approx(2 / 3)
     table = pq.read_table(tmp_path / "judge" / "parts").to_pydict()
     assert table["output"] == ["Four.", "Four.", ""]
@@ -91,11 +92,10 @@ def test_a_judges_thoughts_are_no_score(tmp_path: Path) -> None:
     assert "when asked twice" in table["error"][1]
 
 
-def test_json_of_a_schema_holds_no_thoughts_although_the_prompt_opens_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scored_by_hand.PROMPTS, "opens_thoughts", lambda _: True)
+def test_json_of_a_schema_holds_no_thoughts_although_the_prompt_opens_some(tmp_path: Path) -> None:
     rows = write_rows(tmp_path / "rows.jsonl", [{"prompt": "?", "answer": "x"}])
     asked = request(tmp_path, "judge", rows, generation={"schema": {"type": "object"}})
-    answer_all(asked, lambda _: Answer(None, 0.1, '{"a": 1', "length", 9))
+    answer_all(asked, lambda _: Answer(None, 0.1, '{"a": 1', "length", 9), opens_thoughts=True)
     assert pq.read_table(tmp_path / "judge" / "parts")["output"].to_pylist() == ['{"a": 1']
 
 
@@ -119,3 +119,71 @@ def test_who_opens_thoughts_is_seen_at_the_end_of_the_prompt(prompt: str, opens:
 def test_an_endpoint_renders_chats_itself() -> None:
     prompts = EndpointPrompts(chat=None)
     assert prompts.opens_thoughts(prompts.prompt("Hm <think>")) is None
+
+
+def test_marks_are_told_apart_in_time_that_grows_with_the_text() -> None:
+    many = "<think></think>" * 200_000
+    assert answer_apart(many, opened=None, cut_off=False) == ("", "")
+
+
+def test_what_a_server_has_told_apart_is_not_cut_again(tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", [{"prompt": "?", "answer": "Write </think> to end them."}, {"prompt": "?", "answer": "x"}])
+    said = ["Write </think> to end them.", "<think> is it."]
+    result = answer_all(
+        request(tmp_path, "judge", rows), lambda row: Answer(None, 0.1, said[row], "stop", 9, reasoning="Hm."), opens_thoughts=None
+    )
+    table = pq.read_table(tmp_path / "judge" / "parts").to_pydict()
+    assert (table["output"], table["reasoning"], result.metrics["exact_match"]) == (said, ["Hm.", "Hm."], 0.5)
+
+
+def test_thoughts_that_a_stop_text_has_ended_are_no_answer(tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", [{"prompt": "?", "answer": "x"}])
+    answer = Answer(None, 0.1, "Okay, two and two.", "stop", 9, by_stop_text=True)
+    assert answer_all(request(tmp_path, "judge", rows), lambda _: answer, opens_thoughts=True).empty == 1
+    assert pq.read_table(tmp_path / "judge" / "parts")["reasoning"].to_pylist() == ["Okay, two and two."]
+
+
+def test_judges_and_samples_see_no_thoughts_of_references_and_recorded_answers(tmp_path: Path) -> None:
+    rows = [{"prompt": "?", "output": "<think>HIS</think>x", "answer": "<think>HERS</think>gold"}] * 2
+    source = {"source": str(write_rows(tmp_path / "rows.jsonl", rows)), "reference": "answer"}
+    asked = request(tmp_path, "judge", Path(), source=source, metrics=[], judge={"rubric": "Is it right?"})
+    prompts: list[str] = []
+    result = answer_all(asked, lambda _: "Score: 3", seen=prompts)
+    assert len(prompts) == 4  # each row's question, and its stricter form
+    assert all("gold" in prompt and "HERS" not in prompt and "HIS" not in prompt for prompt in prompts)
+    assert {(sample["reference"], sample["answer"]) for sample in result.samples} == {("gold", "x")}
+
+
+def test_a_reference_of_thoughts_alone_is_not_met_by_saying_nothing(tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", [{"prompt": "?", "answer": "<think>"}, {"prompt": "?", "answer": "<think>a</think>"}])
+    assert answer_all(request(tmp_path, "judge", rows), lambda _: "").metrics["exact_match"] == 0
+
+
+def test_a_judge_of_two_answers_keeps_its_thoughts_about_both_orders(tmp_path: Path) -> None:
+    for name, text in (("a", "x"), ("b", "y")):
+        write_rows(tmp_path / f"{name}.jsonl", [{"prompt": "?", "output": text}])
+    judge = {"rubric": "Which?", "against": {"source": str(tmp_path / "b.jsonl")}}
+    asked = request(tmp_path, "judge", Path(), source={"source": str(tmp_path / "a.jsonl")}, metrics=[], judge=judge)
+    said = iter(["<think>FIRST</think>Verdict: A", "<think>SECOND</think>Verdict: B"])
+    answer_all(asked, lambda _: next(said))
+    assert pq.read_table(tmp_path / "judge" / "parts")["reasoning"].to_pylist() == ["FIRST\n\nSECOND"]
+
+
+def test_no_column_of_the_data_is_lost_to_another(tmp_path: Path) -> None:
+    rows = [{"prompt": "?", "answer": "x", "reasoning": "theirs", "input_reasoning": "older"}]
+    answer_all(request(tmp_path, "judge", write_rows(tmp_path / "rows.jsonl", rows)), lambda _: "x")
+    table = pq.read_table(tmp_path / "judge" / "parts").to_pydict()
+    assert (table["reasoning"], table["input_reasoning"], table["input_input_reasoning"]) == ([None], ["older"], ["theirs"])
+
+
+def test_marks_that_are_special_tokens_come_back_into_texts(tmp_path: Path) -> None:
+    tokenizer = write_tokenizer(tmp_path, chat_template=None)
+    assert SpecialMarks.of(tokenizer) is None
+    tokenizer.add_tokens([AddedToken("<think>", special=True), AddedToken("</think>", special=True)])
+    marks = SpecialMarks.of(tokenizer)
+    assert marks is not None
+    ids = tokenizer("<think>the cat</think>sat<|end|>", add_special_tokens=False)["input_ids"]
+    assert "think" not in tokenizer.decode(ids, skip_special_tokens=True)
+    assert marks.text(ids) == "<think>the cat</think>sat"
+    assert marks.text(ids[3:]) == marks.text(ids[3:-1])
+    assert marks.text([]) == ""

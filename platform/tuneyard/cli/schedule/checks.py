@@ -50,4 +50,4 @@ def _about_run(document: Document, schedule: Schedule, now: datetime, devices: M
             yield document.complaint((*_JOB, *path[1:]), f"in the run of {due:%Y-%m-%d %H:%M} UTC: {reason}")
         return
     for refusal in admit(job, Anywhere(), devices=devices):
-        yield document.complaint((*_JOB, *refusal.path[1:]), refusal.reason)
+        yield document.complaint((*_JOB, *refusal.path[1:]), refusal.words)

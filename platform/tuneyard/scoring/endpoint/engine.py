@@ -158,13 +158,13 @@ class EndpointEngine:
         return Answer(
             tried.request.key,
             time.perf_counter() - tried.since,
-            answered.text,
+            self._hidden(answered.text),
             answered.finish_reason,
             answered.output_tokens,
             input_tokens=answered.input_tokens,
             paid=tried.paid,
             vectors=answered.vectors,
-            reasoning=answered.reasoning,
+            reasoning=self._hidden(answered.reasoning) if answered.reasoning is not None else None,
         )
 
     def _failed(self, tried: _Try, reason: str) -> Answer:

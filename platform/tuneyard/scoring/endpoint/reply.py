@@ -104,8 +104,9 @@ def _read_answer(body: bytes) -> Reply:
     try:
         values = json.loads(body)
         choice = values["choices"][0]
-        message = choice.get("message") or {}
-        text = choice.get("text") if "text" in choice else message.get("content")
+        message = choice.get("message")
+        message = message if isinstance(message, dict) else {}
+        text = choice.get("text") if "text" in choice else _joined(message.get("content"), "text")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         return TryAgain(f"its reply is no answer: {error_text(body)}")
     paid, counted = _paid(values.get("usage"))
@@ -118,8 +119,8 @@ def _read_answer(body: bytes) -> Reply:
             return RowRefused("the endpoint filtered the answer (content_filter)", paid)
         if message.get("tool_calls"):
             return RowRefused("the model calls a tool and writes no text", paid)
-        if reason == "length":
-            text = ""  # a reasoning model used all tokens before its answer began
+        if reason == "length" or (reason == "stop" and _reasoning(message) is not None):
+            text = ""  # a reasoning model said no more than its thoughts
         else:
             return TryAgain(f"its reply holds no text: {error_text(body)}", paid=paid)
     if reason == "content_filter":
@@ -129,9 +130,18 @@ def _read_answer(body: bytes) -> Reply:
 
 
 def _reasoning(message: Mapping[str, Any]) -> str | None:
-    """As DeepSeek, vLLM and SGLang name it, or OpenRouter and newer vLLM."""
-    told = (message.get(name) for name in ("reasoning_content", "reasoning"))
+    """As DeepSeek, vLLM and SGLang name it, or OpenRouter and newer vLLM; or in parts of the content, as Mistral has it."""
+    told = (*(message.get(name) for name in ("reasoning_content", "reasoning")), _joined(message.get("content"), "thinking", only=False))
     return next((whole(text) for text in told if isinstance(text, str) and text.strip()), None)
+
+
+def _joined(content: Any, kind: str, *, only: bool = True) -> Any:
+    """The texts of the parts of a kind, where contents are lists of parts. `only`: other contents are returned as they are."""
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        return content if only else None
+    found = [part.get(kind) for part in content if part.get("type") == kind]
+    texts = [_joined(text, "text") for text in found]
+    return "".join(texts) if all(isinstance(text, str) for text in texts) else None
 
 
 def _paid(usage: Any) -> tuple[Paid, bool]:
