@@ -77,8 +77,7 @@ class HistoryReader:
         return {"since": plain(since), "until": plain(until), "by": list(by), "rows": rows}
 
     async def _wanted(self, namespace: str, query: HistoryQuery) -> JobFilter:
-        """Jobs that the query means. A namespace may have been removed and made anew for others: older jobs are none of it. Of one that is
-        gone, the jobs are shown: only readers with rights on all namespaces come so far."""
+        """Jobs that the query means. A namespace may have been removed and made anew for others: older jobs are none of it."""
         if not self._hub:
             self._hub = str((await self._connection.get(NAMESPACE, None, "kube-system"))["metadata"]["uid"])
         texts: dict[str, Any] = {name: getattr(query, name) or None for name in ("team", "user", "status", "origin")}
@@ -92,12 +91,12 @@ class HistoryReader:
             **texts,
         )
 
-    async def _made(self, namespace: str) -> datetime | None:
-        """When the namespace was created; None where there is none."""
+    async def _made(self, namespace: str) -> datetime:
+        """When the namespace was created. One that is gone has no jobs, since a right on it is kept for seconds (`logs.permissions`)."""
         try:
             return datetime.fromisoformat((await self._connection.get(NAMESPACE, None, namespace))["metadata"]["creationTimestamp"])
         except Missing:
-            return None
+            return datetime.now(UTC)
 
     async def _ask(self, question: Callable[[History], T]) -> T:
         if self._at_once >= _MOST_AT_ONCE:

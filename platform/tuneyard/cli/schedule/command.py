@@ -169,7 +169,8 @@ def accept(
     found = _regressed(source.one(name), run)
     source.change(name, {"accept": found.name})
     typer.echo(f"{found.name} is accepted; it was: {found.message}")
-    typer.echo(f"later runs are compared with it; see: tuneyard schedule show {_again(name, local)}")
+    when = "" if local is None else " as soon as a runner follows the Schedule"
+    typer.echo(f"later runs are compared with it{when}; see: tuneyard schedule show {_again(name, local)}")
 
 
 def _regressed(schedule: ScheduleView, name: str | None) -> ScheduledRun:

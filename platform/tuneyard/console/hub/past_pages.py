@@ -20,10 +20,11 @@ from tuneyard.console.drawings.time_line import Span, time_line
 from tuneyard.console.hub import rows
 from tuneyard.console.hub.job_pages import NAME, yaml_of
 from tuneyard.console.hub.log_page import LoggedJob, log_page
-from tuneyard.console.hub.past_record import PastRecord, past_job_of, record_of, tasks_of
+from tuneyard.console.hub.past_record import PastRecord, past_job_of, record_of
 from tuneyard.console.hub.reader import Reader, Readers
 from tuneyard.console.pages import page
 from tuneyard.console.task_views import task_views
+from tuneyard.console.upstream import upstream
 from tuneyard.tracking.past import PastJob
 from tuneyard.tracking.progress.words import first_line
 
@@ -131,10 +132,8 @@ def _trend(reader: Reader, runs: list[PastJob]) -> list[Mapping[str, Any]]:
 
 
 def _view(record: PastRecord, now: datetime) -> dict[str, Any]:
-    needs = {str(task["name"]): task.get("dependsOn") or [] for task in tasks_of(record.spec)}
-    nodes = [
-        Node(name, str(task["kind"]), str(task["status"]), tuple(map(str, needs.get(name, ())))) for name, task in record.tasks.items()
-    ]
+    needs = upstream(record.spec)
+    nodes = [Node(name, str(task["kind"]), str(task["status"]), needs.get(name, ())) for name, task in record.tasks.items()]
     spans = [
         Span(
             title=row["task"] if row["number"] == 1 else f"{row['task']}, attempt {row['number']}",

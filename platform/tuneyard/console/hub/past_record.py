@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tuneyard.console.hub.rows import moment_of
+from tuneyard.console.upstream import tasks_of
 from tuneyard.metrics import FIGURES
 from tuneyard.tracking.past import PastJob
 
@@ -46,12 +47,6 @@ def record_of(row: Mapping[str, Any]) -> PastRecord:
     names = dict.fromkeys([*(str(task["name"]) for task in tasks_of(spec)), *(each["task"] for each in attempts)])
     tasks = {name: _task([each for each in attempts if each["task"] == name]) for name in names}
     return PastRecord(past_job_of(row), spec, attempts, tasks)
-
-
-def tasks_of(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The tasks of a JobSpec that have a name."""
-    tasks = _mapping(spec.get("spec")).get("tasks")
-    return [task for task in tasks if isinstance(task, Mapping) and task.get("name")] if isinstance(tasks, list) else []
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

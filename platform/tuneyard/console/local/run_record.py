@@ -145,19 +145,6 @@ def _kind(spec: Mapping[str, Any], name: str) -> str:
     return ""
 
 
-def upstream(spec: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Tasks with the tasks that they wait for, in the order of the file."""
-    found: dict[str, list[str]] = {}
-    for task in (spec.get("spec") or {}).get("tasks") or []:
-        if isinstance(task, dict) and task.get("name"):
-            needs = task.get("dependsOn")
-            own = task.get(_kind(spec, task["name"]))
-            model = own.get("model") if isinstance(own, dict) else None
-            made = [model["from"]] if isinstance(model, dict) and model.get("from") else []
-            found[str(task["name"])] = list(dict.fromkeys(str(each) for each in [*(needs if isinstance(needs, list) else ()), *made]))
-    return found
-
-
 def spec_text(spec: Mapping[str, Any]) -> str:
     """The JobSpec as YAML."""
     import yaml

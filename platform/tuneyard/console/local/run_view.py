@@ -9,8 +9,9 @@ from typing import Any
 from tuneyard.console.drawings.task_graph import Node, task_graph
 from tuneyard.console.drawings.time_line import Span, time_line
 from tuneyard.console.local.pairs import pairs_of
-from tuneyard.console.local.run_record import RunRecord, upstream
+from tuneyard.console.local.run_record import RunRecord
 from tuneyard.console.task_views import task_views
+from tuneyard.console.upstream import upstream
 from tuneyard.tracking.progress.words import first_line
 
 
