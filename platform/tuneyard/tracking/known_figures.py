@@ -1,11 +1,14 @@
-"""The figures that a score task can have: those of the table of metrics, and those of the own metrics in its JobSpec."""
+"""The metrics of a score task's rows, and the figures that it can have: of the table of metrics, and of the own metrics in its JobSpec."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from tuneyard.metrics import FIGURES, Figure, own_figures
+from tuneyard.api.score import JUDGED, PREFERRED
+from tuneyard.metrics import FIGURES, METRICS, Figure, own_figures
+
+_METRICS = ("metrics", "ownMetrics")
 
 
 def known_figures(spec: Mapping[str, Any] | None, task: str) -> Mapping[str, Figure]:
@@ -19,3 +22,13 @@ def known_figures(spec: Mapping[str, Any] | None, task: str) -> Mapping[str, Fig
         if isinstance(names, list):
             return {**own_figures([name for name in names if isinstance(name, str)]), **FIGURES}
     return FIGURES
+
+
+def measured_in(score: Mapping[str, Any]) -> list[str]:
+    """Names of the metrics of a score task's rows, as `measured` of a ScoreTask. `score`: as in a report, in history or of a hub, which may
+    be of another version; what cannot be read in it is left out."""
+    judge = score.get("judge")
+    if judge:
+        return [*(PREFERRED if isinstance(judge, Mapping) and judge.get("against") else JUDGED)]
+    given, own = ([name for name in each if isinstance(name, str)] if isinstance(each, list) else [] for each in map(score.get, _METRICS))
+    return [*(name for name in given if name in METRICS), *(name for name in own if name.count(":") in (1, 2))]

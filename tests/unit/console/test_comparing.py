@@ -22,9 +22,15 @@ from tuneyard.console.local.pairs import pairs_of
 from tuneyard.console.local.run_record import RunRecord
 from tuneyard.console.local.score_rows import ShownRow, Side, paired_figures, place_of, rows_at, same_data, word_diff
 from tuneyard.data.visible import visible
+from tuneyard.scoring.metrics import Sums
+from tuneyard.scoring.parts import Columns, added_names
+from tuneyard.scoring.rows import ScoredRow
 from tuneyard.tracking.past import PastJob
 
 NOW = datetime(2026, 11, 26, 8, 0, tzinfo=UTC)
+
+
+MEASURED: list[Any] = ["exact_match", "perplexity", "module:mine:lower"]
 
 
 def make_record(tasks: dict[str, Any], spec: dict[str, Any] | None = None, name: str = "bot") -> RunRecord:
@@ -131,6 +137,23 @@ def test_a_row_is_found_by_its_number_also_in_a_sample(tmp_path: Path, numbered:
     known = [number for numbers in parts for number in numbers]
     assert [place_of(side, number) for number in known] == [0, 1, 2, 3, 4]
     assert [place_of(side, number) for number in (-1, 6, 9**30)] == [0, 0, 0], "no such row"
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("column", [*sorted(added_names(MEASURED)), "rouge_l"])
+def test_a_column_that_scoring_adds_is_not_shown_as_the_reference_or_the_prompt(tmp_path: Path, column: str, kept: bool) -> None:
+    body = {"data": {"prompt": column, "reference": column}, "metrics": MEASURED[:2], "ownMetrics": MEASURED[2:]}
+    asked: Any = {"prompt": "given", "system": "", "tools": None, "references": ("given",), "kept": {column: "given"} if kept else {}}
+    answer = ScoredRow(0, output="said", reasoning="thought", values=dict.fromkeys(("exact_match", "mine"), 1.0))
+    part = Columns.infer([asked], MEASURED).encode([asked], [answer], Sums())
+    (tmp_path / "judge" / "parts").mkdir(parents=True)
+    (tmp_path / "judge" / "parts" / "part-00000.parquet").write_bytes(part)
+    record = make_record({"judge": {}}, {"tasks": [{"name": "judge", "score": body}]})
+
+    (shown,) = rows_at([Side(replace(record, folder=tmp_path), "judge")], 0)
+
+    assert (shown.prompt, shown.reference) == (("given", "given") if kept else ("", ""))
+    assert ([str(each) for each in shown.outputs], shown.reasonings) == (["said"], ["thought"])
 
 
 def test_rows_of_a_judge_show_the_answer_that_it_judged(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tuneyard.console.local.run_record import RunRecord
 from tuneyard.data.visible import visible
 from tuneyard.metrics import Figure
 from tuneyard.tracking import comparable
-from tuneyard.tracking.known_figures import known_figures
+from tuneyard.tracking.known_figures import known_figures, measured_in
 from tuneyard.tracking.paired_rows import verdict
 
 PAGE = 20
@@ -28,7 +28,8 @@ _MOST_OTHERS = 10_000
 """Rows of another task's output among which the other answers of a page are looked up."""
 _LARGEST_NUMBER = 1 << 62
 _PART = re.compile(r"part-\d+\.parquet")
-_ADDED = ("row", "row_hash", "output", "reasoning", "error")
+_SHOWN = ("row", "row_hash", "output", "reasoning", "error")
+"""Columns that scoring adds, and that a page shows."""
 
 
 @dataclass(frozen=True)
@@ -208,10 +209,10 @@ def _read(path: Path, side: Side, first: int, start: int, count: int) -> list[di
     import pyarrow.parquet as pq
 
     start, count = max(0, start), count + min(0, start)
+    kept = _kept_names(side)
     try:
         file = pq.ParquetFile(path)
-        wanted = [*_ADDED, *_names(side, "prompt"), *_names(side, "reference"), *_judged_names(side)]
-        columns = [name for name in dict.fromkeys(wanted) if name in file.schema_arrow.names]
+        columns = [name for name in dict.fromkeys([*_SHOWN, *kept.values()]) if name in file.schema_arrow.names]
         found: list[dict[str, Any]] = []
         passed = 0
         for batch in file.iter_batches(batch_size=1024, columns=columns):
@@ -229,30 +230,20 @@ def _read(path: Path, side: Side, first: int, start: int, count: int) -> list[di
             "output": row.get("output"),
             "reasoning": row.get("reasoning"),
             "error": row.get("error"),
-            "prompt": _first(row, _names(side, "prompt")),
-            "reference": _first(row, _names(side, "reference")),
-            "answer": _first(row, _judged_names(side)),
+            **{what: row.get(kept.get(what, "")) for what in ("prompt", "reference", "answer")},
         }
         for place, row in enumerate(found)
     ]
 
 
-def _names(side: Side, what: str) -> list[str]:
-    """Names under which the output keeps an input column."""
-    column = side.data.get(what, "prompt" if what == "prompt" else None)
-    return [column, f"input_{column}"] if isinstance(column, str) else []
+def _kept_names(side: Side) -> dict[str, str]:
+    """The output's names of the input columns of `prompt`, `reference` and, for a judge, `answer`. Without those that are not in data."""
+    from tuneyard.scoring.parts import added_names, output_name
 
-
-def _judged_names(side: Side) -> list[str]:
-    """Names under which the output of a judge keeps the answer that was judged. `output` is what the judge said."""
-    if not side.body.get("judge"):
-        return []
-    column = side.data.get("answer") or "output"
-    return [f"input_{column}", *([column] if column not in _ADDED else [])]
-
-
-def _first(row: Mapping[str, Any], names: Sequence[str]) -> Any:
-    return next((row[name] for name in names if row.get(name) is not None), None)
+    judged = (side.data.get("answer") or "output") if side.body.get("judge") else None
+    columns = {"prompt": side.data.get("prompt", "prompt"), "reference": side.data.get("reference"), "answer": judged}
+    added = added_names(measured_in(side.body))
+    return {what: output_name(column, added) for what, column in columns.items() if isinstance(column, str)}
 
 
 def _samples(side: Side) -> dict[int, dict[str, Any]]:
