@@ -16,8 +16,10 @@ Address = tuple[str, int]
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 """An IPv6 socket reaches an IPv4 port as well. The kernel lists it in the second table, under an IPv4-mapped address."""
 _MAPPED = "0000000000000000FFFF0000"
-_LOCAL, _REMOTE, _UID = 1, 2, 7
+_LOCAL, _REMOTE, _UID, _INODE = 1, 2, 7, 9
 """Columns of the table."""
+_CLOSED = "0"
+"""The inode of a socket that no process holds. The kernel lists it as root's, whoever has closed it."""
 
 
 def is_other_user(client: Address | None, server: Address | None) -> bool:
@@ -37,13 +39,15 @@ def is_other_user(client: Address | None, server: Address | None) -> bool:
 
 
 def uid_of(table: Iterable[str], client: Address, server: Address) -> int | None:
-    """The owner of the socket from `client` to `server`, IPv4; None where the tables do not have it."""
+    """The owner of the socket from `client` to `server`, IPv4; None where the tables do not have it, or have it as closed."""
     wanted = tuple(_columns(client, server))
     if len(wanted) < 2:
         return None
     for line in table:
         columns = line.split()
-        if len(columns) > _UID and columns[_UID].isdigit() and tuple(map(_unmapped, (columns[_LOCAL], columns[_REMOTE]))) == wanted:
+        if len(columns) <= _INODE or not columns[_UID].isdigit() or columns[_INODE] == _CLOSED:
+            continue
+        if tuple(map(_unmapped, (columns[_LOCAL], columns[_REMOTE]))) == wanted:
             return int(columns[_UID])
     return None
 
