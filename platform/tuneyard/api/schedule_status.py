@@ -14,7 +14,8 @@ RunKind = Literal["scheduled", "now", "backfill"]
 MOST_RUNS = 100
 """Runs that a status keeps."""
 MOST_SPANS = 20
-"""Spans of due times that a status keeps. Each time without a hub or runner, and each clock that was set, makes another one."""
+"""Spans of due times that a status keeps. Each time without a hub or runner, and each clock that was set, makes another one. Two old ones
+then become one."""
 
 
 class RunFigure(StatusFields):
