@@ -10,13 +10,14 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from tests.models import sentences, write_model
+from tests.models import CHAT_TEMPLATE, sentences, tokenizer_of, write_model
 
 from tuneyard.api import BadInput, ScoreTask
 from tuneyard.runtime.score.pool import score
@@ -270,6 +271,37 @@ def test_answers_end_where_the_template_ends_turns_and_cut_off_ones_are_warned_o
     assert (plain.cut_off, {row["finish_reason"] for row in table(plain)}) == (4, {"length"})
     (warning,) = [event.message for event in seen if isinstance(event, Warned) and "cut off" in event.message]
     assert "4 of 4 answers were cut off at maxTokens 24" in warning
+
+
+def test_thoughts_whose_marks_are_special_tokens_are_told_apart(folder: Path) -> None:
+    """A model that says one token after the other: thoughts that its template has opened, the mark of their end, an answer, the end."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    template = CHAT_TEMPLATE.replace("<|assistant|>{%", "<|assistant|><think>{%")
+    tokenizer = tokenizer_of(["<|user|>", "<|assistant|>", "<|system|>", "<think>", "</think>"], eos="<|end|>", chat_template=template)
+    chain = tokenizer("<think>cat</think>sat<|end|>", add_special_tokens=False)["input_ids"]
+    assert tokenizer.decode(chain, skip_special_tokens=True) == "catsat"
+    model = AutoModelForCausalLM.from_pretrained(folder / "base")
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        model.model.norm.weight.fill_(1.0)
+        model.model.embed_tokens.weight.zero_()[:, -1] = 1.0
+        model.lm_head.weight.zero_()
+        for place, (token, after) in enumerate(pairwise(chain)):
+            model.model.embed_tokens.weight[token].zero_()[place] = 1.0
+            model.lm_head.weight[after, place] = 1.0
+    model.save_pretrained(folder / "thinks")
+    tokenizer.save_pretrained(folder / "thinks")
+
+    rows = {"data": {"source": str(folder / "rows.jsonl"), "prompt": "question", "limit": 2}, "metrics": []}
+    found = table(score(request(folder, "out-thinks", "thinks", **rows)))
+    stopped = table(score(request(folder, "out-stop", "thinks", **rows, generation={"stop": ["sat"]})))
+
+    assert [(row["output"], row["reasoning"], row["finish_reason"]) for row in found] == [("sat", "cat", "stop")] * 2
+    assert [(row["output"], row["reasoning"], row["finish_reason"]) for row in stopped] == [("", "cat", "stop")] * 2
 
 
 def test_a_chat_without_a_template_is_refused_by_the_engine_that_loads(folder: Path) -> None:
