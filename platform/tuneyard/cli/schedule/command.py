@@ -56,7 +56,8 @@ def list_schedules(
     elif found:
         print_table(COLUMNS, [row(schedule) for schedule in found])
     else:
-        typer.echo("there are no Schedules here: apply one, or follow one on this machine with `tuneyard schedule run FILE`")
+        on_hub = "apply one, or " if local is None else ""
+        typer.echo(f"there are no Schedules here: {on_hub}follow one on this machine with `tuneyard schedule run FILE`")
 
 
 @app.command()
