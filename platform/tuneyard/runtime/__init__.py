@@ -6,9 +6,21 @@ task through `Machines`: `Here`, or `Pods`. Other rooms do the work of the tasks
 workers of a pool; a process task is a command. Importing this room loads neither Ray nor torch.
 """
 
-from tuneyard.runtime.attempt.run import run_attempt
-from tuneyard.runtime.interrupt import stop_on_interrupt
-from tuneyard.runtime.job import run_job
-from tuneyard.runtime.output import default_output
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tuneyard.runtime.attempt.run import run_attempt
+    from tuneyard.runtime.interrupt import stop_on_interrupt
+    from tuneyard.runtime.job import run_job
+    from tuneyard.runtime.output import default_output
 
 __all__ = ["default_output", "run_attempt", "run_job", "stop_on_interrupt"]
+_FILES = {"default_output": "output", "run_attempt": "attempt.run", "run_job": "job", "stop_on_interrupt": "interrupt"}
+
+
+def __getattr__(name: str) -> Any:
+    # Imported at their first use: each actor of a job imports a file of this room, and few need more of it.
+    if name in _FILES:
+        return getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
