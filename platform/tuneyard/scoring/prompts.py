@@ -20,7 +20,7 @@ from tuneyard.data.roles import Chat, Completion
 from tuneyard.data.samples import Placed
 from tuneyard.data.tokens import IGNORED, Encoder, plain_tokens
 from tuneyard.data.turns import turn_end
-from tuneyard.scoring.thoughts import opens_thoughts
+from tuneyard.scoring.thoughts import CLOSE, OPEN, opens_thoughts
 
 _UNLIMITED = 2**31 - 1
 _LONGEST_OPENING = 16
@@ -108,6 +108,23 @@ class PromptEncoder:
         if len(ids) >= self._max_length:
             raise BadRow(f"prompt and reference have {len(ids)} tokens; engine.maxLength {self._max_length} allows {self._max_length - 1}")
         return Likelihood(ids, counted)
+
+    def check_likelihood(self) -> None:
+        """Raises BadInput where no reference can follow a prompt, with thoughts or without: templates may open thoughts, and leave those of
+        answers out."""
+        if not self._chat:
+            return
+        why, of_any_length = "", PromptEncoder(self._tokenizer, chat=True, max_length=_UNLIMITED)
+        for reference in ("yes", f"{OPEN}\nso\n{CLOSE}\n\nyes"):
+            try:
+                of_any_length.likelihood("is it?", reference)
+            except BadRow as error:
+                why = why or str(error)
+            else:
+                return
+        raise BadInput(
+            f"perplexity cannot be measured under the chat template of the model: {why}", "leave perplexity out of score.metrics"
+        )
 
     @cached_property
     def _encoder(self) -> Encoder:

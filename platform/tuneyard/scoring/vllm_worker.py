@@ -20,6 +20,7 @@ from tuneyard.scoring.order import ordered
 from tuneyard.scoring.own_metrics import own_metrics_of
 from tuneyard.scoring.prompts import PromptEncoder
 from tuneyard.scoring.rank_deaths import RankLost, end_process
+from tuneyard.scoring.rows import asks_of
 from tuneyard.scoring.settings import EngineSettings, resolve_engine
 from tuneyard.scoring.similarity import similarities_of
 from tuneyard.scoring.special_marks import SpecialMarks
@@ -45,6 +46,8 @@ class VllmWorker(PartWorker):
         self._adapter = _countable_adapter(self._shape, self._settings)
         tokenizer = _tokenizer(self._settings)
         prompts = PromptEncoder(tokenizer, chat=request.task.data.chat, max_length=self._settings.max_length)
+        if asks_of(request.task).likelihood:
+            prompts.check_likelihood()
         try:
             engine = VllmEngine(self._settings, request.task.generation, prompts.ends, SpecialMarks.of(tokenizer))
         except RankLost as error:

@@ -142,3 +142,31 @@ def test_a_text_prompt_of_a_chat_is_stripped_as_in_training(with_template: Any) 
     prompts = PromptEncoder(with_template, chat=None, max_length=64)
     assert prompts.prompt(" the cat\n") == prompts.prompt("the cat")
     assert prompts.likelihood("the cat", " sat ") == prompts.likelihood("the cat", "sat")
+
+
+OPENS = "{% if add_generation_prompt %}<|assistant|><think>\n{% endif %}"
+
+
+@pytest.mark.parametrize(
+    ("answers", "refused"),
+    [
+        ("{{ message['content'].split('</think>')[-1] }}", True),
+        ("{{ message['content'] }}", False),
+        ("{% if '</think>' not in message['content'] %}<think>\n\n</think>\n\n{% endif %}{{ message['content'] }}", False),
+    ],
+    ids=["as DeepSeek-R1", "thoughts stay", "empty thoughts"],
+)
+def test_perplexity_is_refused_where_no_reference_continues_a_prompt(tmp_path: Path, answers: str, refused: bool) -> None:
+    turn = "{% if message['role'] == 'assistant' %}" + answers + "{% else %}{{ message['content'] }}{% endif %}"
+    template = "{% for message in messages %}<|{{ message['role'] }}|>" + turn + "<|end|>{% endfor %}" + OPENS
+    prompts = PromptEncoder(write_tokenizer(tmp_path, chat_template=template), chat=None, max_length=99)
+    if refused:
+        with pytest.raises(BadInput, match="perplexity cannot be measured under the chat template"):
+            prompts.check_likelihood()
+    else:
+        prompts.check_likelihood()
+
+
+def test_perplexity_can_be_measured_without_a_template_and_under_a_plain_one(with_template: Any, without_template: Any) -> None:
+    for tokenizer in (with_template, without_template):
+        PromptEncoder(tokenizer, chat=None, max_length=2).check_likelihood()
