@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 
 from tuneyard.api import TuneyardError
-from tuneyard.cluster.history_api import HistoryQuery, plain
+from tuneyard.cluster.history_api import HISTORY_GROUP, PAST_JOB, HistoryQuery, plain
 from tuneyard.tracking.history import History
 from tuneyard.tracking.past import JobFilter, PastJob
 from tuneyard_operators.history.gone import gone_job
@@ -123,7 +123,8 @@ class HistoryReader:
 def _job(history: History, name: str, wanted: JobFilter) -> Row:
     found = history.find(name, wanted)
     if found is None:
-        raise Problem(404, f'pastjobs.history.tuneyard.dev "{name}" not found')
+        kind = HISTORY_GROUP, PAST_JOB.plural
+        raise Problem(404, f'{kind[1]}.{kind[0]} "{name}" not found', name=name, kind=kind)
     told: Row = plain(history.detail(found))
     return told
 

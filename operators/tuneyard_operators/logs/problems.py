@@ -19,13 +19,25 @@ _REASONS = {
 
 
 class Problem(Exception):
-    """An answer other than 200. `cause`: a machine-readable reason for clients; `next_step`: its message."""
+    """An answer other than 200. `name`: the object that it is about, `kind` its group and plural: without these, clients take a 404 for
+    that of an API that does not exist. `cause`: a machine-readable reason for clients; `next_step`: its message."""
 
-    def __init__(self, code: int, message: str, *, name: str = "", cause: str = "", next_step: str = "", retry_after_s: int = 0) -> None:
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        *,
+        name: str = "",
+        kind: tuple[str, str] = (LOG_GROUP, "jobspecs"),
+        cause: str = "",
+        next_step: str = "",
+        retry_after_s: int = 0,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.name = name
+        self.kind = kind
         self.cause = cause
         self.next_step = next_step
         self.retry_after_s = retry_after_s
@@ -33,7 +45,8 @@ class Problem(Exception):
     def to_json(self) -> dict[str, Any]:
         details: dict[str, Any] = {}
         if self.name:
-            details |= {"group": LOG_GROUP, "kind": "jobspecs", "name": self.name}
+            group, kind = self.kind
+            details |= {"group": group, "kind": kind, "name": self.name}
         if self.cause:
             details["causes"] = [{"reason": self.cause, "message": self.next_step}]
         if self.retry_after_s:

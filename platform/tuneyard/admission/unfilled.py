@@ -11,8 +11,11 @@ from tuneyard.api import JobSpec
 from tuneyard.api.loading_yaml import Path
 
 _OPEN = "{{"
-_EXPRESSION = re.compile(r"\{\{\s*run\.(?:date|time|name)\b.*?\}\}", re.DOTALL)
-_PLACES = ("source", "path", "name", "output", "url", "image", "project", "programDir", "metricsDir", "workingDir")
+_EXPRESSION = re.compile(r"\{\{.*?\}\}", re.DOTALL)
+_PLACES = (
+    *("source", "path", "split", "name", "revision", "model", "output", "url", "uri", "image", "schema"),
+    *("project", "entity", "experiment", "programDir", "metricsDir", "workingDir"),
+)
 """Fields that name something that is opened or asked for. Commands and prose may have braces of their own."""
 _NEXT_STEP = "write the value itself, or make the file a Schedule (kind: Schedule, docs/schedules.md)"
 
@@ -32,6 +35,8 @@ def _expressions(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
             yield path, found[0]
     elif isinstance(value, dict):
         for key, inner in value.items():
+            if key == "schema" and isinstance(inner, dict):
+                continue  # a JSON schema has names of its own
             yield from _expressions(inner, (*path, key))
     elif isinstance(value, list):
         for index, inner in enumerate(value):

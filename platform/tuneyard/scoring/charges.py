@@ -45,6 +45,9 @@ class Spent:
     def minus(self, other: Spent) -> Spent:
         return Spent(self.answers.minus(other.answers), self.embeddings.minus(other.embeddings))
 
+    def at_least_0(self) -> Spent:
+        return Spent(self.answers.at_least_0(), self.embeddings.at_least_0())
+
 
 def has_price(request: ScoreRequest) -> bool:
     """Whether an endpoint of the task has a price."""
@@ -61,8 +64,13 @@ def charge(request: ScoreRequest, store: Store, earlier: Iterable[Sums], new: It
     total = before.plus(since)
     charged = _charged_before(store)
     store.put(CHARGED, json.dumps(asdict(total)).encode())
-    spent = total.minus(charged) if charged is not None else since
+    spent = total.minus(charged).at_least_0() if charged is not None else since  # below 0 where somebody has removed a part
     return cost_of(request, spent.plus(_sum(beside)))
+
+
+def charge_beside(request: ScoreRequest, beside: Iterable[Spent]) -> float:
+    """The charge for the tokens of no part, which needs no record."""
+    return cost_of(request, _sum(beside))
 
 
 def _sum(each: Iterable[Spent]) -> Spent:

@@ -182,9 +182,7 @@ def _generated(request: Generate, latency_s: float, made: Any, marks: SpecialMar
     by_stop_text = isinstance(made.stop_reason, str)  # of an end token it is the token, or None
     text = made.text
     if marks is not None:
-        ends = made.finish_reason == "stop" and not by_stop_text
-        text = marks.text(made.token_ids[:-1] if ends else made.token_ids)
-        text = text[: text.rfind(made.stop_reason)] if by_stop_text and made.stop_reason in text else text
+        text = marks.text(made.token_ids, text)
     return Answer(request.key, latency_s, text, made.finish_reason, len(made.token_ids), by_stop_text=by_stop_text)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuneyard.api import BadInput, RankerScoring
-from tuneyard.scoring.charges import Spent, charge, has_price
+from tuneyard.scoring.charges import Spent, charge, charge_beside, has_price
 from tuneyard.scoring.job import Measured, finish, prepare
 from tuneyard.scoring.metrics import Sums
 from tuneyard.scoring.partition import parts_at_once
@@ -73,6 +73,9 @@ class EngineWork:
         parts = sorted(part for part in committed_parts(store) if part < self.layout.parts)
         new = [read_sums(store, part) for part in parts if part not in known]
         return charge(self.request, store, known.values(), new, beside)
+
+    def charged_beside(self, beside: Sequence[Spent]) -> float:
+        return charge_beside(self.request, beside)
 
     def finish(self, measured: Measured) -> ScoreResult:
         return finish(self._job, self._new, measured)

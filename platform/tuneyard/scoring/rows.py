@@ -24,6 +24,9 @@ class Paid:
     def minus(self, other: Paid) -> Paid:
         return Paid(self.input_tokens - other.input_tokens, self.output_tokens - other.output_tokens, self.unknown - other.unknown)
 
+    def at_least_0(self) -> Paid:
+        return Paid(max(0, self.input_tokens), max(0, self.output_tokens), max(0, self.unknown))
+
 
 UNPAID = Paid()
 

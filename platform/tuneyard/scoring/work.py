@@ -68,6 +68,9 @@ class Work(Protocol):
         """What endpoints charge for this attempt; None: nothing is charged, or no price is known. Call it once, when the workers have
         ended. `beside`: what their `close` has returned. Raises StorageError."""
 
+    def charged_beside(self, beside: Sequence[Any]) -> float:
+        """The part of `charged` that is known where that raises: of tokens that are in no part."""
+
     def finish(self, measured: Measured) -> Any:
         """The result, a dataclass. Raises JobFailed if more rows have errors than the task tolerates."""
 

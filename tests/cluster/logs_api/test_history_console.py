@@ -158,7 +158,8 @@ def test_a_job_that_is_older_than_its_namespace_is_none_of_it(served: Served, tm
     for path in (*unseen, f"{LOG.format('default', 'before')}?uid=console-3"):  # the last is of another namespace
         with pytest.raises(RuntimeError, match="not found"):
             as_ada(path)
-    assert client_of(served).get(f"/history/{job_key('console-4')}?namespace={name}").status_code == 404
+    page = client_of(served).get(f"/history/{job_key('console-4')}?namespace={name}")
+    assert page.status_code == 404, page.text
     everywhere = served.hub.api.get(f"{api}/pastjobs?name=before")["items"]
     assert [each["metadata"]["namespace"] for each in everywhere] == [name]
 

@@ -186,3 +186,11 @@ def trained(hub: str, name: str, namespace: str, cluster: str, tokens_per_s: flo
     now = status(ended, phase=Phase.SUCCEEDED, finished_at=moment(60))
     now.tasks[0].metrics = {"tokens_per_s": tokens_per_s}
     return rows_of(item, now, hub)
+
+
+@pytest.mark.usefixtures("history")
+def test_a_job_that_is_not_on_record_is_said_to_be_that(say: Say) -> None:
+    code, out, err = say("history", "show", "job-999", "--hub")
+    assert (code, out) == (2, "")
+    assert "not found" in err or "no job" in err
+    assert "not installed" not in err

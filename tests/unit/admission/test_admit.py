@@ -126,7 +126,7 @@ def test_a_deadline_before_the_planned_end_is_remarked() -> None:
         ("s3://b/date={{ run.date }}/rows.jsonl", "{{ run.date }}"),
         ("s3://b/{{run.time - 1h | %H}}.jsonl", "{{run.time - 1h | %H}}"),
         ("s3://b/{{ run.date | %Y{%m }}", "{{ run.date | %Y{%m }}"),
-        ("s3://b/{{ date }}/rows.jsonl", ""),
+        ("s3://b/{{ date }}/rows.jsonl", "{{ date }}"),
         ("s3://b/{run.date}/rows.jsonl", ""),
     ],
 )
@@ -143,5 +143,6 @@ def test_what_is_said_to_a_model_and_commands_may_have_braces_of_their_own() -> 
     """A Schedule writes them with `{{ "{{" }}`."""
     command = {"name": "list", "process": {"command": ["docker", "ps", "--format", "{{ run.name }}"]}}
     judge = {"model": {"name": QWEN}, "data": {"source": "s3://b/rows"}, "judge": {"rubric": "Does it explain {{ run.date }}?"}}
+    judge["generation"] = {"schema": {"properties": {"name": {"const": "{{ run.name }}"}}, "name": "{{ run.name }}"}}
     spec = {"tasks": [command, {"name": "judge", "score": judge}]}
     assert admit(JobSpec.model_validate({"metadata": {"name": "j", "namespace": "default"}, "spec": spec}), Anywhere()) == []

@@ -184,6 +184,8 @@ def test_marks_that_are_special_tokens_come_back_into_texts(tmp_path: Path) -> N
     assert marks is not None
     ids = tokenizer("<think>the cat</think>sat<|end|>", add_special_tokens=False)["input_ids"]
     assert "think" not in tokenizer.decode(ids, skip_special_tokens=True)
-    assert marks.text(ids) == "<think>the cat</think>sat"
-    assert marks.text(ids[3:]) == marks.text(ids[3:-1])
-    assert marks.text([]) == ""
+    assert marks.text(ids, "the catsat") == "<think>the cat</think>sat"
+    assert marks.text(ids, "the cats") == "<think>the cat</think>s"
+    assert marks.text(ids, "the cat") == "<think>the cat</think>"
+    assert marks.text(ids[1:3], "the c") == "the c"
+    assert marks.text([], "") == ""

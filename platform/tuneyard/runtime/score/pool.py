@@ -75,13 +75,13 @@ def score(
 
 
 def _tell_charge(work: Work, beside: list[Any], emit: Emit) -> None:
-    """Tell what endpoints charge for this attempt, however it has ended. Where the storage is away, the next attempt tells it: this one has
-    a charge of 0, because one without a charge counts as one of an earlier version, for which its cost counts."""
+    """Tell what endpoints charge for this attempt, however it has ended. Where the storage is away, the next attempt is charged for its
+    committed parts. This one has a charge in any case: one without counts as one of an earlier version, whose whole cost counts."""
     try:
         amount = work.charged(beside)
     except TuneyardError as error:
-        amount = 0.0
-        message = f"what endpoints charge for this attempt could not be recorded, and is told by the next one: {error.cause}"
+        amount = work.charged_beside(beside)
+        message = f"the charge for committed parts could not be recorded, and counts only if the task is resumed: {error.cause}"
         emit(Warned(task=work.request.name, message=message))
     if amount is not None:
         emit(Charged(task=work.request.name, amount=amount))

@@ -164,6 +164,7 @@ class EndpointEngine:
             input_tokens=answered.input_tokens,
             paid=tried.paid,
             vectors=answered.vectors,
+            by_stop_text=answered.by_stop_text,
             reasoning=self._hidden(answered.reasoning) if answered.reasoning is not None else None,
         )
 

@@ -37,6 +37,8 @@ class Answered:
     """Embeddings, of an endpoint that was asked for them."""
     reasoning: str | None = None
     """Thoughts that the server has told apart from the text."""
+    by_stop_text: bool = False
+    """The answer ended at a stop text, which servers of vLLM tell."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def _read_answer(body: bytes) -> Reply:
     paid, counted = _paid(values.get("usage"))
     reason = choice.get("finish_reason")
     if not isinstance(text, str):
-        said = message.get("refusal")
+        said = message.get("refusal") or _joined(message.get("content"), "refusal", only=False)
         if isinstance(said, str) and said:
             return RowRefused(f"the model refuses it: {printable(said)}", paid)
         if reason == "content_filter":
@@ -126,7 +128,8 @@ def _read_answer(body: bytes) -> Reply:
     if reason == "content_filter":
         return RowRefused("the endpoint filtered the answer (content_filter)", paid)
     ended = "length" if reason == "length" else "stop"
-    return Answered(whole(text), ended, paid.input_tokens if counted else None, paid.output_tokens, paid, reasoning=_reasoning(message))
+    read, by_stop_text = paid.input_tokens if counted else None, isinstance(choice.get("stop_reason"), str)
+    return Answered(whole(text), ended, read, paid.output_tokens, paid, reasoning=_reasoning(message), by_stop_text=by_stop_text)
 
 
 def _reasoning(message: Mapping[str, Any]) -> str | None:
@@ -139,9 +142,9 @@ def _joined(content: Any, kind: str, *, only: bool = True) -> Any:
     """The texts of the parts of a kind, where contents are lists of parts. `only`: other contents are returned as they are."""
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
         return content if only else None
-    found = [part.get(kind) for part in content if part.get("type") == kind]
-    texts = [_joined(text, "text") for text in found]
-    return "".join(texts) if all(isinstance(text, str) for text in texts) else None
+    names = ("text", "output_text", None) if kind == "text" else (kind,)
+    texts = [_joined(part.get(kind), "text") for part in content if part.get("type") in names]
+    return "".join(texts) if texts and all(isinstance(text, str) for text in texts) else None
 
 
 def _paid(usage: Any) -> tuple[Paid, bool]:

@@ -84,6 +84,9 @@ class RankerWork:
     def charged(self, beside: Sequence[Any]) -> float | None:  # noqa: ARG002 - as of endpoints
         return None
 
+    def charged_beside(self, beside: Sequence[Any]) -> float:  # noqa: ARG002 - as of endpoints
+        return 0.0
+
     def finish(self, measured: Measured) -> RankedResult:
         """Write metrics.json. Raises JobFailed if more rows have errors than the task tolerates."""
         request, total = self.request, self._total
