@@ -110,6 +110,12 @@ def output_name(column: str, added: Collection[str]) -> str:
     return column if column not in added else f"input_{column}"
 
 
+def names_in_output(column: str, added: Collection[str]) -> list[str]:
+    """The names that a kept column may have in an output; the first one that is there is the column's (see `_output_names`)."""
+    name = output_name(column, added)
+    return [name] if name == column else [f"input_{name}", name]
+
+
 def _output_names(columns: Sequence[str], added: Collection[str]) -> list[str]:
     """Names of all kept columns in the output. Where the data have a column that is called like another's new name, `input_` is put before
     that name once more, so that none is lost."""

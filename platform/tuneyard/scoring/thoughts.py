@@ -7,8 +7,10 @@ model writes their end only.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from tuneyard.data import ScoreRow
+if TYPE_CHECKING:
+    from tuneyard.data import ScoreRow
 
 OPEN, CLOSE = "<think>", "</think>"
 _OPENS = re.compile(rf"[\s\ufeff]*+({OPEN})?")

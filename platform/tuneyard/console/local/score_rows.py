@@ -209,9 +209,9 @@ def _read(path: Path, side: Side, first: int, start: int, count: int) -> list[di
     import pyarrow.parquet as pq
 
     start, count = max(0, start), count + min(0, start)
-    kept = _kept_names(side)
     try:
         file = pq.ParquetFile(path)
+        kept = _kept_names(side, file.schema_arrow.names)
         columns = [name for name in dict.fromkeys([*_SHOWN, *kept.values()]) if name in file.schema_arrow.names]
         found: list[dict[str, Any]] = []
         passed = 0
@@ -230,20 +230,29 @@ def _read(path: Path, side: Side, first: int, start: int, count: int) -> list[di
             "output": row.get("output"),
             "reasoning": row.get("reasoning"),
             "error": row.get("error"),
-            **{what: row.get(kept.get(what, "")) for what in ("prompt", "reference", "answer")},
+            "prompt": row.get(kept.get("prompt", "")),
+            **{what: _without_thoughts(row.get(kept.get(what, ""))) for what in ("reference", "answer")},
         }
         for place, row in enumerate(found)
     ]
 
 
-def _kept_names(side: Side) -> dict[str, str]:
-    """The output's names of the input columns of `prompt`, `reference` and, for a judge, `answer`. Without those that are not in data."""
-    from tuneyard.scoring.parts import added_names, output_name
+def _without_thoughts(value: Any) -> Any:
+    """As metrics and judges saw it."""
+    from tuneyard.scoring.thoughts import without_thoughts
+
+    return without_thoughts(value) if isinstance(value, str) else value
+
+
+def _kept_names(side: Side, present: Sequence[str]) -> dict[str, str]:
+    """Which of the output's columns `present` are the input's `prompt`, `reference` and, for a judge, `answer`, as far as data has them."""
+    from tuneyard.scoring.parts import added_names, names_in_output
 
     judged = (side.data.get("answer") or "output") if side.body.get("judge") else None
     columns = {"prompt": side.data.get("prompt", "prompt"), "reference": side.data.get("reference"), "answer": judged}
     added = added_names(measured_in(side.body))
-    return {what: output_name(column, added) for what, column in columns.items() if isinstance(column, str)}
+    wanted = {what: names_in_output(column, added) for what, column in columns.items() if isinstance(column, str)}
+    return {what: next((name for name in names if name in present), "") for what, names in wanted.items()}
 
 
 def _samples(side: Side) -> dict[int, dict[str, Any]]:

@@ -13,7 +13,8 @@ from tuneyard.metrics import Metric
 from tuneyard.scoring.paired.comparison import DifferingRow
 from tuneyard.scoring.paired.row_sums import Numbers, columns_of, row_sums
 from tuneyard.scoring.paired.scored_output import PART, ScoredOutput
-from tuneyard.scoring.parts import added_names, output_name
+from tuneyard.scoring.parts import added_names, names_in_output
+from tuneyard.scoring.thoughts import without_thoughts
 
 _SHOWN = 4
 
@@ -86,14 +87,18 @@ class _Answer:
 def _read(output: ScoredOutput, part: int, row: int, metrics: Sequence[Metric]) -> _Answer:
     data = output.settings["data"]
     added = added_names(output.metrics)
-    prompt, reference = (output_name(data.get(name) or "", added) for name in ("prompt", "reference"))
-    judged = output_name(data.get("answer") or "output", added) if output.settings.get("judge") else ""
-    columns = ["row", "output", prompt, reference, judged, *(column for metric in metrics for column in columns_of(metric))]
-    table = output.read(part, columns)
+    judged = data.get("answer") or "output" if output.settings.get("judge") else ""
+    asked = [data.get("prompt") or "", data.get("reference") or "", judged]
+    possible = [name for column in asked for name in names_in_output(column, added)]
+    table = output.read(part, ["row", "output", *possible, *(column for metric in metrics for column in columns_of(metric))])
+    prompt, reference, judged = (
+        next((name for name in names_in_output(column, added) if name in table.column_names), "") for column in asked
+    )
     table = table.slice(int(np.searchsorted(table["row"].to_numpy(), row)), 1)
     if not table.num_rows or table["row"][0].as_py() != row:
         raise BadInput(f"{output.store.uri} was written anew while it was compared", "compare again once that task has ended")
     values = {metric.figures[0].name: row_sums(metric, table).values[0] for metric in metrics}
     (texts,) = table.select([name for name in ("output", prompt, reference, judged) if name in table.column_names]).to_pylist()
     known = {name: float(value) for name, value in values.items() if np.isfinite(value)}
-    return _Answer(texts.get(prompt), texts.get(reference), texts.get("output"), known, texts.get(judged))
+    shown = [without_thoughts(text) if isinstance(text, str) else text for text in (texts.get(reference), texts.get(judged))]
+    return _Answer(texts.get(prompt), shown[0], texts.get("output"), known, shown[1])
