@@ -14,7 +14,7 @@ from tests.suite.results import Counts, Test, counted, read_tests, slowest
 from tests.suite.scheduling import Ended, run_all
 
 MEMORY_FOR_TIME = {"GOGC": "400"}
-"""Go collects garbage when memory has grown by so many percent: API servers then need a fifth less processor time (docs/testing.md)."""
+"""Go programs collect garbage when their heap has grown by this many percent; 100 is the default. docs/testing.md has the effect."""
 FOLDER = Path(__file__).parents[2] / "build" / "tests"
 
 

@@ -1,4 +1,4 @@
-"""Expressions that only a Schedule fills, in a JobSpec that no Schedule has made: nobody would put a date there."""
+"""Refuses expressions of Schedules, such as `{{ run.date }}`, in a JobSpec: they have values in runs of a Schedule only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NEXT_STEP = "write the value itself, or make the file a Schedule (kind: Schedul
 
 
 def unfilled(job: JobSpec) -> Iterator[Refusal]:
-    """A refusal for each place of a JobSpec with an expression such as `{{ run.date }}`."""
+    """A refusal for each place of a JobSpec that still holds an expression."""
     if _OPEN not in job.spec.model_dump_json(exclude_defaults=True):
         return
     for path, expression in _expressions(job.spec.model_dump(by_alias=True, exclude_defaults=True, mode="json"), ("spec",)):

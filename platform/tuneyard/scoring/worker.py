@@ -132,7 +132,8 @@ class PartWorker:
             try:
                 ours = commit(self._store, part, content)
             except TuneyardError:
-                if not self._store.exists(part_path(part)):  # where it is not known, its tokens are charged to nobody rather than twice
+                # Where this raises too, the part may be there: its tokens stay counted, so that they are never charged twice.
+                if not self._store.exists(part_path(part)):
                     self._count_in_parts(Spent().minus(Spent.of(sums)))
                 raise
             if not ours:

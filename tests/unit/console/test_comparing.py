@@ -186,3 +186,18 @@ def test_rows_of_a_judge_of_two_show_the_other_answer(tmp_path: Path) -> None:
     assert [row.others for row in shown] == [["In Bonn."], ["In Rome."]], "by place, because the rows of base are a sample"
     kept = make_record({"judge": {"samples": [{"row": 0, "answer": "a", "against": "b"}]}}, dict(record.spec["spec"]))
     assert rows_at([Side(kept, "judge")], 0)[0].others == ["b"]
+
+
+def test_reference_and_judged_answer_are_shown_as_the_judge_saw_them(tmp_path: Path) -> None:
+    """Of a judge over an output whose data had a column `output` too: its own name is one `input_` longer."""
+    body = {"data": {"prompt": "prompt", "reference": "input_output", "answer": "output"}, "judge": {"rubric": "Is it right?"}}
+    kept = {"prompt": "?", "output": "<think>hm</think>Paris", "input_output": "<think>so</think>Rome"}
+    asked: Any = {"prompt": "?", "system": "", "tools": None, "references": (), "kept": kept}
+    part = Columns.infer([asked], ["judge"]).encode([asked], [ScoredRow(0, output="Score: 1", values={"judge": 1.0})], Sums())
+    (tmp_path / "judge" / "parts").mkdir(parents=True)
+    (tmp_path / "judge" / "parts" / "part-00000.parquet").write_bytes(part)
+    record = make_record({"judge": {}}, {"tasks": [{"name": "judge", "score": body}]})
+
+    (shown,) = rows_at([Side(replace(record, folder=tmp_path), "judge")], 0)
+
+    assert (shown.reference, shown.judged) == ("Rome", ["Paris"])

@@ -39,7 +39,11 @@ def test_a_time_that_is_over_stays_over_and_no_later_one_is_left_out(jumps: list
 
 
 def hours_of(spans: Sequence[DueSpan]) -> list[tuple[int, int]]:
-    return [tuple(int((moment_of(each) - MONDAY) / timedelta(hours=1)) for each in (span.first, span.last)) for span in spans]  # type: ignore[misc]
+    return [(_hour(span.first), _hour(span.last)) for span in spans]
+
+
+def _hour(moment: str) -> int:
+    return int((moment_of(moment) - MONDAY) / timedelta(hours=1))
 
 
 def spans_at(*hours: int) -> list[DueSpan]:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.scoring.scored_by_hand import request as by_hand
+from tests.unit.scoring.scored_by_hand import write_rows
 from tests.unit.scoring.test_score_output import request
 
-from tuneyard.api import ScoreTask
+from tuneyard.api import ScoreTask, StorageError
+from tuneyard.scoring import prepare, worker
 from tuneyard.scoring.charges import CHARGED, Spent, charge, cost_of
+from tuneyard.scoring.endpoint.prompts import EndpointPrompts
+from tuneyard.scoring.exchange import Answer
 from tuneyard.scoring.metrics import Sums
+from tuneyard.scoring.parts import commit
 from tuneyard.scoring.request import ScoreRequest
 from tuneyard.scoring.rows import Paid
 from tuneyard.storage import Store, open_store
@@ -95,3 +103,43 @@ def test_beside_a_damaged_record_an_attempt_is_charged_for_its_own_parts(tmp_pat
     store.put(CHARGED, text)
     assert charge(task, store, [part(5)], [part(1)], [beside(2)]) == pytest.approx(3 + 2)
     assert charge(task, store, [part(5), part(1)], [part(2)], []) == pytest.approx(6)
+
+
+def test_a_part_that_somebody_has_removed_makes_no_later_token_free(tmp_path: Path, store: Store) -> None:
+    task = asked(tmp_path)
+    charge(task, store, [], [part(2)], [])
+    assert charge(task, store, [part(1)], [], [beside(3)]) == pytest.approx(3)
+
+
+class _Answers:
+    """An engine that answers each request, and charges three tokens for it."""
+
+    in_flight = 0
+
+    def run(self, requests: Iterator[Any]) -> Iterator[Answer]:
+        for each in requests:
+            if each is not None:
+                yield Answer(each.key, 0.1, "yes", "stop", 1, paid=Paid(2, 1))
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("arrives", "in_parts"), [(False, Paid()), (True, Paid(4, 2))], ids=["lost", "arrived"])
+def test_tokens_of_a_part_whose_commit_fails_are_told_as_those_of_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arrives: bool, in_parts: Paid
+) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", [{"prompt": "?"}, {"prompt": "!"}])
+    job = prepare(by_hand(tmp_path, "judge", rows, source={"source": str(rows)}, metrics=[]))
+
+    def fail(store: Store, number: int, content: bytes) -> bool:
+        if arrives:
+            commit(store, number, content)
+        raise StorageError("the disk is full", "free some space")
+
+    monkeypatch.setattr(worker, "commit", fail)
+    one = worker.PartWorker(job.order)
+    one._begin(_Answers(), EndpointPrompts(chat=None))
+    with pytest.raises(StorageError, match="the disk is full"):
+        one.score(0)
+    assert one.close() == Spent().minus(Spent(in_parts)), "less what is in parts, of all that this class knows of: nothing"

@@ -14,10 +14,13 @@ from pydantic import ValidationError
 from tests.unit.scoring.scored_by_hand import answer_all, request, write_rows
 
 from tuneyard.api import BadInput, ScoreTask
+from tuneyard.metrics import METRICS
 from tuneyard.scoring import ScoreResult
 from tuneyard.scoring.own_metrics import OwnMetrics
 from tuneyard.scoring.paired import compare
+from tuneyard.scoring.parts import added_names
 from tuneyard.scoring.rows import ScoredRow
+from tuneyard.tracking.tables import CHARGED
 
 CODE = """
 import math
@@ -287,6 +290,12 @@ def test_what_cannot_be_a_metric_is_refused_before_the_engine_is_loaded(folder: 
 def test_names_that_cannot_work_are_refused(own: list[str], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         ScoreTask.model_validate({"model": {"name": "m"}, "data": {"source": "d"}, "ownMetrics": own})
+
+
+@pytest.mark.parametrize("column", sorted({*added_names(list(METRICS)), CHARGED}))
+def test_an_own_metric_takes_no_name_of_a_column_or_figure(column: str) -> None:
+    with pytest.raises(ValidationError, match="is a name of Tuneyard's"):
+        ScoreTask.model_validate({"model": {"name": "m"}, "data": {"source": "d"}, "ownMetrics": [f"a:{column}"]})
 
 
 def test_a_folder_without_metrics_is_refused() -> None:

@@ -208,6 +208,16 @@ def test_a_key_that_the_server_repeats_is_hidden_in_answers_and_errors() -> None
     assert answers[1].error == "the endpoint: HTTP 400: bad header ***"
 
 
+@pytest.mark.parametrize("field", ["content", "reasoning_content"])
+def test_a_key_in_the_escapes_of_json_is_hidden(field: str) -> None:
+    escaped = "".join(f"\\u{ord(character):04x}" for character in KEY)
+    message = json.dumps({"content": "yes", field: "MARK"}).replace("MARK", f"it is {escaped}")
+    with OpenAIServer() as server:
+        server.plan = lambda _, __: Fault(200, f'{{"choices": [{{"message": {message}, "finish_reason": "stop"}}]}}')
+        answer = _ask(server, 1)[0]
+    assert "it is ***" in (answer.text, answer.reasoning)
+
+
 def test_a_key_is_hidden_before_an_error_is_cut() -> None:
     said = f"{'x' * (300 - len(KEY) // 2 - 20)} your key {KEY} is invalid"
     with OpenAIServer(lambda _, __: Fault(401, error_json(said))) as server, pytest.raises(JobFailed) as failed:

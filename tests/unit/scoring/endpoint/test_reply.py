@@ -169,3 +169,51 @@ def test_any_bytes_are_read(status: int, body: bytes, after: str) -> None:
 def test_any_json_is_read(values: Any) -> None:
     for status in (200, 400, 429):
         read_reply(status, {}, json.dumps(values).encode())
+
+
+THINKING = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "reasoning"),
+    [
+        ({"content": "yes", "reasoning_content": "Hm."}, "yes", "Hm."),
+        ({"content": "yes", "reasoning": "Hm."}, "yes", "Hm."),
+        ({"content": None, "reasoning_content": "Hm."}, "", "Hm."),
+        ({"content": [THINKING, {"type": "text", "text": "yes"}]}, "yes", "Hm."),
+        ({"content": [THINKING]}, "", "Hm."),
+        ({"content": [{"type": "output_text", "output_text": "no", "text": "yes"}]}, "yes", None),
+        ({"content": "yes", "reasoning_content": 7, "reasoning": ["x"]}, "yes", None),
+    ],
+)
+def test_thoughts_that_a_server_tells_apart(message: dict[str, Any], text: str, reasoning: str | None) -> None:
+    reply = read_reply(200, {}, _answer(message=message))
+    assert isinstance(reply, Answered)
+    assert (reply.text, reply.reasoning) == (text, reasoning)
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        ({"content": [THINKING], "tool_calls": [{"id": "1"}]}, "the model calls a tool"),
+        ({"content": [], "tool_calls": [{"id": "1"}]}, "the model calls a tool"),
+        ({"content": [{"type": "refusal", "refusal": "I will not"}]}, "the model refuses it: I will not"),
+    ],
+)
+def test_parts_without_text_are_no_empty_answers(message: dict[str, Any], says: str) -> None:
+    reply = read_reply(200, {}, _answer(message=message))
+    assert isinstance(reply, RowRefused)
+    assert says in reply.reason
+
+
+def test_a_message_that_is_no_object_is_ignored_beside_a_text() -> None:
+    reply = read_reply(200, {}, json.dumps({"choices": [{"text": "hi", "message": "ok", "finish_reason": "stop"}]}).encode())
+    assert isinstance(reply, Answered)
+    assert reply.text == "hi"
+
+
+@pytest.mark.parametrize(("stop_reason", "expected"), [("\n", True), (None, False), (151645, False)])
+def test_a_server_of_vllm_tells_that_a_stop_text_ended_the_answer(stop_reason: Any, expected: bool) -> None:
+    reply = read_reply(200, {}, _answer(choice={"stop_reason": stop_reason}))
+    assert isinstance(reply, Answered)
+    assert reply.by_stop_text is expected
