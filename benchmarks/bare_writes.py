@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tests.hubs import JOBS, job, rayjobs
+from tests.clusters.hubs import JOBS, job, rayjobs
 from tests.testcluster.clusters import Clusters
 
 from tuneyard_operators.kube import JOBSPEC, NETWORK_POLICY, RAYJOB, Connection

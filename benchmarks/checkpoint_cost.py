@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, Trainer, TrainerCallback
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.models import cpu_plan, train_request, train_task, write_model, write_text
+from tests.builders.models import cpu_plan, train_request, train_task, write_model, write_text
 from training_cases import write_page
 
 from tuneyard.data import Order

@@ -13,16 +13,16 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.checkpoints import stop_after
+from tests.builders.checkpoints import stop_after
+from tests.builders.models import write_model, write_text
 from tests.integration.training.conftest import Material
 from tests.integration.training.test_elastic import EVERY, LEGS, METHODS, STEPS, request_of
 from tests.integration.training.test_kills import MESHES, SHAPE
-from tests.kills import Case, run_case
-from tests.models import write_model, write_text
-from tests.ranks import results_in_ranks
-from tests.tensor_training import LEGS as MESH_LEGS
-from tests.tensor_training import METHODS as MESH_METHODS
-from tests.tensor_training import mesh_request
+from tests.ranks.groups import results_in_ranks
+from tests.ranks.kills import Case, run_case
+from tests.ranks.tensor_training import LEGS as MESH_LEGS
+from tests.ranks.tensor_training import METHODS as MESH_METHODS
+from tests.ranks.tensor_training import mesh_request
 from training_cases import write_page
 
 from tuneyard.training import TrainRequest, train

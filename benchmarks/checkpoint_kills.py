@@ -14,7 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.kills import Case, Outcome, run_case
+from tests.ranks.kills import Case, Outcome, run_case
 from training_cases import write_page
 
 SHAPE = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4}

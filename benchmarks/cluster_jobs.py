@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.training_cases import write_page  # noqa: E402 -- found by the line above
-from tests.hubs import API, job, until  # noqa: E402
+from tests.clusters.hubs import API, job, until  # noqa: E402
 from tests.testcluster import Hub, Member  # noqa: E402
 from tests.testcluster.clusters import Clusters  # noqa: E402
 from tests.testcluster.install import JOBS  # noqa: E402

@@ -87,7 +87,7 @@ def code_path(call: Call, tree: Path) -> CodePath:
 
 def place_one() -> Call:
     """One ask where two members have room. One of its kind was placed before."""
-    from tests.worlds import A100, ask, member
+    from tests.builders.worlds import A100, ask, member
 
     from tuneyard.federation import Scheduler
 
@@ -102,7 +102,7 @@ def place_one() -> Call:
 
 def place_by_quota() -> Call:
     """One ask of a team with quota, behind one that is kept room for."""
-    from tests.worlds import ask, member, running
+    from tests.builders.worlds import ask, member, running
 
     from tuneyard.federation import Scheduler, Team
 
@@ -118,7 +118,7 @@ def place_by_quota() -> Call:
 
 def make_room() -> Call:
     """One ask for which an attempt of lower priority is preempted."""
-    from tests.worlds import ask, member, running
+    from tests.builders.worlds import ask, member, running
 
     from tuneyard.federation import Scheduler
 
@@ -132,7 +132,7 @@ def make_room() -> Call:
 
 def reconcile() -> Call:
     """One look at a running job: its next status and actions (`advance`), without the API servers."""
-    from tests.attempts import NOON, goal, job, report, running, seen, status
+    from tests.builders.attempts import NOON, goal, job, report, running, seen, status
 
     from tuneyard_operators.hub.lifecycle import advance
     from tuneyard_operators.hub.settings import Settings
@@ -148,7 +148,7 @@ def reconcile() -> Call:
 
 def run_locally() -> Call:
     """A local run of one process task, from its check to its report; without the threads that it starts."""
-    from tests.attempts import job
+    from tests.builders.attempts import job
 
     from tuneyard.runtime import run_job
 
@@ -160,7 +160,7 @@ def run_locally() -> Call:
 
 def admit_one() -> Call:
     """Whether a hub takes a job: its goal, and what it asks of the scheduler."""
-    from tests.attempts import job, train
+    from tests.builders.attempts import job, train
 
     from tuneyard.api import JobStatus
     from tuneyard_operators.hub.goals import goal_of

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.context_peers import peer_difference
-from tests.context_models import Difference, differences
-from tests.models import cpu_plan, train_request, train_task, write_tokenizer
-from tests.ranks import results_in_ranks
+from tests.builders.models import cpu_plan, train_request, train_task, write_tokenizer
+from tests.ranks.context_models import Difference, differences
+from tests.ranks.groups import results_in_ranks
 
 from tuneyard.catalog import gpu
 from tuneyard.catalog.built import model_shape_of

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from tests.context_models import SEED, Difference, batch_of, compared
-from tests.forks import Call, called
-from tests.ranks import group
+from tests.ranks.context_models import SEED, Difference, batch_of, compared
+from tests.ranks.forks import Call, called
+from tests.ranks.groups import group
 from tests.zoo.configs import tiny_config_of
 
 from tuneyard.parallel.context import row_slice, targets

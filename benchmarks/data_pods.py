@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.training_cases import write_page
 from tests.cluster.home import OURS, install, logs, started
 from tests.cluster.test_data_pods import BATCH, FED, texts
-from tests.slow_store import SlowStore
+from tests.servers.slow_store import SlowStore
 from tests.testcluster import Member
 from tests.testcluster.install import BUCKET, JOBS, Storage
 from tests.testcluster.waiting import wait_for

@@ -84,7 +84,7 @@ def with_map(source: Path, tokenizer: Any, cache: Path, processes: int | None, *
 
 def corpora(root: Path) -> Iterator[tuple[str, list[str], Any]]:
     """Names, lines of chats, tokenizers."""
-    from tests.templates import TRL
+    from tests.builders.templates import TRL
     from transformers import AutoTokenizer
 
     from tuneyard.data import bookings, stdlib

@@ -21,9 +21,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.training_cases import write_page
-from tests.models import sentences, tokenizer_of
-from tests.servers import S3, free_port
-from tests.slow_store import SlowStore
+from tests.builders.models import sentences, tokenizer_of
+from tests.servers.installed import S3, free_port
+from tests.servers.slow_store import SlowStore
 
 HELD_BACK_S = 1.0
 SECONDS_PER_SPLIT = 0.9

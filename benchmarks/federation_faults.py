@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.cluster_jobs import EVERY, LIMIT_S, STEPS, Stage, corpus_job, train_job  # noqa: E402 -- found by the line above
 from benchmarks.training_cases import write_page  # noqa: E402
-from tests.hubs import API, until  # noqa: E402
+from tests.clusters.hubs import API, until  # noqa: E402
 from tests.testcluster import Member  # noqa: E402
 from tests.testcluster.clusters import Clusters  # noqa: E402
 from tests.testcluster.up import down, up  # noqa: E402

@@ -93,7 +93,7 @@ def _measure(case: Case, folder: Path) -> str:
 
 def _write_model(folder: Path, shape: dict[str, int]) -> None:
     """Random weights, made in bf16 on the GPU: only their shape matters for speed."""
-    from tests.models import tiny_config, write_tokenizer
+    from tests.builders.models import tiny_config, write_tokenizer
     from transformers import AutoModelForCausalLM
 
     config = tiny_config(**shape, max_position_embeddings=LENGTH, vocab_size=128_256, dtype="bfloat16")

@@ -22,7 +22,7 @@ import sqlalchemy as sa
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.servers import PostgresServer
+from tests.servers.installed import PostgresServer
 
 from tuneyard.tracking import tables
 from tuneyard.tracking.history import History

@@ -22,8 +22,8 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.hub_throughput import Stage, submit  # noqa: E402 -- found by the line above
 from benchmarks.training_cases import write_page  # noqa: E402
-from tests.hubs import JOBS, Operator, by_token, jobspec, prepared, until  # noqa: E402
-from tests.servers import free_port  # noqa: E402
+from tests.clusters.hubs import JOBS, Operator, by_token, jobspec, prepared, until  # noqa: E402
+from tests.servers.installed import free_port  # noqa: E402
 from tests.testcluster import Hub, Member  # noqa: E402
 from tests.testcluster.clusters import Clusters  # noqa: E402
 from tests.testcluster.fake_nodes import FakeNodes  # noqa: E402

@@ -32,8 +32,8 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.bare_writes import Bodies  # noqa: E402 -- found by the line above
 from benchmarks.training_cases import write_page  # noqa: E402
-from tests.hubs import JOBS, RAYJOBS, Operator, by_token, jobspec, phases, prepared, rayjobs, until  # noqa: E402
-from tests.servers import free_port  # noqa: E402
+from tests.clusters.hubs import JOBS, RAYJOBS, Operator, by_token, jobspec, phases, prepared, rayjobs, until  # noqa: E402
+from tests.servers.installed import free_port  # noqa: E402
 from tests.testcluster import Hub, Member  # noqa: E402
 from tests.testcluster.clusters import Clusters  # noqa: E402
 from tests.testcluster.fake_nodes import FakeNodes  # noqa: E402

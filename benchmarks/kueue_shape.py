@@ -30,7 +30,7 @@ from benchmarks.bare_writes import Bodies  # noqa: E402 -- found by the line abo
 from benchmarks.hub_throughput import each  # noqa: E402
 from benchmarks.kueue_cases import Kind, Object, Shape, generator_config, jobspec, shape_of, team  # noqa: E402
 from benchmarks.played_runs import play  # noqa: E402
-from tests.hubs import API, Operator, by_token, phases, prepared, rayjobs, until  # noqa: E402
+from tests.clusters.hubs import API, Operator, by_token, phases, prepared, rayjobs, until  # noqa: E402
 from tests.testcluster import Hub, Member, kueue  # noqa: E402
 from tests.testcluster.clusters import Clusters  # noqa: E402
 from tests.testcluster.fake_nodes import FakeNodes  # noqa: E402

@@ -15,8 +15,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.training_cases import task_of, write_material, write_page
-from tests.models import cpu_plan, train_request
-from tests.ranks import results_in_ranks
+from tests.builders.models import cpu_plan, train_request
+from tests.ranks.groups import results_in_ranks
 
 from tuneyard.catalog import ModelShape, gpu, shape_from_config
 from tuneyard.planning import Layout, Setup, estimate_memory

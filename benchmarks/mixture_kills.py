@@ -15,8 +15,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.training_cases import write_page
-from tests.kills import Case, run_case
-from tests.models import sentences
+from tests.builders.models import sentences
+from tests.ranks.kills import Case, run_case
 
 WEIGHTS = {"chats": 5.0, "manuals": 2.0, "replay": 1.0}
 ROWS = {"chats": 4_000, "manuals": 40_000, "replay": 40_000}

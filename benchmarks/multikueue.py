@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.hub_throughput import Result, Stage, each, placed, raw  # noqa: E402 -- found by the line above
-from tests.hubs import Operator, by_token, prepared, until  # noqa: E402
-from tests.servers import free_port  # noqa: E402
+from tests.clusters.hubs import Operator, by_token, prepared, until  # noqa: E402
+from tests.servers.installed import free_port  # noqa: E402
 from tests.testcluster import Hub, Member, kuberay, kueue  # noqa: E402
 from tests.testcluster.clusters import Clusters  # noqa: E402
 from tests.testcluster.fake_nodes import FakeNodes  # noqa: E402

@@ -18,10 +18,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tests.builders.templates import ALL, Template
 from tests.peers.classes import BOTH_REFUSE, CLASSES, EQUAL, NOT_COMPARED, Made, class_of
 from tests.peers.ours import ours_of, said_in
 from tests.peers.rows import CHATS, PAIRS, TEXTS, Rows
-from tests.templates import ALL, Template
 from training_cases import write_page
 
 from tuneyard.data import turn_end

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.kueue_cases import Kind, Shape, jobspec
-from tests.hubs import JOBS, by_token
+from tests.clusters.hubs import JOBS, by_token
 from tests.testcluster.clusters import Clusters
 
 from tuneyard_operators.kube import JOBSPEC, RAYJOB, Cache, Connection, Key, Missing, from_kubeconfig_text

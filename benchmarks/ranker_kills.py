@@ -14,7 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.kills import Case, run_case
+from tests.ranks.kills import Case, run_case
 from training_cases import write_page
 
 TASK: dict[str, Any] = {"batch": {"global": 240}, "model": {"width": 32}}

@@ -66,7 +66,7 @@ def main() -> None:
 
 def measured(gbit_s: float) -> dict[str, Any]:
     """One round: rows/s, losses and bytes by layout."""
-    from tests.rankers import rank_request, rank_task, write_clicks
+    from tests.builders.rankers import rank_request, rank_task, write_clicks
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -64,7 +64,7 @@ def main() -> None:
     if options.case is not None:
         print(json.dumps(measured(cases[options.case][1], options.log)))
         return
-    from tests.rankers import write_clicks
+    from tests.builders.rankers import write_clicks
 
     head = "| ranker | planned, GB | measured, GB | planned over measured | planned, s | measured, s | planned over measured |"
     lines, errors = [head, "|---|---|---|---|---|---|---|"], []
@@ -105,7 +105,7 @@ def main() -> None:
 
 
 def measured(fields: dict[str, Any], log: Path) -> dict[str, float]:
-    from tests.rankers import rank_request, rank_task
+    from tests.builders.rankers import rank_request, rank_task
 
     from tuneyard.tracking import Step
     from tuneyard.training import train

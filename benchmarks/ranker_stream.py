@@ -50,7 +50,7 @@ def write_log(folder: Path) -> None:
 
 def request_of(way: str, log: Path, folder: Path) -> Any:
     """The task of one way, in a folder of its own."""
-    from tests.rankers import rank_request, rank_task
+    from tests.builders.rankers import rank_request, rank_task
 
     model = {"width": 16, "outputs": 4, "layers": [["dlrm"]], "hidden": [32]}
     fields: dict[str, Any] = {"batch": {"global": BATCH}, "steps": STEPS, "model": model, "streaming": way != "stored"}

@@ -238,7 +238,7 @@ def tables_side(log: Path, steps: int) -> dict[str, Any]:
 
 def task_side(log: Path, steps: int) -> dict[str, Any]:
     """A rank task as it runs, in this process."""
-    from tests.rankers import rank_request, rank_task
+    from tests.builders.rankers import rank_request, rank_task
 
     from tuneyard.planning import RankerShape
     from tuneyard.tracking.events import Event, Step

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 from reading_rounds import Way
-from tests.models import tokenizer_of
+from tests.builders.models import tokenizer_of
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
 from tuneyard.api import TrainData

@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.training_cases import write_page
-from tests.saved_activations import saved_bytes
+from tests.ranks.saved_activations import saved_bytes
 
 from tuneyard.catalog import gpu, shape_from_config
 from tuneyard.planning import Layout, Setup

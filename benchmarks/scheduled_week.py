@@ -2,10 +2,10 @@
 
 `python benchmarks/scheduled_week.py [--nights 20] [--seed 1] [--out docs/benchmarks/scheduled_week.md]`: boots the API servers of a hub and
 two members on this machine (docs/test-clusters.md). The clock of Schedules is handed in, attempts end by themselves, and the hub is
-killed by SIGKILL at random moments. tests/week_story.py is what happens.
+killed by SIGKILL at random moments. tests/clusters/week_story.py is what happens.
 
 `--pods`: the same week without the 20 nights. Attempts are pods on members with a real node, which score rows at an endpoint
-(tests/week_with_pods.py). `--out` replaces the part of the page that is about such runs.
+(tests/clusters/week_with_pods.py). `--out` replaces the part of the page that is about such runs.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.hubs import prepared
-from tests.scheduled_week import Week, doubled, killed_at_random, week_on
+from tests.clusters.hubs import prepared
+from tests.clusters.scheduled_week import Week, doubled, killed_at_random, week_on
+from tests.clusters.week_story import BEGIN, check, line_of, lines_of, noisy_nights, tell
+from tests.clusters.week_with_pods import ROWS, week_with_pods
 from tests.testcluster import Hub, Member
 from tests.testcluster.clusters import Clusters
 from tests.testcluster.fake_nodes import FakeNodes
 from tests.testcluster.install import install
 from tests.testcluster.leftovers import own_folder, remove
 from tests.testcluster.processes import Processes
-from tests.week_story import BEGIN, check, line_of, lines_of, noisy_nights, tell
-from tests.week_with_pods import ROWS, week_with_pods
 
 LED_S = (1.0, 20.0)
 """Bounds of the time that a hub leads before it is killed."""

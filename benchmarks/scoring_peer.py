@@ -28,7 +28,7 @@ import ray
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.models import TEXT, write_model
+from tests.builders.models import TEXT, write_model
 
 from tuneyard.api import ScoreTask
 from tuneyard.runtime.score.pool import WorkerPool

@@ -97,7 +97,7 @@ def _line(source: Path, when: str, found: dict[str, Any]) -> str:
 
 
 def measured(source: Path, seconds: float, *, streaming: bool) -> dict[str, Any]:
-    from tests.models import tokenizer_of
+    from tests.builders.models import tokenizer_of
 
     from tuneyard.api import TrainData
     from tuneyard.data import prepare

@@ -19,8 +19,18 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.applied_models import Case, linears_of
-from tests.tensor_engines import EQUAL, GRADIENTS_EQUAL, Ran, by_deepspeed, by_transformers, first_pass_of_ours, in_ranks, one_process, ours
+from tests.ranks.applied_models import Case, linears_of
+from tests.ranks.tensor_engines import (
+    EQUAL,
+    GRADIENTS_EQUAL,
+    Ran,
+    by_deepspeed,
+    by_transformers,
+    first_pass_of_ours,
+    in_ranks,
+    one_process,
+    ours,
+)
 
 PAGE = Path(__file__).parents[1] / "docs/benchmarks/tensor_parallel_engine.md"
 REDCOAST = ("gptj", "llama", "opt", "t5", "bart")

@@ -14,9 +14,9 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.applied_models import Case
-from tests.forks import Call, called
-from tests.sharded_loading import in_ranks, measured_in_shards, measured_whole, saved
+from tests.ranks.applied_models import Case
+from tests.ranks.forks import Call, called
+from tests.ranks.sharded_loading import in_ranks, measured_in_shards, measured_whole, saved
 
 PAGE = Path(__file__).parents[1] / "docs/benchmarks/tensor_parallel_loading.md"
 DEGREE = 4

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.hand_plans import NOT_RUN, Row, compared, compared_in_ranks
+from tests.ranks.hand_plans import NOT_RUN, Row, compared, compared_in_ranks
 
 PAGE = Path(__file__).parents[1] / "docs/benchmarks/tensor_parallel_plans.md"
 PER_GROUP = 8

@@ -19,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.models import sentences, write_model  # noqa: E402 - the root is on the path only from here on
+from tests.builders.models import sentences, write_model  # noqa: E402 - the root is on the path only from here on
 
 from tuneyard.api import TrainTask  # noqa: E402
 from tuneyard.planning import Plan  # noqa: E402

@@ -14,7 +14,7 @@ from rich.progress import track
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.trl_losses import DENSE, EXPERTS, RATE, STEPS, Compared, compare, token_counts
+from tests.ranks.trl_losses import DENSE, EXPERTS, RATE, STEPS, Compared, compare, token_counts
 from training_cases import write_page
 
 _FIRST_TOKENS = ("gpt2", "clm")

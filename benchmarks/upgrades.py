@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.training_cases import write_page  # noqa: E402 -- found by the line above
-from tests.hubs import until  # noqa: E402
-from tests.next_version import next_version  # noqa: E402
-from tests.upgraded_pods import Home, home, quota, template, train_job  # noqa: E402
-from tests.upgrades import House, Outcome, Story, house, told  # noqa: E402
-from tests.versions import BEFORE, TREE, Version, revision  # noqa: E402
-from tests.watched import broken, made  # noqa: E402
+from tests.clusters.hubs import until  # noqa: E402
+from tests.clusters.next_version import next_version  # noqa: E402
+from tests.clusters.upgraded_pods import Home, home, quota, template, train_job  # noqa: E402
+from tests.clusters.upgrades import House, Outcome, Story, house, told  # noqa: E402
+from tests.clusters.versions import BEFORE, TREE, Version, revision  # noqa: E402
+from tests.clusters.watched import broken, made  # noqa: E402
 
 BEFORE_TEMPLATES, BEFORE_THE_WIRE, BEFORE_FORKS = "c322e17", "cacf303", "ae7bccf"
 WHAT = {
@@ -45,7 +45,7 @@ comes back, under the new CRDs, and all jobs end.
   under one RayJob.
 - *Laws broken*: RayJobs made twice; attempts forgotten, placed beside another of their task, or with another token or name; steps or
   checkpoints that go back; ends that change; minutes without a run of the Schedule. Judged by every version of every JobSpec and RayJob
-  (`tests/watched.py`).
+  (`tests/clusters/watched.py`).
 - *RayJobs made* differs with the preempted job, which starts whenever a machine is free, and with the job that is tried again."""
 _SETTLE_S = 4
 STEPS = 160

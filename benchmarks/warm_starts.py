@@ -25,7 +25,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.models import write_chats, write_model  # noqa: E402
+from tests.builders.models import write_chats, write_model  # noqa: E402
 
 from tuneyard.runtime.sessions.stacks import Stack, engine_stack, train_stack  # noqa: E402
 from tuneyard.warm import Started, WarmServer, start, without  # noqa: E402

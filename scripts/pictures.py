@@ -26,8 +26,8 @@ from benchmarks.new_user_journeys import MODEL, bring
 from benchmarks.new_user_model import write_model
 from rich.console import Console
 from rich.text import Text
-from tests.chromium import browser, look_at
-from tests.consoles import console, url_of
+from tests.servers.chromium import browser, look_at
+from tests.servers.consoles import console, url_of
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"

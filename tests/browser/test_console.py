@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.chromium import Tab, browser, violations
-from tests.consoles import HOSTILE, begun_job, console, failed_job, finished_job, many_jobs, url_of
-from tests.reports import train_events
+from tests.builders.reports import train_events
+from tests.servers.chromium import Tab, browser, violations
+from tests.servers.consoles import HOSTILE, begun_job, console, failed_job, finished_job, many_jobs, url_of
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.chromium import look_at
-from tests.reports import finished_report, make_job, tell, train_events, tune_result
+from tests.builders.reports import finished_report, make_job, tell, train_events, tune_result
+from tests.servers.chromium import look_at
 
 from tuneyard.tracking import Recorder, Report, write_report
 

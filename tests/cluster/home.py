@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.test_charts import SYSTEM, helm
+from tests.clusters.versions import TREE, Version
 from tests.testcluster import Member, Unavailable
 from tests.testcluster.images import HOST_IMAGE
 from tests.testcluster.install import BUCKET, JOBS, STORAGE_SECRET, Storage, start_storage
@@ -21,7 +22,6 @@ from tests.testcluster.node import SKU_LABEL, SLOT
 from tests.testcluster.processes import Processes
 from tests.testcluster.waiting import wait_for
 from tests.unit.charts.rendering import CHARTS, HUB, MEMBER
-from tests.versions import TREE, Version
 
 OURS = "/apis/tuneyard.dev/v1alpha1"
 POOL = "tuneyard.test/pool"

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.chromium import Tab, browser, violations
 from tests.cluster.home import OURS
-from tests.console_pods import (
+from tests.clusters.console_pods import (
     STEPS,
     TEAM,
     log_in,
@@ -30,7 +29,8 @@ from tests.console_pods import (
     waiting,
     with_console,
 )
-from tests.hosted_consoles import NAME
+from tests.clusters.hosted_consoles import NAME
+from tests.servers.chromium import Tab, browser, violations
 from tests.testcluster import Member
 from tests.testcluster.install import JOBS
 from tests.testcluster.waiting import wait_for

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.cluster.home import OURS, logs
-from tests.slow_store import SlowStore
+from tests.servers.slow_store import SlowStore
 from tests.testcluster import Member
 from tests.testcluster.images import ROOT
 from tests.testcluster.install import BUCKET, JOBS, Storage

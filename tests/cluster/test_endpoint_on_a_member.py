@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.cluster.home import OURS, logs, secret
-from tests.openai_server import KEY, MODEL, OpenAIServer
+from tests.servers.openai_server import KEY, MODEL, OpenAIServer
 from tests.testcluster import Member
 from tests.testcluster.install import BUCKET, JOBS, Storage
 from tests.testcluster.waiting import wait_for

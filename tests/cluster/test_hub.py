@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.cluster.conftest import started
-from tests.hubs import API, JOBS, RAYJOBS, Operator, job, jobspec, phases, prepared, rayjobs, register, speak, submit_all, until
-from tests.installs import ROOT, install
-from tests.otlp_receiver import check_tree, receiver
-from tests.servers import S3, s3, s3_server
+from tests.clusters.hubs import API, JOBS, RAYJOBS, Operator, job, jobspec, phases, prepared, rayjobs, register, speak, submit_all, until
+from tests.servers.installed import S3, s3, s3_server
+from tests.servers.installs import ROOT, install
+from tests.servers.otlp_receiver import check_tree, receiver
 from tests.testcluster import Hub, Member
 from tests.testcluster.clusters import Clusters
 from tests.testcluster.fake_nodes import FakeNodes

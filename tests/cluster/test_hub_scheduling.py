@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.conftest import started
-from tests.hubs import API, JOBS, Operator, job, jobspec, prepared, rayjobs, speak, submit_all, until
+from tests.clusters.hubs import API, JOBS, Operator, job, jobspec, prepared, rayjobs, speak, submit_all, until
 from tests.testcluster import Hub, Member
 from tests.testcluster.clusters import Clusters
 from tests.testcluster.fake_nodes import FakeNodes

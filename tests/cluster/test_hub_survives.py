@@ -18,10 +18,10 @@ import pytest
 import urllib3
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from tests import hostile
+from tests.builders import hostile
 from tests.cluster.conftest import started
-from tests.hubs import API, JOBS, Operator, job, jobspec, prepared, rayjobs, submit_all, until
-from tests.servers import free_port
+from tests.clusters.hubs import API, JOBS, Operator, job, jobspec, prepared, rayjobs, submit_all, until
+from tests.servers.installed import free_port
 from tests.testcluster import Hub, Member
 from tests.testcluster.clusters import Clusters
 from tests.testcluster.fake_nodes import FakeNodes

@@ -9,10 +9,10 @@ from datetime import timedelta
 
 import pytest
 from tests.cluster.conftest import ApiServers
-from tests.hubs import prepared
-from tests.scheduled_week import doubled, killed_at_random, week_on
+from tests.clusters.hubs import prepared
+from tests.clusters.scheduled_week import doubled, killed_at_random, week_on
+from tests.clusters.week_story import BEGIN, NIGHTS, check, lines_of, tell, tell_three_nights
 from tests.testcluster.fake_nodes import FakeNodes
-from tests.week_story import BEGIN, NIGHTS, check, lines_of, tell, tell_three_nights
 
 
 def test_nights_on_a_real_cluster_with_a_hub_that_was_away(api_servers: ApiServers) -> None:

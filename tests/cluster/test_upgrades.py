@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from tests.cluster.test_charts import SYSTEM
-from tests.hubs import API, RAYJOBS, jobspec, phases, rayjobs, submit_all, until
-from tests.players import Player, playing
+from tests.clusters.hubs import API, RAYJOBS, jobspec, phases, rayjobs, submit_all, until
+from tests.clusters.players import Player, playing
+from tests.clusters.upgraded_pods import Home, quota, train_job
+from tests.clusters.upgrades import FINAL, NODES, House, house
+from tests.clusters.versions import BEFORE, TREE, NotInHistory, Version, revision
+from tests.clusters.watched import Watch, broken, made
 from tests.testcluster import Member, Unavailable
 from tests.testcluster.install import Storage
-from tests.upgraded_pods import Home, quota, train_job
-from tests.upgrades import FINAL, NODES, House, house
-from tests.versions import BEFORE, TREE, NotInHistory, Version, revision
-from tests.watched import Watch, broken, made
 
 STEPS = 90
 SECOND = "second-hub"

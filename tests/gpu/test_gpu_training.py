@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.models import cpu_plan, train_request, train_task, write_model, write_text
+from tests.builders.models import cpu_plan, train_request, train_task, write_model, write_text
 
 from tuneyard.training import TrainRequest, train
 

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests import servers
+from tests.servers import installed
 from tests.testcluster import Member, Unavailable
 from tests.testcluster.binaries import binary, cni_folder, debian, kuberay_crds
 from tests.testcluster.progress import say, stage
 
 SERVERS: dict[str, Callable[[], object]] = {
-    "versitygw": servers.versitygw,
-    "postgresql": servers.postgres_folder,
-    "chromium": servers.chromium,
-    "hadoop": servers.hadoop_jars,
+    "versitygw": installed.versitygw,
+    "postgresql": installed.postgres_folder,
+    "chromium": installed.chromium,
+    "hadoop": installed.hadoop_jars,
     "cni plugins": cni_folder,
     "runc": lambda: debian("runc", "runc"),
 }

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.servers import installed, made_once
+from tests.servers.installed import installed, made_once
 from tests.testcluster.progress import stage
 from tests.testcluster.unavailable import Unavailable
 

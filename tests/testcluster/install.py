@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import urllib3
-from tests.servers import free_port, versitygw
+from tests.servers.installed import free_port, versitygw
 from tests.testcluster.aggregated import log_api
 from tests.testcluster.clusters import Clusters
 from tests.testcluster.hub import Hub

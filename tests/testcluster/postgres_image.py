@@ -13,7 +13,7 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tests.servers import postgres_folder
+from tests.servers.installed import postgres_folder
 from tests.testcluster.images import add_entry, layout
 
 POSTGRES_IMAGE = "tuneyard.test/postgres:1"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.models import cpu_plan, train_request, train_task
+from tests.builders.models import cpu_plan, train_request, train_task
 from tests.zoo.configs import tiny_config_of
 from tests.zoo.findings import SAME, STEPS, Findings, Outcome
 from tests.zoo.rows import ANSWERS, MARK, question, tokenizer, write_rows

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.forks import ROOT, Call, called
+from tests.ranks.forks import ROOT, Call, called
 from tests.zoo.rows import ANSWERS
 
 MOST_USED = (

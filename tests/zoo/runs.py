@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.forks import Call, called
+from tests.ranks.forks import Call, called
 
 LIMIT_S = 240
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hosted_consoles import READER, RULES, apply_account
-from tests.hub_client import create, report, storage_of_a_cluster
-from tests.hub_jobs import as_yaml, make_manifest, make_running
-from tests.servers import S3, s3_server
+from tests.builders.hub_jobs import as_yaml, make_manifest, make_running
+from tests.clusters.hosted_consoles import READER, RULES, apply_account
+from tests.clusters.hub_client import create, report, storage_of_a_cluster
+from tests.servers.installed import S3, s3_server
 from tests.testcluster import Hub, Unavailable
 from tests.testcluster.binaries import binary
 

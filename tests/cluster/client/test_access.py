@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.hub_client import Say, as_user, create, held, report
-from tests.hub_jobs import make_manifest, make_running
+from tests.builders.hub_jobs import make_manifest, make_running
+from tests.clusters.hub_client import Say, as_user, create, held, report
 from tests.testcluster import Hub
 from tests.testcluster.waiting import wait_for
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
-from tests.chromium import browser, violations
-from tests.consoles import HOSTILE, console
-from tests.hub_client import as_user, create, held, report
-from tests.hub_jobs import make_attempt, make_failed_attempt, make_manifest, make_placement, make_running
+from tests.builders.hub_jobs import make_attempt, make_failed_attempt, make_manifest, make_placement, make_running
+from tests.clusters.hub_client import as_user, create, held, report
+from tests.servers.chromium import browser, violations
+from tests.servers.consoles import HOSTILE, console
 from tests.testcluster import Hub
 
 from tuneyard.cluster import open_hub

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.hub_client import JOBS, Say, held, make_hostile_env, report, storage_of_a_cluster
-from tests.hub_jobs import as_yaml, make_manifest, make_running
-from tests.servers import S3
+from tests.builders.hub_jobs import as_yaml, make_manifest, make_running
+from tests.clusters.hub_client import JOBS, Say, held, make_hostile_env, report, storage_of_a_cluster
+from tests.servers.installed import S3
 from tests.testcluster import Hub
 
 from tuneyard.storage import open_store

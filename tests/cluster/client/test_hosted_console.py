@@ -16,9 +16,8 @@ import requests
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from starlette import testclient
-from tests.chromium import browser, violations
-from tests.consoles import HOSTILE
-from tests.hosted_consoles import (
+from tests.builders.hub_jobs import make_failed_attempt, make_manifest, make_running
+from tests.clusters.hosted_consoles import (
     ADDRESS,
     OWN,
     READER,
@@ -32,8 +31,9 @@ from tests.hosted_consoles import (
     log_in,
     make_account,
 )
-from tests.hub_client import JOBS, create, held, report
-from tests.hub_jobs import make_failed_attempt, make_manifest, make_running
+from tests.clusters.hub_client import JOBS, create, held, report
+from tests.servers.chromium import browser, violations
+from tests.servers.consoles import HOSTILE
 from tests.testcluster import Hub
 
 from tuneyard.cluster import open_hub

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
-from tests.hosted_consoles import READER, by_token, log_in, make_account
-from tests.hub_client import create, report
-from tests.hub_jobs import make_manifest, make_running
+from tests.builders.hub_jobs import make_manifest, make_running
+from tests.clusters.hosted_consoles import READER, by_token, log_in, make_account
+from tests.clusters.hub_client import create, report
 from tests.testcluster import Hub
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.hub_client import JOBS, Kubectl, create, held, report
-from tests.hub_jobs import as_yaml, make_manifest, make_progress, make_running
-from tests.hubs import until
+from tests.builders.hub_jobs import as_yaml, make_manifest, make_progress, make_running
+from tests.clusters.hub_client import JOBS, Kubectl, create, held, report
+from tests.clusters.hubs import until
 from tests.testcluster import Hub
 from tests.unit.docs.markdown import manual
 

@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.hub_client import Say, create, make_hostile_env, read_until, report, started, storage_of_a_cluster
-from tests.hub_jobs import make_attempt, make_failed_attempt, make_manifest, make_running
-from tests.servers import S3
+from tests.builders.hub_jobs import make_attempt, make_failed_attempt, make_manifest, make_running
+from tests.clusters.hub_client import Say, create, make_hostile_env, read_until, report, started, storage_of_a_cluster
+from tests.servers.installed import S3
 from tests.testcluster import Hub
 
 from tuneyard.cluster import open_hub, storage_access

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.hub_client import Kubectl, Say
-from tests.schedules import TEMPLATE
+from tests.builders.schedules import TEMPLATE
+from tests.clusters.hub_client import Kubectl, Say
 from tests.testcluster import Hub
 
 PATH = "/apis/tuneyard.dev/v1alpha1/namespaces/default/schedules"

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hub_client import JOBS, Say, create, held, read_until, report, started
-from tests.hub_jobs import make_failed_attempt, make_manifest, make_running
+from tests.builders.hub_jobs import make_failed_attempt, make_manifest, make_running
+from tests.clusters.hub_client import JOBS, Say, create, held, read_until, report, started
 from tests.testcluster import Hub
 from tests.testcluster.waiting import wait_for
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hub_client import JOBS, Say, create, held, report
-from tests.hub_jobs import as_yaml, make_attempt, make_manifest, make_running
-from tests.installs import install
-from tests.notebooks import Cell, notebook
+from tests.builders.hub_jobs import as_yaml, make_attempt, make_manifest, make_running
+from tests.clusters.hub_client import JOBS, Say, create, held, report
+from tests.servers.installs import install
+from tests.servers.notebooks import Cell, notebook
 from tests.testcluster import Hub
 from tests.testcluster.waiting import wait_for
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.cluster.logs_api.replica import KEYS, Object, Say, Served, cluster, make_job, secret
-from tests.hubs import Operator
-from tests.servers import free_port, make_s3
+from tests.clusters.hubs import Operator
+from tests.servers.installed import free_port, make_s3
 from tests.testcluster import Hub, Unavailable
 from tests.testcluster.aggregated import served_here
 from tests.testcluster.install import SYSTEM, write_crds

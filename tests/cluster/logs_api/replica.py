@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import urllib3
-from tests.hub_client import create, report
-from tests.hub_jobs import make_attempt, make_manifest, make_running
-from tests.hubs import Operator
-from tests.servers import S3
+from tests.builders.hub_jobs import make_attempt, make_manifest, make_running
+from tests.clusters.hub_client import create, report
+from tests.clusters.hubs import Operator
+from tests.servers.installed import S3
 from tests.testcluster import Hub
 from tests.testcluster.aggregated import LOGS_API
 

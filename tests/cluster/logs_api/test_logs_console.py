@@ -6,7 +6,7 @@ from pathlib import Path
 
 from starlette.testclient import TestClient
 from tests.cluster.logs_api.replica import Served
-from tests.hub_client import as_user
+from tests.clusters.hub_client import as_user
 
 from tuneyard.cluster import open_hub
 from tuneyard.console import create_app

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.builders.hub_jobs import make_attempt, make_failed_attempt
 from tests.cluster.logs_api.replica import Say, Served
-from tests.hub_client import JOBS, read_until, report, started
-from tests.hub_jobs import make_attempt, make_failed_attempt
+from tests.clusters.hub_client import JOBS, read_until, report, started
 from tests.testcluster.waiting import wait_for
 
 from tuneyard.tracking.task_logs import Chunk

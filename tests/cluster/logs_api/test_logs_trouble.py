@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from tests.cluster.logs_api.replica import LOG, Say, Served, cluster, make_job, placed_on, raw
-from tests.servers import free_port
+from tests.servers.installed import free_port
 from tests.testcluster.waiting import wait_for
 
 from tuneyard.cluster.log_api import LARGEST_ANSWER

@@ -3,8 +3,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models import write_tokenizer
-from tests.servers import s3, s3_server, webhdfs_port
+from tests.builders.models import write_tokenizer
+from tests.servers.installed import s3, s3_server, webhdfs_port
 
 from tuneyard.api import TrainData
 from tuneyard.data import Prepared, prepare

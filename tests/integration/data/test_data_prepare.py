@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models import sentences, write_chats, write_preferences
+from tests.builders.models import sentences, write_chats, write_preferences
 
 from tuneyard.api import BadInput
 from tuneyard.data import Prepared

@@ -10,8 +10,8 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.models import write_chats
-from tests.servers import S3
+from tests.builders.models import write_chats
+from tests.servers.installed import S3
 
 from tuneyard.api import BadInput, ScoreData, Task
 from tuneyard.data import Prepared, ScoreRows, inspect, open_dataset

@@ -17,7 +17,7 @@ import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.servers import S3, make_s3
+from tests.servers.installed import S3, make_s3
 
 from tuneyard.api import BadInput, StorageError
 from tuneyard.data import access, inspect, inspection, opening

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.feature_tables import ENTRIES, feature_rows, projected, rows_of
-from tests.servers import S3
+from tests.builders.feature_tables import ENTRIES, feature_rows, projected, rows_of
+from tests.servers.installed import S3
 
 from tuneyard.api import BadInput
 from tuneyard.data.tables import Cursor, TableReader, open_table, read_log, reorder, write_table

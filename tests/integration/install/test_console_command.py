@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.consoles import console, get, many_jobs, url_of
+from tests.servers.consoles import console, get, many_jobs, url_of
 
 COMMAND = [str(Path(sys.executable).parent / "tuneyard"), "console", "--no-browser"]
 

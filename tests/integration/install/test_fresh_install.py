@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from tests.installs import Install, install
+from tests.servers.installs import Install, install
 
 from tuneyard.cli.commands import COMMANDS
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from scripts.charts import CHARTS
-from tests.prometheus import RULES_FILE, rules
+from tests.servers.prometheus import RULES_FILE, rules
 from tests.testcluster import Unavailable
 from tests.testcluster.binaries import binary
 from tests.unit.charts.alert_cases import CASES

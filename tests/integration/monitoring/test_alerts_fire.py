@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
-from tests.hub_history import api_with_nodes, with_history
-from tests.hub_in_memory import Scene, running_hub, until
-from tests.prometheus import Prometheus, prometheus, rules
-from tests.servers import free_port
+from tests.clusters.hub_history import api_with_nodes, with_history
+from tests.clusters.hub_in_memory import Scene, running_hub, until
+from tests.servers.installed import free_port
+from tests.servers.prometheus import Prometheus, prometheus, rules
 from tests.testcluster import Unavailable
 from tests.testcluster.binaries import binary
 

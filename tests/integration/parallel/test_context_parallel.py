@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.checkpoints import committed, stop_after
-from tests.context_models import differences
+from tests.builders.checkpoints import committed, stop_after
+from tests.builders.models import cpu_plan, train_request, train_task, write_model
 from tests.integration.training.conftest import Material
-from tests.models import cpu_plan, train_request, train_task, write_model
-from tests.ranks import results_in_ranks, train_in_ranks
+from tests.ranks.context_models import differences
+from tests.ranks.groups import results_in_ranks, train_in_ranks
 
 from tuneyard.api import BadInput
 from tuneyard.training import TrainRequest, train

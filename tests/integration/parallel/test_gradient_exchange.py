@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.exchanges import Averaged, Case, averaged
+from tests.ranks.exchanges import Averaged, Case, averaged
 
 FORMS = ("int8", "fp8")
 SIZES = (1, 257, 5_001)

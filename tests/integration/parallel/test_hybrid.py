@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.checkpoints import stop_after
+from tests.builders.checkpoints import stop_after
+from tests.builders.models import cpu_plan, train_request, train_task, write_model
 from tests.integration.training.conftest import Material
-from tests.kills import Case, run_case
-from tests.models import cpu_plan, train_request, train_task, write_model
-from tests.ranks import results_in_ranks
+from tests.ranks.groups import results_in_ranks
+from tests.ranks.kills import Case, run_case
 
 from tuneyard.training import TrainRequest, TrainResult
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.torch import load_file
-from tests.checkpoints import stop_after
-from tests.programs import CLASSES, example_data, example_request, line_request, program_request, program_task, write_program
-from tests.ranks import results_in_ranks, train_in_ranks
+from tests.builders.checkpoints import stop_after
+from tests.builders.programs import CLASSES, example_data, example_request, line_request, program_request, program_task, write_program
+from tests.ranks.groups import results_in_ranks, train_in_ranks
 
 from tuneyard.api import TuneyardError
 from tuneyard.tracking.events import Event, Step, Warned

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.saved_activations import saved_bytes
+from tests.ranks.saved_activations import saved_bytes
 
 SHAPE = {
     "hidden_size": 64,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from tests.applied_models import Case, differences_of
+from tests.ranks.applied_models import Case, differences_of
 
 CASES = (
     Case("llama", micro_batches=2),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.applied_models import Case
-from tests.sharded_loading import differences_of_loaded
+from tests.ranks.applied_models import Case
+from tests.ranks.sharded_loading import differences_of_loaded
 
 
 def test_every_rank_loads_its_shards_of_what_was_saved(tmp_path: Path) -> None:

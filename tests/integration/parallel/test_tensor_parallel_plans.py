@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from tests.sharded_models import differences_of
+from tests.ranks.sharded_models import differences_of
 
 MODELS = (
     *("llama", "qwen2", "qwen3", "mixtral", "qwen3_moe", "gpt2", "gpt_neox", "phi3", "gemma", "falcon", "opt", "bloom", "t5"),

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tests.forks import Call, called
-from tests.random_models import BETWEEN, Random, random_inputs, random_model
-from tests.ranks import group
+from tests.builders.random_models import BETWEEN, Random, random_inputs, random_model
+from tests.ranks.forks import Call, called
+from tests.ranks.groups import group
 from torch import Tensor
 
 RANDOM = 40

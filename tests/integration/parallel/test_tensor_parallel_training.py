@@ -10,12 +10,12 @@ from unittest.mock import patch
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.checkpoints import committed, stop_after
-from tests.forks import Call, called
+from tests.builders.checkpoints import committed, stop_after
+from tests.builders.models import cpu_plan, train_request, train_task
 from tests.integration.training.conftest import Material
-from tests.models import cpu_plan, train_request, train_task
-from tests.ranks import group, results_in_ranks
-from tests.tensor_training import LEGS, METHODS, ONE, mesh_request, write_any_model
+from tests.ranks.forks import Call, called
+from tests.ranks.groups import group, results_in_ranks
+from tests.ranks.tensor_training import LEGS, METHODS, ONE, mesh_request, write_any_model
 
 from tuneyard.api import BadInput
 from tuneyard.tracking.events import Event, Step

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kills import Case, run_case
+from tests.ranks.kills import Case, run_case
 
 TASK: dict[str, Any] = {"batch": {"global": 240}}
 

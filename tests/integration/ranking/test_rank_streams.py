@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.checkpoints import stop_after
-from tests.forks import Call, called
+from tests.builders.checkpoints import stop_after
+from tests.builders.rankers import LAYERS, rank_request, rank_task, small_windows, write_clicks
 from tests.integration.runtime.conftest import TUNEYARD, environment, read_report, write_jobspec
-from tests.rankers import LAYERS, rank_request, rank_task, small_windows, write_clicks
-from tests.ranks import _rank, group, results_in_ranks
+from tests.ranks.forks import Call, called
+from tests.ranks.groups import _rank, group, results_in_ranks
 
 from tuneyard.api import BadInput, RankTask, TuneyardError
 from tuneyard.training import TrainRequest, TrainResult

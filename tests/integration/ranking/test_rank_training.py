@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.checkpoints import stop_after
-from tests.rankers import rank_request, rank_task, write_clicks
-from tests.ranks import results_in_ranks, train_in_ranks
+from tests.builders.checkpoints import stop_after
+from tests.builders.rankers import rank_request, rank_task, write_clicks
+from tests.ranks.groups import results_in_ranks, train_in_ranks
 
 from tuneyard.api import BadInput, RankTask, TuneyardError
 from tuneyard.ranking import batch_of, generated_clicks, load

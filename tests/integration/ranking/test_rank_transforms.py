@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
-from tests.checkpoints import stop_after
-from tests.rankers import LAYERS, rank_request, rank_task
-from tests.ranks import results_in_ranks, train_in_ranks
+from tests.builders.checkpoints import stop_after
+from tests.builders.rankers import LAYERS, rank_request, rank_task
+from tests.ranks.groups import results_in_ranks, train_in_ranks
 
 from tuneyard.api import BadInput, RankTask
 from tuneyard.data.tables import Pipeline

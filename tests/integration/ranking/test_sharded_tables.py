@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.ranker_tables import FEATURES, ROWS, Case, Outcome, joined, reference, trained
+from tests.ranks.ranker_tables import FEATURES, ROWS, Case, Outcome, joined, reference, trained
 
 from tuneyard.ranking.tables import table_names
 

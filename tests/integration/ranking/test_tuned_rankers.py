@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.builders.rankers import features, write_clicks
 from tests.integration.runtime.conftest import read_report, tuneyard
-from tests.rankers import features, write_clicks
 
 
 def write_job(folder: Path, **tune: Any) -> Path:

@@ -14,8 +14,8 @@ from uuid import uuid4
 
 import pytest
 import yaml
-from tests.machines import shared_warm_servers
-from tests.models import write_chats, write_model
+from tests.builders.models import write_chats, write_model
+from tests.clusters.machines import shared_warm_servers
 
 STEPS = 40
 TUNEYARD = [str(Path(sys.executable).with_name("tuneyard"))]

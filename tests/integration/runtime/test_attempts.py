@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.builders.models import sentences, write_model
+from tests.builders.programs import write_program
+from tests.builders.rankers import rank_task, write_clicks
+from tests.clusters.machines import Machines, started
 from tests.integration.runtime.conftest import STEPS, TUNEYARD, train
-from tests.machines import Machines, started
-from tests.models import sentences, write_model
-from tests.openai_server import MODEL, OpenAIServer
-from tests.programs import write_program
-from tests.rankers import rank_task, write_clicks
-from tests.servers import S3, s3, s3_server
+from tests.servers.installed import S3, s3, s3_server
+from tests.servers.openai_server import MODEL, OpenAIServer
 
 from tuneyard.cluster import shipment_of
 from tuneyard.cluster.uploads import send

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import ray
 import torch
-from tests.models import CHAT_TEMPLATE, tokenizer_of, write_text
-from tests.rankers import rank_task, small_windows, write_clicks
-from tests.servers import make_s3
+from tests.builders.models import CHAT_TEMPLATE, tokenizer_of, write_text
+from tests.builders.rankers import rank_task, small_windows, write_clicks
+from tests.servers.installed import make_s3
 
 from tuneyard.api import DataService, TrainData
 from tuneyard.data import prepare

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.clocked_hub import set_clock
-from tests.openai_server import MODEL, OpenAIServer
+from tests.clusters.clocked_hub import set_clock
+from tests.servers.openai_server import MODEL, OpenAIServer
 
 from tuneyard.api.moments import moment_of
 from tuneyard.api.schedule_status import ScheduledRun
@@ -42,7 +42,7 @@ class LocalWeek:
     def follow(self, until: datetime) -> int:
         """Follow the Schedule until then. Its runner is killed again and again, each time later, so that it comes to its end."""
         while True:
-            command = [sys.executable, "-m", "tests.clocked_runner", "nightly.yaml", until.isoformat(), "clock"]
+            command = [sys.executable, "-m", "tests.clusters.clocked_runner", "nightly.yaml", until.isoformat(), "clock"]
             environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as process:
                 try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.integration.runtime.conftest import WriteJob, read_report, train, tuneyard
-from tests.tensor_training import write_any_model
+from tests.ranks.tensor_training import write_any_model
 
 pytestmark = pytest.mark.timeout(900)
 STEPS = 10

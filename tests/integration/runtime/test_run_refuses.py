@@ -6,8 +6,8 @@ import socket
 from pathlib import Path
 
 import pytest
+from tests.builders.models import write_chats
 from tests.integration.runtime.conftest import WriteJob, read_report, train
-from tests.models import write_chats
 
 from tuneyard.api import load_jobspec
 from tuneyard.cli import main

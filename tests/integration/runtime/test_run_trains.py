@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.checkpoints import committed
+from tests.builders.checkpoints import committed
 from tests.integration.runtime.conftest import (
     STEPS,
     TUNEYARD,

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.openai_server import MODEL, OpenAIServer
-from tests.schedules import MONDAY, at_hour
+from tests.builders.schedules import MONDAY, at_hour
+from tests.servers.openai_server import MODEL, OpenAIServer
 
 from tuneyard.api.templates import no_template
 from tuneyard.cli import main

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from tests.openai_server import Fault, OpenAIServer, completion, prompt_of
+from tests.servers.openai_server import Fault, OpenAIServer, completion, prompt_of
 
 ROWS, SAMPLE = 400, 120
 TUNEYARD = str(Path(sys.executable).with_name("tuneyard"))

@@ -19,8 +19,8 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from tests.models import write_model
-from tests.openai_server import KEY, MODEL, Fault, OpenAIServer, completion, error_json, prompt_of
+from tests.builders.models import write_model
+from tests.servers.openai_server import KEY, MODEL, Fault, OpenAIServer, completion, error_json, prompt_of
 
 ROWS = 40
 PER_PART = 4

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
-from tests.rankers import write_clicks
+from tests.builders.rankers import write_clicks
 
 from tuneyard.api import ScoreTask
 from tuneyard.ranking import EnsembleLayer, RankMetrics, batch_of, load, save

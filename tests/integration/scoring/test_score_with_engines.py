@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from tests.models import CHAT_TEMPLATE, sentences, tokenizer_of, write_model
+from tests.builders.models import CHAT_TEMPLATE, sentences, tokenizer_of, write_model
 
 from tuneyard.api import BadInput, ScoreTask
 from tuneyard.runtime.score.pool import score

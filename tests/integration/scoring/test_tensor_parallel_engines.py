@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from tests.models import sentences, write_model
+from tests.builders.models import sentences, write_model
 from tests.testcluster.waiting import wait_for
 
 from tuneyard.api import Generation, ScoreTask

@@ -1,3 +1,3 @@
-from tests.servers import s3, s3_server, webhdfs_port
+from tests.servers.installed import s3, s3_server, webhdfs_port
 
 __all__ = ["s3", "s3_server", "webhdfs_port"]

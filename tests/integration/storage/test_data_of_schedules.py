@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.hub_in_memory import until
-from tests.memory_api import MemoryApi
-from tests.servers import S3
+from tests.clusters.hub_in_memory import until
+from tests.servers.installed import S3
+from tests.servers.memory_api import MemoryApi
 
 from tuneyard.api.schedule_status import WaitingRun
 from tuneyard.runtime.scheduled.looks import is_there

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.servers import S3, make_s3
+from tests.servers.installed import S3, make_s3
 
 from tuneyard.api import StorageError
 from tuneyard.storage import open_store

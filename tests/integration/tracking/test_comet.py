@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.recording_server import RecordingServer, Sent, recording_server
-from tests.servers import free_port
-from tests.tracked_job import NAMES, SECRET, STEPS, run_tracked
+from tests.servers.installed import free_port
+from tests.servers.recording_server import RecordingServer, Sent, recording_server
+from tests.servers.tracked_job import NAMES, SECRET, STEPS, run_tracked
 
 COMET = {"comet": {"project": "support-bot", "tags": ["nightly"]}}
 IMPATIENT = {"COMET_GET_OR_ADD_EXPERIMENT_RETRY_TOTAL": "1", "COMET_HTTP_SESSION_RETRY_TOTAL": "1", "COMET_TIMEOUT_HTTP": "2"}

@@ -16,8 +16,8 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from tests.reports import make_job, tell, train_events, train_result
-from tests.servers import free_port
+from tests.builders.reports import make_job, tell, train_events, train_result
+from tests.servers.installed import free_port
 
 from tuneyard.api import BadInput, JobSpec, StorageError
 from tuneyard.tracking import Evaluated, Event, History, Recorder, Step, TaskEvent, Warned, open_recorder, tables

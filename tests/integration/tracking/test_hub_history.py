@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hub_history import (
+from tests.clusters.hub_history import (
     FINAL,
     Members,
     api_with_nodes,
@@ -24,8 +24,8 @@ from tests.hub_history import (
     with_history,
     write_quickly,
 )
-from tests.hub_in_memory import Scene, running_hub, until
-from tests.servers import PostgresServer
+from tests.clusters.hub_in_memory import Scene, running_hub, until
+from tests.servers.installed import PostgresServer
 
 from tuneyard.tracking import History
 from tuneyard.tracking.hub_rows import JobRows

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from tests.hub_history import (
+from tests.clusters.hub_history import (
     Members,
     api_with_nodes,
     failures,
@@ -30,8 +30,8 @@ from tests.hub_history import (
     with_history,
     write_quickly,
 )
-from tests.hub_in_memory import Scene, running_hub, until
-from tests.servers import PostgresServer
+from tests.clusters.hub_in_memory import Scene, running_hub, until
+from tests.servers.installed import PostgresServer
 
 from tuneyard.tracking import History
 from tuneyard_operators.history import writer

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.recording_server import Sent, recording_server
-from tests.tracked_job import NAMES, SECRET, STEPS, run_tracked
+from tests.servers.recording_server import Sent, recording_server
+from tests.servers.tracked_job import NAMES, SECRET, STEPS, run_tracked
 
 
 def asking(uri: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import TENSORS, EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
-from tests.tracked_job import NAMES, STEPS, run_tracked
+from tests.servers.tracked_job import NAMES, STEPS, run_tracked
 
 
 def test_event_files_hold_all_metrics_and_parameters(tmp_path: Path) -> None:

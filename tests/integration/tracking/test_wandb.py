@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.recording_server import RecordingServer, Sent, recording_server
-from tests.servers import free_port
-from tests.tracked_job import NAMES, SECRET, STEPS, run_tracked
+from tests.servers.installed import free_port
+from tests.servers.recording_server import RecordingServer, Sent, recording_server
+from tests.servers.tracked_job import NAMES, SECRET, STEPS, run_tracked
 
 WANDB = {"wandb": {"project": "support-bot", "tags": ["nightly"]}}
 

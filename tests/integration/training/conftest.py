@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests import offload_compiled
-from tests.checkpoints import saves_in_turn
-from tests.models import write_chats, write_model, write_preferences, write_text
-from tests.servers import s3, s3_server
+from tests.builders.checkpoints import saves_in_turn
+from tests.builders.models import write_chats, write_model, write_preferences, write_text
+from tests.ranks import offload_compiled
+from tests.servers.installed import s3, s3_server
 
 __all__ = ["s3", "s3_server"]
 

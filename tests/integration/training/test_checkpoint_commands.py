@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.checkpoints import checkpoint
+from tests.builders.checkpoints import checkpoint
+from tests.builders.models import cpu_plan, tiny_config, train_request, train_task, write_tokenizer
 from tests.integration.training.conftest import Material
-from tests.models import cpu_plan, tiny_config, train_request, train_task, write_tokenizer
-from tests.ranks import results_in_ranks
-from tests.servers import S3, webhdfs_port
+from tests.ranks.groups import results_in_ranks
+from tests.servers.installed import S3, webhdfs_port
 from transformers import AutoModelForCausalLM
 
 from tuneyard.cli import main

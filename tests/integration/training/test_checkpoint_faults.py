@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.checkpoints import checkpoint, committed, entries_of
-from tests.faults import S3Proxy
+from tests.builders.checkpoints import checkpoint, committed, entries_of
+from tests.builders.models import cpu_plan, train_request, train_task
 from tests.integration.training.conftest import Material
-from tests.models import cpu_plan, train_request, train_task
-from tests.servers import S3
+from tests.servers.faults import S3Proxy
+from tests.servers.installed import S3
 
 from tuneyard.api import BadInput, StorageError
 from tuneyard.storage import CommitLog, Fenced, Holder, acquire, open_store

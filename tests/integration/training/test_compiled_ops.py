@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.forks import Call, called
+from tests.ranks.forks import Call, called
 
 SOURCE = """
 #include <Python.h>

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.checkpoints import committed, stop_after
+from tests.builders.checkpoints import committed, stop_after
+from tests.builders.models import cpu_plan, train_request, train_task
 from tests.integration.training.conftest import Material
-from tests.models import cpu_plan, train_request, train_task
-from tests.ranks import results_in_ranks
+from tests.ranks.groups import results_in_ranks
 
 from tuneyard.api import BadInput
 from tuneyard.training import TrainRequest, train

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.models import cpu_plan, tiny_config, train_request, train_task, write_model, write_text
-from tests.ranks import results_in_ranks
+from tests.builders.models import cpu_plan, tiny_config, train_request, train_task, write_model, write_text
+from tests.ranks.groups import results_in_ranks
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tuneyard.tracking.events import Event, Step

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.checkpoints import committed
+from tests.builders.checkpoints import committed
+from tests.builders.models import cpu_plan, train_request, train_task, write_tokenizer
 from tests.integration.training.conftest import Material
-from tests.models import cpu_plan, train_request, train_task, write_tokenizer
 
 from tuneyard.api import BadInput, FailureKind, JobFailed, StorageError
 from tuneyard.tracking.events import Checkpointed, Event

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kills import Case, run_case
+from tests.ranks.kills import Case, run_case
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.trl_losses import compare
+from tests.ranks.trl_losses import compare
 
 
 @pytest.mark.parametrize(

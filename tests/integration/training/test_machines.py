@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.forks import Call, called
-from tests.models import sentences, write_model
-from tests.ranks import group, results_in_ranks
+from tests.builders.models import sentences, write_model
+from tests.ranks.forks import Call, called
+from tests.ranks.groups import group, results_in_ranks
 
 from tuneyard.api import TrainTask
 from tuneyard.planning import Plan

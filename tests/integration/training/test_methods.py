@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 from peft import PeftModel
+from tests.builders.models import cpu_plan, train_request, train_task
 from tests.integration.training.conftest import Material
-from tests.models import cpu_plan, train_request, train_task
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tuneyard.training import TrainRequest, TrainResult, train

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.builders.models import cpu_plan, sentences, train_request, train_task
 from tests.integration.training.conftest import Material
-from tests.kills import Case, run_case
-from tests.models import cpu_plan, sentences, train_request, train_task
-from tests.ranks import results_in_ranks
+from tests.ranks.groups import results_in_ranks
+from tests.ranks.kills import Case, run_case
 
 from tuneyard.training import train
 

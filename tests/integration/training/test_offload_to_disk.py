@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.checkpoints import stop_after
-from tests.kills import Case, run_case
-from tests.models import cpu_plan, train_request, train_task, write_model, write_text
-from tests.ranks import results_in_ranks
+from tests.builders.checkpoints import stop_after
+from tests.builders.models import cpu_plan, train_request, train_task, write_model, write_text
+from tests.ranks.groups import results_in_ranks
+from tests.ranks.kills import Case, run_case
 
 from tuneyard.api import BadInput
 from tuneyard.training import TrainRequest, deepspeed_config, train

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.builders.models import cpu_plan, tiny_config, train_request, train_task
 from tests.integration.training.conftest import Material
-from tests.models import cpu_plan, tiny_config, train_request, train_task
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from tuneyard.api import BadInput

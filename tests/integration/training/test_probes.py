@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.models import cpu_plan, tiny_config, train_request, train_task, write_model, write_text
+from tests.builders.models import cpu_plan, tiny_config, train_request, train_task, write_model, write_text
 from transformers import AutoModelForCausalLM, BertConfig, BertLMHeadModel, LlamaModel
 
 from tuneyard.api import BadInput

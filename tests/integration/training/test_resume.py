@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from safetensors.torch import load_file
-from tests.checkpoints import checkpoint, stop_after
+from tests.builders.checkpoints import checkpoint, stop_after
+from tests.builders.models import cpu_plan, train_request, train_task
 from tests.integration.training.conftest import Material
-from tests.models import cpu_plan, train_request, train_task
-from tests.ranks import results_in_ranks, stopping_at
-from tests.servers import S3
-from tests.tensor_training import mesh_request
+from tests.ranks.groups import results_in_ranks, stopping_at
+from tests.ranks.tensor_training import mesh_request
+from tests.servers.installed import S3
 
 from tuneyard.storage import open_store
 from tuneyard.tracking import remarks_of

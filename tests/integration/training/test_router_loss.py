@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.models import cpu_plan, train_request, train_task, write_model, write_text
-from tests.ranks import results_in_ranks
+from tests.builders.models import cpu_plan, train_request, train_task, write_model, write_text
+from tests.ranks.groups import results_in_ranks
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tuneyard.api import BadInput

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.builders.models import cpu_plan, train_request, train_task
 from tests.integration.training.conftest import Material
-from tests.models import cpu_plan, train_request, train_task
-from tests.ranks import results_in_ranks
+from tests.ranks.groups import results_in_ranks
 
 from tuneyard.training import TrainRequest, TrainResult, train
 

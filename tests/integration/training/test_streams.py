@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.builders.models import cpu_plan, sentences, train_request, train_task
 from tests.integration.training.conftest import Material
-from tests.models import cpu_plan, sentences, train_request, train_task
 
 from tuneyard.api import BadInput
 from tuneyard.data.stream import splits, windows

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.template_runs import ROWS, outcome
-from tests.templates import ALL, Template
+from tests.builders.templates import ALL, Template
+from tests.ranks.template_runs import ROWS, outcome
 
 FEW = {"trl-qwen3", "trl-smolvlm", "ours-strips_thinking"}
 LONG_INSTRUCTIONS = {"trl-cohere2", "trl-gptoss", "trl-llama3_1", "trl-llama3_2", "trl-muse_glimmer"}

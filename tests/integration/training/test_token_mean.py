@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.models import cpu_plan, train_request, train_task, write_chats, write_tokenizer
+from tests.builders.models import cpu_plan, train_request, train_task, write_chats, write_tokenizer
 from tests.zoo.configs import tiny_config_of
 from transformers import AutoModelForCausalLM, set_seed
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from benchmarks.peer_side_trl import _tokens
+from tests.builders.templates import TRL
 from tests.peers.classes import CLASSES, EQUAL, Made, class_of
 from tests.peers.ours import ours_of, said_in
 from tests.peers.rows import CHATS, TEXTS
-from tests.templates import TRL
 from transformers import AutoTokenizer
 
 from tuneyard.data import turn_end

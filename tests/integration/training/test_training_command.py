@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.builders.models import train_task
 from tests.integration.training.conftest import Material
-from tests.models import train_task
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models import cpu_plan, tiny_config, tokenizer_of, train_request, train_task
+from tests.builders.models import cpu_plan, tiny_config, tokenizer_of, train_request, train_task
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, set_seed
 
 from tuneyard.scoring.generation import Generator

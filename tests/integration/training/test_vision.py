@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models import cpu_plan, train_request, train_task, write_text, write_tokenizer
+from tests.builders.models import cpu_plan, train_request, train_task, write_text, write_tokenizer
 from tests.zoo.configs import tiny_config_of
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, set_seed
 

@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models import sentences, tiny_config, tokenizer_of, train_request, train_task, write_chats, write_preferences, write_text
+from tests.builders.models import (
+    sentences,
+    tiny_config,
+    tokenizer_of,
+    train_request,
+    train_task,
+    write_chats,
+    write_preferences,
+    write_text,
+)
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
 from tuneyard.api import BadInput

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from tests.programs import write_program
+from tests.builders.programs import write_program
 
 from tuneyard.api import JobSpec, TrainTask
 from tuneyard.api.local_files import local_files

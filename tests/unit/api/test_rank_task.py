@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from tests.rankers import rank_task
+from tests.builders.rankers import rank_task
 
 from tuneyard.api import Task
 

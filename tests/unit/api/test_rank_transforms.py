@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from tests.rankers import rank_task
+from tests.builders.rankers import rank_task
 
 from tuneyard.api import BadInput, RankTask, Transform, parse
 from tuneyard.api.transforms import PARAMETERS, Operation, leak, roots

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from tests.reports import make_job
+from tests.builders.reports import make_job
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.hostile import FAILED_REPORT, JOB_STATUS, SCHEDULE_STATUS, TEAM_STATUS, plain
+from tests.builders.hostile import FAILED_REPORT, JOB_STATUS, SCHEDULE_STATUS, TEAM_STATUS, plain
 
 from tuneyard.api import AttemptState, ClusterStatus, JobStatus, Phase
 from tuneyard.api.base import Fields, StatusFields

@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "extending" / "gpu-kind.md"
 SCRIPT = """
 import json
 from pathlib import Path
-from tests.attempts import UID, attempt, job, train
+from tests.builders.attempts import UID, attempt, job, train
 from tuneyard.api import Cluster, JobStatus, TrainTask
 from tuneyard.catalog import shape_from_config
 from tuneyard.catalog import ModelShape, canonical_sku, gpu, known_config, known_skus

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from prometheus_client.metrics import MetricWrapperBase
 from scripts.charts import CHARTS
-from tests.prometheus import rules
+from tests.servers.prometheus import rules
 from tests.unit.charts.rendering import of_kind, render_variant
 
 from tuneyard.console.hosted.metrics import ConsoleMetrics

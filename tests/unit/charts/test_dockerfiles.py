@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from tests.servers import call, made_once
+from tests.servers.installed import call, made_once
 from tests.unit.charts.dockerfiles import DOCKERFILES, ROOT, instructions, reaches_the_build, requirements
 
 CPU, GPU, OPERATOR = (ROOT / "docker" / f"Dockerfile.{name}" for name in ("cpu", "gpu", "operator"))

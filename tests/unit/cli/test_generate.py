@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.models import write_model
+from tests.builders.models import write_model
 
 from tuneyard.cli import main
 

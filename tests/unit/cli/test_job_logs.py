@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
-from tests.hub_jobs import make_attempt, make_failed_attempt, make_hub_job, make_running
+from tests.builders.hub_jobs import make_attempt, make_failed_attempt, make_hub_job, make_running
 
 from tuneyard.api import Attempt, BadInput
 from tuneyard.cli.logs.choice import LogChoice

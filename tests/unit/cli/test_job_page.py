@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from tests.hub_jobs import make_attempt, make_failed_attempt, make_hub_job, make_progress, make_running
+from tests.builders.hub_jobs import make_attempt, make_failed_attempt, make_hub_job, make_progress, make_running
 
 from tuneyard.api import Progress, TaskStatus
 from tuneyard.cli.clusters import rows as cluster_rows

@@ -6,7 +6,7 @@ import io
 from typing import Any
 
 from rich.console import Console
-from tests.hub_jobs import make_attempt, make_failed_attempt, make_hub_job, make_progress, make_running
+from tests.builders.hub_jobs import make_attempt, make_failed_attempt, make_hub_job, make_progress, make_running
 
 from tuneyard.api import TuneyardError
 from tuneyard.cli.progress.live import LiveJob

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.hub_jobs import make_hub_job, make_running
-from tests.notebooks import Notebook, notebook
+from tests.builders.hub_jobs import make_hub_job, make_running
+from tests.servers.notebooks import Notebook, notebook
 
 from tuneyard.api import TuneyardError
 from tuneyard.cli.submit.notebook import NotebookSubmit

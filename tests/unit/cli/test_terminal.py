@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.live import Live
 from rich.text import Text
-from tests.hub_jobs import make_attempt, make_hub_job, make_running
+from tests.builders.hub_jobs import make_attempt, make_hub_job, make_running
 
 from tuneyard.api import TuneyardError
 from tuneyard.cli import entry, terminal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.hub_jobs import make_attempt, make_held, make_hub_job, make_running
+from tests.builders.hub_jobs import make_attempt, make_held, make_hub_job, make_running
 
 from tuneyard.api import Phase
 from tuneyard.cluster.hub_cluster import Capacity, hub_cluster

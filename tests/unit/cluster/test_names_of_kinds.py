@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.hub_jobs import make_held
+from tests.builders.hub_jobs import make_held
 
 from tuneyard.api import JobSpec, JobStatus
 from tuneyard.cluster import Snapshot, waiting_tasks

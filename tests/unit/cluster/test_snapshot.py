@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.hub_jobs import CREATED, make_attempt, make_held, make_manifest
+from tests.builders.hub_jobs import CREATED, make_attempt, make_held, make_manifest
 
 from tuneyard import admission
 from tuneyard.api import JobSpec, JobStatus

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.hub_jobs import make_attempt, make_held, make_hub_job
+from tests.builders.hub_jobs import make_attempt, make_held, make_hub_job
 
 from tuneyard.api import BadInput
 from tuneyard.cluster.submission import differences, resubmit

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
-from tests.consoles import begun_job, failed_job, finished_job, url_of
+from tests.servers.consoles import begun_job, failed_job, finished_job, url_of
 
 from tuneyard.console import create_app
 from tuneyard.console.local import LocalHistory

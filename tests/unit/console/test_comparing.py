@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
-from tests.consoles import make_comparison
+from tests.servers.consoles import make_comparison
 
 from tuneyard.console.comparison import charts_of, columns_of, figures_of, settings_of
 from tuneyard.console.local.pairs import pairs_of

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.consoles import HOSTILE
+from tests.servers.consoles import HOSTILE
 
 from tuneyard.console.drawings.days import day_columns
 from tuneyard.console.drawings.task_graph import Node, task_graph

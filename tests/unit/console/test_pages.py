@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
-from tests.consoles import HOSTILE
+from tests.servers.consoles import HOSTILE
 
 from tuneyard.console import create_app
 from tuneyard.console.local import LocalHistory

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.models import write_tokenizer
+from tests.builders.models import write_tokenizer
 
 from tuneyard.api import BadInput, TrainTask
 from tuneyard.data import counting

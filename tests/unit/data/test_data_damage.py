@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.models import tokenizer_of
+from tests.builders.models import tokenizer_of
 
 from tuneyard.api import BadInput, TrainData
 from tuneyard.data import prepare

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.models import sentences, tokenizer_of
+from tests.builders.models import sentences, tokenizer_of
 
 from tuneyard.api import BadInput, TrainData
 from tuneyard.data import lines as lines_module

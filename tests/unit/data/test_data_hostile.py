@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models import tokenizer_of
-from tests.templates import ALL
+from tests.builders.models import tokenizer_of
+from tests.builders.templates import ALL
 from tokenizers import processors
 
 from tuneyard.api import BadInput, TrainData

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.models import tokenizer_of
+from tests.builders.models import tokenizer_of
 
 from tuneyard.api import BadInput, ScoreData, TrainData
 from tuneyard.data import ScoreRows, lines, prepare

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models import tokenizer_of
+from tests.builders.models import tokenizer_of
 from typer.testing import CliRunner
 
 from tuneyard.api import BadInput

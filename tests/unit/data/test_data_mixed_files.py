@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.models import tokenizer_of
+from tests.builders.models import tokenizer_of
 
 from tuneyard.api import BadInput, ScoreData, TrainData
 from tuneyard.data import ScoreRows, inspect, open_dataset, prepare

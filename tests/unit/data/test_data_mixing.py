@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.models import CHAT_TEMPLATE, tokenizer_of
+from tests.builders.models import CHAT_TEMPLATE, tokenizer_of
 
 from tuneyard.api import BadInput, TrainData
 from tuneyard.data import prepare

@@ -10,8 +10,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.templates import ALL, Template
-from tests.tokenizer_kinds import KINDS, of_kind
+from tests.builders.templates import ALL, Template
+from tests.builders.tokenizer_kinds import KINDS, of_kind
 from tokenizers import AddedToken
 
 from tuneyard.api import BadInput

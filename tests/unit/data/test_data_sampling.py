@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.models import tokenizer_of
+from tests.builders.models import tokenizer_of
 
 from tuneyard.cli import main
 from tuneyard.data import inspect, inspection, sampling

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models import CHAT_TEMPLATE, sentences, tokenizer_of
+from tests.builders.models import CHAT_TEMPLATE, sentences, tokenizer_of
 
 from tuneyard.api import StorageError, TrainData
 from tuneyard.data import prepare

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models import tokenizer_of, train_task
+from tests.builders.models import tokenizer_of, train_task
 
 from tuneyard.api import BadInput
 from tuneyard.data import prepare

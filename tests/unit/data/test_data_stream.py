@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.models import CHAT_TEMPLATE, sentences, tokenizer_of
+from tests.builders.models import CHAT_TEMPLATE, sentences, tokenizer_of
 
 from tuneyard.api import BadInput, TrainData
 from tuneyard.data import prepare, read_so_far

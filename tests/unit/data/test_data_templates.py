@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.templates import ALL, EOS, Template
+from tests.builders.templates import ALL, EOS, Template
 
 from tuneyard.api import BadInput
 from tuneyard.data import turn_end

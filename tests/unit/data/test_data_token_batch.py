@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.models import sentences, tokenizer_of
+from tests.builders.models import sentences, tokenizer_of
 from torch.utils.data import DataLoader
 
 from tuneyard.api import TrainData

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.models import tokenizer_of
+from tests.builders.models import tokenizer_of
 from transformers import AddedToken
 
 from tuneyard.data import turn_end

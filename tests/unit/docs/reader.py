@@ -7,7 +7,7 @@ import json
 import re
 from pathlib import Path
 
-from tests.models import sentences, write_tokenizer
+from tests.builders.models import sentences, write_tokenizer
 from tests.unit.docs.markdown import ROOT, read_page
 
 _QWEN = {

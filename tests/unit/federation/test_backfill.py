@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.worlds import H100, HOUR, ask, decide, member, placed, running
+from tests.builders.worlds import H100, HOUR, ask, decide, member, placed, running
 
 from tuneyard.federation import POLICIES, Ask, Infeasible, Place, Scheduler, SkuFacts, Wait, forecast
 from tuneyard.federation.world import World

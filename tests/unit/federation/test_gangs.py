@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.worlds import CPU, HOUR, ask, decide, member, running
+from tests.builders.worlds import CPU, HOUR, ask, decide, member, running
 
 from tuneyard.federation import Ask, Infeasible, Place, Preempt, Wait, pod_sizes
 

@@ -8,7 +8,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.worlds import ask
+from tests.builders.worlds import ask
 
 from tuneyard.federation import Guesses
 

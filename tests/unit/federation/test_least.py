@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.worlds import CPU, H100, HOUR, ask, decide, member, placed, running
+from tests.builders.worlds import CPU, H100, HOUR, ask, decide, member, placed, running
 
 from tuneyard.federation import FITS_NEVER, Ask, Infeasible, Place, Preempt, Running, SkuFacts, Team, Wait, by_roofline
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.builders.worlds import ask, decide, running
+from tests.builders.worlds import member as worlds_member
 from tests.unit.federation.simulated import SKU, job, member, play
-from tests.worlds import ask, decide, running
-from tests.worlds import member as worlds_member
 
 from tuneyard.federation import POLICIES, Preempt, Running, Team
 from tuneyard.federation.simulation import Checkpoints, Scenario, TraceJob, simulate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.worlds import A100, H100, HOUR, ask, decide, member, placed, running
+from tests.builders.worlds import A100, H100, HOUR, ask, decide, member, placed, running
 
 from tuneyard.federation import POLICIES, Ask, Place, Policy, SkuFacts, Team, Wait
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.builders.worlds import HOUR, ask, decide, member, placed, running
 from tests.unit.federation.simulated import job, play
 from tests.unit.federation.simulated import member as machines
-from tests.worlds import HOUR, ask, decide, member, placed, running
 
 from tuneyard.federation import POLICIES, Decision, Preempt, Scheduler, Team
 from tuneyard.federation.pools import Pools

@@ -9,7 +9,7 @@ from itertools import chain, combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.worlds import ask, decide, member, running
+from tests.builders.worlds import ask, decide, member, running
 
 from tuneyard.federation import PRIORITIES, Decision, Place, Preempt, Running, Scheduler, Team, Wait, pod_sizes, scheduler_of
 from tuneyard.federation.pools import Pools

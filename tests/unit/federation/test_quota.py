@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.worlds import A100, H100, HOUR, ask, decide, member, placed, running
+from tests.builders.worlds import A100, H100, HOUR, ask, decide, member, placed, running
 
 from tuneyard.federation import POLICIES, Ask, Infeasible, Place, Preempt, Scheduler, Team, Wait
 

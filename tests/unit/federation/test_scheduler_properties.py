@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.worlds import A100, H100, HOUR, ask, member
+from tests.builders.worlds import A100, H100, HOUR, ask, member
 
 from tuneyard.federation import (
     FITS_NEVER,

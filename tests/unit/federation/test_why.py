@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.worlds import A100, CPU, H100, HOUR, ask, decide, member, running
+from tests.builders.worlds import A100, CPU, H100, HOUR, ask, decide, member, running
 
 from tuneyard.federation import Ask, Infeasible, Member, Running, Team, Wait
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.api_servers import refusal
+from tests.servers.api_servers import refusal
 
 from tuneyard.api import BadInput
 from tuneyard.api.base import is_dns_label

@@ -12,7 +12,7 @@ from typing import Any
 import kubernetes.client
 import pytest
 from kubernetes_asyncio import client as asyncio_client
-from tests.api_servers import Answer, ScriptedServer, refusal, scripted
+from tests.servers.api_servers import Answer, ScriptedServer, refusal, scripted
 
 from tuneyard.api import TuneyardError
 from tuneyard.api.attempt_report import AttemptState

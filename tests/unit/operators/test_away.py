@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tests.attempts import after
+from tests.builders.attempts import after
 
 from tuneyard_operators.hub.heartbeat import away_for_s
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.attempts import NOON, after, attempt, goal, job, process, report, running, seen, status
+from tests.builders.attempts import NOON, after, attempt, goal, job, process, report, running, seen, status
 
 from tuneyard.admission import ask_of
 from tuneyard.api import Attempt, JobSpec, JobStatus, Phase, PlacementStatus, TaskStatus

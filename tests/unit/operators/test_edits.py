@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from tests.attempts import after, attempt, goal, job, process, report, running, seen, status
+from tests.builders.attempts import after, attempt, goal, job, process, report, running, seen, status
 
 from tuneyard.api import JobStatus, Phase, TaskStatus
 from tuneyard_operators.hub.attempts import is_active

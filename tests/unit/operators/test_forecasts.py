@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.worlds import HOUR, ask, member, running
+from tests.builders.worlds import HOUR, ask, member, running
 
 from tuneyard.federation import POLICIES, World, forecast, scheduler_of
 from tuneyard_operators.hub.forecasts import Forecasts, Starts
@@ -44,7 +44,7 @@ def test_all_who_wait_are_told_also_after_the_process_has_died() -> None:
 
 _HUB = """
 import asyncio, multiprocessing
-from tests.worlds import ask, member, running
+from tests.builders.worlds import ask, member, running
 from tuneyard.federation import World, scheduler_of
 from tuneyard_operators.hub.forecasts import Forecasts
 

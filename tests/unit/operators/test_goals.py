@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.attempts import NOON, UID, job, process, train
+from tests.builders.attempts import NOON, UID, job, process, train
 
 from tuneyard.api import JobSpec, JobStatus, ModelTemplate
 from tuneyard.cluster import read_job

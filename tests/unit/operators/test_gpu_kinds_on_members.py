@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.attempts import UID, attempt, job, train
+from tests.builders.attempts import UID, attempt, job, train
 
 from tuneyard.api import Cluster, JobStatus, Team
 from tuneyard.catalog import gpu

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.attempts import NOON, UID, attempt, goal, job, report, running, seen, status
-from tests.worlds import ask
+from tests.builders.attempts import NOON, UID, attempt, goal, job, report, running, seen, status
+from tests.builders.worlds import ask
 
 from tuneyard.api import JobStatus, NodeInventory, Phase
 from tuneyard.api.cluster import Cluster

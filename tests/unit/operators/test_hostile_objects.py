@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from tests import hostile
-from tests.attempts import NOON, UID, seen
-from tests.hostile import changed
+from tests.builders import hostile
+from tests.builders.attempts import NOON, UID, seen
+from tests.builders.hostile import changed
 
 from tuneyard.api import Cluster, JobStatus, NodeInventory, Schedule
 from tuneyard.api.limits import LONGEST_MESSAGE

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.rankers import features, write_clicks
+from tests.builders.rankers import features, write_clicks
 
 from tuneyard.admission import Machine, ask_of, choose_workers
 from tuneyard.api import BadInput, JobSpec, JobStatus, Task

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from tests.hub_in_memory import JOBS, SETTINGS, Scene, running_hub, until
+from tests.clusters.hub_in_memory import JOBS, SETTINGS, Scene, running_hub, until
 
 from tuneyard_operators.hub import write_pace
 from tuneyard_operators.kube import ATTEMPT_REPORT, POD, Conflict, Kind, Missing, Unreachable

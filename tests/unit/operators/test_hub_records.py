@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.hub_in_memory import JOBS, SKU, Scene, mentions, running_hub, until
+from tests.clusters.hub_in_memory import JOBS, SKU, Scene, mentions, running_hub, until
 
 from tuneyard_operators.hub import sweep, write_pace
 from tuneyard_operators.kube import CLUSTER, JOBSPEC, RAYJOB, Conflict, Kind

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.attempts import UID, attempt
+from tests.builders.attempts import UID, attempt
 
 from tuneyard.api import Cluster, JobSpec, PlacementStatus, load_jobspec
 from tuneyard_operators.rendering import Defaults, attempt_name, rayjob

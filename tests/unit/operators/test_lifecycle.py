@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.attempts import after, attempt, goal, job, pod, process, rayjob, report, running, seen, status, train
+from tests.builders.attempts import after, attempt, goal, job, pod, process, rayjob, report, running, seen, status, train
 
 from tuneyard.api import JobStatus, Phase, TaskStatus
 from tuneyard_operators.hub.decisions import NOTHING_DECIDED

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from tests.attempts import NOON, goal, job, pod, process, rayjob, report
+from tests.builders.attempts import NOON, goal, job, pod, process, rayjob, report
 
 from tuneyard.api import Attempt, JobStatus, Phase, PlacementStatus
 from tuneyard.federation import Ask, Place

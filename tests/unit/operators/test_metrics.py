@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.hub_in_memory import running_hub, until
+from tests.clusters.hub_in_memory import running_hub, until
 from tests.unit.runtime.test_attempt_state import STEP, state_after
 
 from tuneyard.api import Attempt, JobStatus, Phase

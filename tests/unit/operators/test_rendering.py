@@ -14,8 +14,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from tests.attempts import UID, attempt, job, process, train
-from tests.rankers import rank_task
+from tests.builders.attempts import UID, attempt, job, process, train
+from tests.builders.rankers import rank_task
 
 from tuneyard.api import BadInput, Cluster, PlacementStatus
 from tuneyard.runtime.attempt.assignment import job_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.attempts import attempt
+from tests.builders.attempts import attempt
 
 from tuneyard.api import FailureKind, Retries
 from tuneyard.api.retrying import Place, answer_to

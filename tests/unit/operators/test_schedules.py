@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.hub_in_memory import until
-from tests.memory_api import MemoryApi
-from tests.schedules import MONDAY, TEMPLATE, at_hour
+from tests.builders.schedules import MONDAY, TEMPLATE, at_hour
+from tests.clusters.hub_in_memory import until
+from tests.servers.memory_api import MemoryApi
 
 from tuneyard.schedules import LastGood
 from tuneyard_operators.hub import data_looks

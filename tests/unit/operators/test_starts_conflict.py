@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 from kubernetes_asyncio import client
-from tests.api_servers import Answer, refusal, scripted
-from tests.attempts import attempt, goal, job, train
+from tests.builders.attempts import attempt, goal, job, train
+from tests.servers.api_servers import Answer, refusal, scripted
 
 from tuneyard.api import Cluster, PlacementStatus
 from tuneyard_operators.hub import attempt_objects

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.attempts import attempt, running, status
+from tests.builders.attempts import attempt, running, status
 
 from tuneyard.api import JobStatus, Phase, TaskStatus
 from tuneyard_operators.hub.outcomes import Action, Outcome, Verb

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.attempts import attempt, status
+from tests.builders.attempts import attempt, status
 
 from tuneyard.api import Condition, TaskStatus
 from tuneyard.api.status import MOST_STAGES, AttemptSummary, StageTime, StepLoss

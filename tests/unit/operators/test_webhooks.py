@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
-from tests.hub_in_memory import until
-from tests.memory_api import MemoryApi
+from tests.clusters.hub_in_memory import until
+from tests.servers.memory_api import MemoryApi
 
 from tuneyard.api.schedule_parts import Notify
 from tuneyard.api.schedule_status import ScheduledRun

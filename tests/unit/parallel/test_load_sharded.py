@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.applied_models import Case
+from tests.ranks.applied_models import Case
 
 from tuneyard.api import BadInput
 from tuneyard.parallel import load_sharded, shard_model, tensor_parallel_plan

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.applied_models import Case
+from tests.ranks.applied_models import Case
 from torch import nn
 
 from tuneyard.api import BadInput

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.applied_models import Case, with_lora
-from tests.models import cpu_plan
+from tests.builders.models import cpu_plan
+from tests.ranks.applied_models import Case, with_lora
 
 from tuneyard.api import BadInput
 from tuneyard.parallel import Shards, explain_tensor_parallel, keep_logits_sharded, shard_model, tensor_parallel_plan

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.sharded_models import tiny_model
+from tests.ranks.sharded_models import tiny_model
 from torch import nn
 
 from tuneyard.api import BadInput

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.rankers import rank_task
+from tests.builders.rankers import rank_task
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from tuneyard.api import BadInput, RankTask

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tests.rankers import rank_task, write_clicks
+from tests.builders.rankers import rank_task, write_clicks
 
 from tuneyard.api import BadInput
 from tuneyard.ranking import FlatRows, RankerConfig, SparseFeature, batch_of, check_table, config_of_task, stored_rows

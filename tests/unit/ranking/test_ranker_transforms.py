@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tests.rankers import rank_task
+from tests.builders.rankers import rank_task
 
 from tuneyard.api import BadInput, RankTask
 from tuneyard.data.tables import Pipeline

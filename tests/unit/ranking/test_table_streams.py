@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tests.rankers import rank_task, small_windows, write_clicks
+from tests.builders.rankers import rank_task, small_windows, write_clicks
 
 from tuneyard.api import BadInput, TuneyardError
 from tuneyard.data.prepared_order import PreparedOrder

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.ranker_tables import FEATURES, RATE, SEED, Case, batch_of_lists, loss_of, mixed_lists, no_ids, reference, steps_of
+from tests.ranks.ranker_tables import FEATURES, RATE, SEED, Case, batch_of_lists, loss_of, mixed_lists, no_ids, reference, steps_of
 
 from tuneyard.api import BadInput
 from tuneyard.ranking import EnsembleLayer, RankerConfig, ShardedTables, SparseFeature, WholeTables, placed, shapes_of

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from tests.reports import train_events, train_result
+from tests.builders.reports import train_events, train_result
 
 from tuneyard.api import BadInput, Blame, FailureKind, JobFailed
 from tuneyard.api.attempt_report import AttemptState, RankPlace

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models import cpu_plan, train_request
-from tests.rankers import rank_request, rank_task
+from tests.builders.models import cpu_plan, train_request
+from tests.builders.rankers import rank_request, rank_task
 
 from tuneyard.admission import Machine
 from tuneyard.api import BadInput, Task

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.run_machines import assigned, job_of_commands
+from tests.clusters.run_machines import assigned, job_of_commands
 
 from tuneyard.api import JobFailed, JobSpec, StorageError, TuneyardError
 from tuneyard.runtime import run_job

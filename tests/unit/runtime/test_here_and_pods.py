@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.run_machines import assigned, here, pods
+from tests.clusters.run_machines import assigned, here, pods
 
 from tuneyard.api import Blame, FailureKind, JobFailed
 from tuneyard.runtime.gang.mailbox import RankProcess

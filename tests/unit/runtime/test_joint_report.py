@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reports import make_job
+from tests.builders.reports import make_job
 
 from tuneyard.runtime.joint_report import JointReport
 from tuneyard.runtime.output import JobOutput

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.reports import train_events
+from tests.builders.reports import train_events
 
 from tuneyard.runtime.gang.rank_lines import RankLines
 from tuneyard.tracking import Preflighted, Stage

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.models import cpu_plan
+from tests.builders.models import cpu_plan
 
 from tuneyard.api import BadInput, Blame, FailureKind, JobFailed, StorageError
 from tuneyard.runtime.train.failures import Evidence, Lost, could_not_start, explain, shrunk

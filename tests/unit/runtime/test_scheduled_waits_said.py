@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tests.schedules import at_hour
+from tests.builders.schedules import at_hour
 
 from tuneyard.api.moments import written
 from tuneyard.api.schedule_parts import WaitFor

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models import train_request, train_task
-from tests.run_machines import here, pods
+from tests.builders.models import train_request, train_task
+from tests.clusters.run_machines import here, pods
 from tests.unit.runtime.test_attempt_state import STEP
 
 from tuneyard.api import BadInput, FailureKind, JobFailed, Retries, StorageError, Task, TrainTask

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.schedules import MONDAY, TEMPLATE, Nights, at_hour, nightly
+from tests.builders.schedules import MONDAY, TEMPLATE, Nights, at_hour, nightly
 
 from tuneyard.api import JobSpec, Phase
 from tuneyard.api.moments import moment_of

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.schedules import MONDAY, Nights, at_hour, nightly
+from tests.builders.schedules import MONDAY, Nights, at_hour, nightly
 
 from tuneyard.api.moments import moment_of, written
 from tuneyard.api.schedule_status import MOST_SPANS, DueSpan

@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from tests.schedules import Nights, at_hour, figure, nightly
+from tests.builders.schedules import Nights, at_hour, figure, nightly
 
 from tuneyard.api import Phase
 from tuneyard.api.schedule_parts import Limit

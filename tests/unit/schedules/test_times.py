@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.schedules import MONDAY, at_hour
+from tests.builders.schedules import MONDAY, at_hour
 
 from tuneyard.schedules import next_after, times_between
 from tuneyard.schedules.times import day_bounds, last_until

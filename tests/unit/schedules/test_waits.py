@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.schedules import Nights, at_hour, nightly
+from tests.builders.schedules import Nights, at_hour, nightly
 
 from tuneyard.api import Phase
 from tuneyard.schedules import Look

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.models import CHAT_TEMPLATE, write_model
+from tests.builders.models import CHAT_TEMPLATE, write_model
 from transformers import AddedToken, AutoModelForCausalLM, AutoTokenizer
 
 from tuneyard.api import BadInput

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models import write_tokenizer
+from tests.builders.models import write_tokenizer
 from transformers import AutoTokenizer
 
 from tuneyard.api import BadInput

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from pydantic import ValidationError
-from tests.models import sentences, tokenizer_of
+from tests.builders.models import sentences, tokenizer_of
 from tests.unit.scoring.scored_by_hand import answer_all, request, write_rows
 from transformers import BertConfig, BertModel
 

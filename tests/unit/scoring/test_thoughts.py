@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.models import write_tokenizer
+from tests.builders.models import write_tokenizer
 from tests.unit.scoring.scored_by_hand import answer_all, request, write_rows
 from tokenizers import AddedToken
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models import write_tokenizer
-from tests.openai_server import KEY, MODEL, OpenAIServer
+from tests.builders.models import write_tokenizer
+from tests.servers.openai_server import KEY, MODEL, OpenAIServer
 from tests.unit.scoring.scored_by_hand import write_rows
 
 from tuneyard.api import Endpoint, Generation, ScoreTask

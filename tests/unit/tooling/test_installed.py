@@ -32,7 +32,7 @@ rmdir "$STATE/lock"
 
 _ASKS = """
 import os, sys
-from tests import servers
+from tests.servers import installed as servers
 os.geteuid = lambda: 0
 servers.APT_RETRY_S = 0.1
 print(servers.installed(sys.argv[1], sys.argv[1]))

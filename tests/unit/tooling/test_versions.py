@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.next_version import EDITS, next_version
-from tests.versions import PARTS, Edit, NotInHistory, edited, revision
-from tests.watched import Seen, broken, made
+from tests.clusters.next_version import EDITS, next_version
+from tests.clusters.versions import PARTS, Edit, NotInHistory, edited, revision
+from tests.clusters.watched import Seen, broken, made
 
 from tuneyard_operators.rendering import JOB
 

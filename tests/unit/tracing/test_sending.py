@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.hub_in_memory import JOBS, SETTINGS, Scene, running_hub, until
-from tests.otlp_receiver import Receiver, attributes, check_tree, receiver
+from tests.clusters.hub_in_memory import JOBS, SETTINGS, Scene, running_hub, until
+from tests.servers.otlp_receiver import Receiver, attributes, check_tree, receiver
 
 from tuneyard.api import JobSpec
 from tuneyard.tracing import Context, Exporter, Span, exporter_from, is_on

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reports import make_job, train_events, train_result
+from tests.builders.reports import make_job, train_events, train_result
 
 from tuneyard.api import Attempt, JobSpec, JobStatus, Phase, TaskStatus
 from tuneyard.cli.progress.plain import PlainLines, PlainProgress

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from tests.reports import finished_report, make_job, score_events, tell, train_events, train_result, tune_result
+from tests.builders.reports import finished_report, make_job, score_events, tell, train_events, train_result, tune_result
 
 from tuneyard.storage import open_store
 from tuneyard.tracking import Event, Recorder, Report, Step, TaskEvent, Warned, write_report

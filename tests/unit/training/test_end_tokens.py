@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models import tokenizer_of
+from tests.builders.models import tokenizer_of
 from transformers import GenerationConfig
 
 from tuneyard.training.end_tokens import write_end_tokens

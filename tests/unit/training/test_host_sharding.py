@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from tests.models import cpu_plan
+from tests.builders.models import cpu_plan
 
 from tuneyard.parallel import Mesh
 from tuneyard.training.distributed import World

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.models import cpu_plan
-from tests.tensor_training import write_any_model
+from tests.builders.models import cpu_plan
+from tests.ranks.tensor_training import write_any_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tuneyard.api import BadInput

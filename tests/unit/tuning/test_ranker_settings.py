@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from tests.rankers import rank_task
+from tests.builders.rankers import rank_task
 
 from tuneyard.api import BadInput, JobSpec, Task
 from tuneyard.catalog import gpu

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.feature_tables import feature_rows, rows_of, table_at
+from tests.builders.feature_tables import feature_rows, rows_of, table_at
 
 from tuneyard.api import BadInput
 from tuneyard.data.tables import Cursor, TableReader, open_table

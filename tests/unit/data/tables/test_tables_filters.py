@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.feature_tables import rows_of
+from tests.builders.feature_tables import rows_of
 
 from tuneyard.api import BadInput
 from tuneyard.data.tables import TableReader, open_table

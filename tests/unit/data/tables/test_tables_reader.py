@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.feature_tables import ENTRIES, feature_rows, projected, rows_of, table_at, value_of
+from tests.builders.feature_tables import ENTRIES, feature_rows, projected, rows_of, table_at, value_of
 
 from tuneyard.api import BadInput
 from tuneyard.data.file_types import DataFile, FoundFile

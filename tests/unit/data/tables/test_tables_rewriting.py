@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.feature_tables import ENTRIES, feature_rows, projected, rows_of, table_at
+from tests.builders.feature_tables import ENTRIES, feature_rows, projected, rows_of, table_at
 
 from tuneyard.api import BadInput
 from tuneyard.data.tables import Coalescing, Projections, Table, TableReader, open_table, read_log, reorder, savings

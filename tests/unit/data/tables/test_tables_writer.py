@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.feature_tables import feature_rows, projected, rows_of
+from tests.builders.feature_tables import feature_rows, projected, rows_of
 
 from tuneyard.api import BadInput
 from tuneyard.data.tables import TableReader, TableWriter, open_table, write_table

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
-from tests.openai_server import KEY, MODEL, Fault, OpenAIServer, embeddings, error_json
+from tests.servers.openai_server import KEY, MODEL, Fault, OpenAIServer, embeddings, error_json
 from tests.unit.scoring.endpoint.test_engine import FastClock
 from tests.unit.scoring.scored_by_hand import answer_all, request, write_rows
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.openai_server import KEY, MODEL, Fault, OpenAIServer, completion, error_json, no_fault, prompt_of
+from tests.servers.openai_server import KEY, MODEL, Fault, OpenAIServer, completion, error_json, no_fault, prompt_of
 
 from tuneyard.api import Endpoint, FailureKind, Generation, JobFailed
 from tuneyard.scoring.endpoint.engine import EndpointEngine

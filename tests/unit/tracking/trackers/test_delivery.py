@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reports import make_job, train_events
+from tests.builders.reports import make_job, train_events
 
 from tuneyard.api import Tensorboard
 from tuneyard.tracking import Step, TaskEvent

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reports import make_job, score_events, train_events, train_result
+from tests.builders.reports import make_job, score_events, train_events, train_result
 
 from tuneyard.tracking import Evaluated, SampleShown, Step, TaskEvent
 from tuneyard.tracking.trackers.measurements import LONGEST_NAME, Metrics, Note, Parameters, flat, name_of, parameters_of, told

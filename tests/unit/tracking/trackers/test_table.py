@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tests.reports import make_job
+from tests.builders.reports import make_job
 
 from tuneyard.api import BadInput, Tracking
 from tuneyard.extras import ASKED_FOR

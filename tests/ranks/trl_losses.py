@@ -1,0 +1,152 @@
+"""One task and the same one in TRL's trainers, on the same rows: the losses of each step."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+import torch
+from tests.builders.models import cpu_plan, sentences, train_request, train_task, write_preferences, write_tokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PrinterCallback, set_seed
+from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
+
+from tuneyard.catalog import attention_kinds
+from tuneyard.training import TrainResult, train
+
+STEPS, RATE, LENGTH = 4, 1e-3, 64
+SHAPE = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 256}
+TOKENS = {"vocab_size": 384, "eos_token_id": 0, "pad_token_id": 1, "bos_token_id": None}
+GROUPED = {**SHAPE, "num_key_value_heads": 2}
+CHOSEN = {"num_experts_per_tok": 2, "router_aux_loss_coef": 0.5}
+STILL = {"attention_dropout": 0.0, "hidden_dropout": 0.0, "dropout": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+DENSE: dict[str, dict[str, Any]] = {
+    "llama": GROUPED,
+    "qwen2": GROUPED,
+    "qwen3": {**GROUPED, "head_dim": 16},
+    "mistral": GROUPED,
+    "gemma2": {**GROUPED, "head_dim": 16},
+    "gemma3_text": {**GROUPED, "head_dim": 16},
+    "phi3": {**GROUPED, **STILL},
+    "granite": GROUPED,
+    "olmo2": GROUPED,
+    "smollm3": GROUPED,
+    "cohere": GROUPED,
+    "glm4": {**GROUPED, "head_dim": 16},
+    "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256, **STILL},
+    "gpt_neox": {**SHAPE, **STILL},
+    "opt": {**SHAPE, "ffn_dim": 128, "word_embed_proj_dim": 64, **STILL},
+}
+EXPERTS: dict[str, dict[str, Any]] = {
+    "mixtral": {**GROUPED, **CHOSEN, "num_local_experts": 4},
+    "qwen2_moe": {**GROUPED, **CHOSEN, "num_experts": 4, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64},
+    "qwen3_moe": {**GROUPED, **CHOSEN, "num_experts": 4, "moe_intermediate_size": 64, "head_dim": 16},
+    "olmoe": {**GROUPED, **CHOSEN, "num_experts": 4},
+    "gpt_oss": {**GROUPED, **CHOSEN, "num_local_experts": 4, "head_dim": 16},
+}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Losses by step, TRL's router loss included in both."""
+
+    ours: list[float]
+    theirs: list[float]
+
+    @property
+    def ends(self) -> tuple[float, ...]:
+        """Of the first step, then of the last one: ours, theirs."""
+        return self.ours[0], self.theirs[0], self.ours[-1], self.theirs[-1]
+
+    @property
+    def error(self) -> float:
+        """The largest relative difference of a step."""
+        return max(abs(one / other - 1) for one, other in zip(self.ours, self.theirs, strict=True))
+
+
+def write_model(folder: Path, kind: str) -> Path:
+    """A random model with the tests' tokenizer."""
+    set_seed(7)
+    AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **TOKENS, **{**DENSE, **EXPERTS}[kind])).save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+def compare(folder: Path, kind: str, *, objective: str) -> Compared:
+    """`objective` clm: whole texts; sft: completions of prompts; dpo: preference pairs."""
+    model = write_model(folder / "model", kind)
+    rows = _preferences(folder) if objective == "dpo" else _texts() if objective == "clm" else _completions()
+    source = folder / "rows.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = train_task(
+        model,
+        source,
+        objective=objective,
+        data={"source": str(source), "maxLength": LENGTH, "shuffle": False},
+        optimizer={"learningRate": RATE, "schedule": "constant", "warmup": 0},
+        steps=STEPS,
+    )
+    attention = next(each for each in attention_kinds(kind) if each != "flash")
+    ours = train(train_request(folder / "ours", task, cpu_plan(micro_batch=2, grad_accum=4, attention=attention)))
+    return Compared(_whole(ours), _trl(folder / "theirs", model, rows, objective))
+
+
+def _whole(result: TrainResult) -> list[float]:
+    """With the router's loss, which TRL counts in the loss that it logs."""
+    router = result.details.get("router")
+    if router is None:
+        return result.losses
+    return [loss + router["weight"] * part for loss, part in zip(result.losses, router["losses"], strict=True)]
+
+
+def _trl(folder: Path, model: Path, rows: list[dict[str, Any]], objective: str) -> list[float]:
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    kind, trainer = (DPOConfig, DPOTrainer) if objective == "dpo" else (SFTConfig, SFTTrainer)
+    arguments = kind(
+        str(folder),
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=4,
+        max_steps=STEPS,
+        learning_rate=RATE,
+        lr_scheduler_type="constant",
+        weight_decay=0.0,
+        max_length=LENGTH,
+        logging_steps=1,
+        train_sampling_strategy="sequential",
+        bf16=False,
+        use_cpu=True,
+        gradient_checkpointing=False,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
+    start = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    if objective != "dpo":
+        rows = [{name: text + (tokenizer.eos_token if name == "text" else "") for name, text in row.items()} for row in rows]
+    theirs = trainer(start, args=arguments, train_dataset=datasets.Dataset.from_list(rows), processing_class=tokenizer)
+    theirs.remove_callback(PrinterCallback)
+    theirs.train()
+    return [entry["loss"] for entry in theirs.state.log_history if "loss" in entry]
+
+
+def _texts() -> list[dict[str, Any]]:
+    return [{"text": text} for text in sentences(8 * STEPS)]
+
+
+def _completions() -> list[dict[str, Any]]:
+    texts = sentences(16 * STEPS)
+    return [{"prompt": question, "completion": " " + answer} for question, answer in zip(texts[::2], texts[1::2], strict=True)]
+
+
+def _preferences(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in write_preferences(folder / "pairs.jsonl", 8 * STEPS).read_text().splitlines()]
+
+
+def token_counts() -> list[int]:
+    """Tokens of each text of `clm`, with the end token."""
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer = write_tokenizer(Path(folder))
+    return [len(tokenizer(row["text"])["input_ids"]) + 1 for row in _texts()]
