@@ -27,13 +27,14 @@ lint: setup
 check: lint
 	$(PY) -m pytest tests/unit -q
 
-# Everything: parts side by side, their logs as they end, and the sum last. `make test ARGS="hub charts"` runs some of tests/suite/parts.py.
+# Everything: parts side by side, their logs as they end, and the sum last. `make test ARGS="hub client"` runs some of tests/suite/parts.py,
+# and `make test SINCE=main` lint, the unit tests and the parts that a change since then can touch.
 test: setup
-	@$(PY) -m tests.suite $(ARGS)
+	@$(PY) -m tests.suite $(if $(SINCE),--since $(SINCE)) $(ARGS)
 
-# Repetition that only adds confidence; docs/testing.md has the last result.
+# Repetition that only adds confidence, and property tests with all their examples; docs/testing.md has the last result.
 test-long: setup
-	$(PY) -m pytest tests -m long --durations=20
+	$(PY) -m pytest tests -m "long or hypothesis" --hypothesis-profile=long --durations=20
 
 cluster-up: setup
 	@$(PY) -m tests.testcluster up $(ARGS)

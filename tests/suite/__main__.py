@@ -1,4 +1,4 @@
-"""`python -m tests.suite [PART …]`: all parts, or these; their logs as they end, the slowest tests, and the sum."""
+"""`python -m tests.suite [PART …]`: all parts, or these; their logs as they end, failed tests once more alone, and the closing lines."""
 
 from __future__ import annotations
 
@@ -7,92 +7,105 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 
+from tests.suite.closing import Closing, describe_end
+from tests.suite.imports import ROOT, Imports
 from tests.suite.parts import BUILD, PARTS, Part
-from tests.suite.results import Counts, Test, counted, read_tests, slowest
 from tests.suite.scheduling import Ended, run_all
+from tests.suite.touched import changed_since, touched_by
 
 MEMORY_FOR_TIME = {"GOGC": "400"}
 """Go programs collect garbage when their heap has grown by this many percent; 100 is the default. docs/testing.md has the effect."""
-FOLDER = Path(__file__).parents[2] / "build" / "tests"
+FOLDER = ROOT / "build" / "tests"
+_TO_END_MIN = 7
+"""Minutes that running parts have after the last one began, before they are interrupted."""
 
 
-class Summary:
-    """What has ended so far."""
-
-    def __init__(self, lanes: int) -> None:
-        self.lanes = lanes
-        self.ended: list[tuple[Ended, Counts]] = []
-        self.tests: list[Test] = []
-
-    def add(self, end: Ended) -> None:
-        tests = read_tests(end.results) if end.part.paths else []
-        # 5: a part of which nothing was selected.
-        counts = counted(tests, ended_well=end.code in (0, 5))
-        self.tests += tests
-        self.ended.append((end, counts))
-        print(f"\n=== {end.part.name}: {_outcome(end)}", flush=True)
-        print(end.log.read_text(errors="replace").rstrip(), flush=True)
-
-    @property
-    def counts(self) -> Counts:
-        return sum((counts for _, counts in self.ended), Counts())
-
-    def show(self, seconds: float) -> None:
-        print("\n=== the slowest tests, with the fixtures that were made for them")
-        for test in slowest(self.tests):
-            print(f"{test.seconds:7.1f} s {test.cpu_s:7.1f} cpu  {test.name}")
-        print(f"\n{'part':<24}{'minutes':>8}{'cpu':>8}{'share':>8}{'budget':>8}{'passed':>8}{'failed':>8}{'skipped':>8}")
-        for end, counts in self.ended:
-            minutes = end.seconds / 60
-            share = 0.0 if end.part.beside else minutes / self.lanes
-            over = "  over its budget" if share > end.part.budget_min > 0 else ""
-            times = f"{minutes:>8.1f}{end.cpu_s / 60:>8.1f}{share:>8.1f}{end.part.budget_min:>8g}"
-            figures = f"{times}{counts.passed:>8}{counts.failed:>8}{counts.skipped:>8}"
-            print(f"{end.part.name:<24}{figures}{over}")
-        print(f"{seconds / 60:.1f} minutes\n\n{self.counts}", flush=True)
-        (FOLDER / "sum").write_text(f"{self.counts}\n")
-
-
-def _outcome(end: Ended) -> str:
-    words = "passed" if end.code in (0, 5) else f"FAILED with exit code {end.code}"
-    late = f", interrupted after {end.part.limit_s / 60:g} minutes" if end.timed_out else ""
-    return f"{words}{late}, {end.seconds / 60:.1f} minutes, {end.log}"
-
-
-def chosen(names: list[str]) -> list[Part]:
-    """The named parts and the one that builds; all without names."""
+def choose(names: list[str]) -> list[Part]:
+    """The named parts and the one that builds servers for them; all without names."""
     unknown = set(names) - {part.name for part in PARTS}
     if unknown:
         sys.exit(f"error: no part {', '.join(sorted(unknown))}; there are: {', '.join(part.name for part in PARTS)}")
     return [part for part in PARTS if not names or part.name in {*names, BUILD}]
 
 
+def choose_since(revision: str) -> list[Part]:
+    """The parts that a change since a revision can touch; says which, and why."""
+    try:
+        files = changed_since(revision)
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+    touched = touched_by(files, Imports())
+    for name, reason in touched.items():
+        print(f"{name:<12}{reason}")
+    print(
+        f"not touched by {len(files)} changed files: {', '.join(p.name for p in PARTS if p.name not in touched and not p.beside) or 'none'}"
+    )
+    return choose(list(touched))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.suite", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help="of tests/suite/parts.py (default: all)")
+    parser.add_argument("--since", metavar="REV", help="lint, unit tests, and the parts that a change since this revision can touch")
     parser.add_argument("--lanes", type=int, default=(os.cpu_count() or 1) + 1, help="parts at once (default: %(default)s)")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=float("inf"),
+        help=f"then no part begins; {_TO_END_MIN} minutes later those that run are interrupted",
+    )
+    parser.add_argument("--list", action="store_true", help="print the chosen parts, and run none")
     given = parser.parse_args()
+    parts = choose_since(given.since) if given.since else choose(given.parts)
+    if given.list:
+        print(f"{sum(part.cpu_min for part in parts):.1f} processor minutes: {', '.join(part.name for part in parts)}")
+        return 0
+    return run(parts, lanes=given.lanes, minutes=given.minutes)
+
+
+def run(parts: list[Part], *, lanes: int, minutes: float) -> int:
+    """Run parts, and print what came out. Returns the exit code."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / "sum").unlink(missing_ok=True)
-    summary, began = Summary(given.lanes), time.monotonic()
+    (FOLDER / "summary").unlink(missing_ok=True)
+    closing, began = Closing(), time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: parts take down what they have started
+    environment = {**MEMORY_FOR_TIME, **os.environ}
+
+    def begin(part: Part) -> None:
+        print(f"{(time.monotonic() - began) / 60:5.1f} min  {part.name} begins", flush=True)
+
+    def show(end: Ended, *, again: bool = False) -> None:
+        (closing.add_again if again else closing.add)(end)
+        print(f"\n=== {end.part.name}{', failed tests alone' if again else ''}: {describe_end(end)}", flush=True)
+        print(end.log.read_text(errors="replace").rstrip(), flush=True)
+
+    def close() -> None:
+        seconds = time.monotonic() - began
+        print(f"\n{closing.slowest_tests()}\n\n{closing.table(seconds)}\n\n{closing.counts}", flush=True)
+        closing.write(FOLDER, seconds)
+
+    end_at = began + minutes * 60
+    limits = {"start_until": end_at, "run_until": end_at + _TO_END_MIN * 60}
     try:
+        closing.never_began = run_all(parts, FOLDER, lanes=lanes, environment=environment, started=begin, ended=show, **limits)
+        # One after the other, with nothing beside them: a test that passes now failed for what ran beside it.
         run_all(
-            chosen(given.parts),
+            closing.parts_to_run_again(),
             FOLDER,
-            lanes=given.lanes,
-            environment={**MEMORY_FOR_TIME, **os.environ},
-            started=lambda part: print(f"{(time.monotonic() - began) / 60:5.1f} min  {part.name} begins", flush=True),
-            ended=summary.add,
+            lanes=1,
+            environment=environment,
+            started=begin,
+            ended=lambda end: show(end, again=True),
+            again=True,
+            **limits,
         )
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        summary.show(time.monotonic() - began)
+        close()
         return 130
-    summary.show(time.monotonic() - began)
-    return 1 if summary.counts.failed else 0
+    close()
+    return 1 if closing.counts.failed else 0
 
 
 if __name__ == "__main__":

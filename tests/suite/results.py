@@ -20,6 +20,7 @@ class Test:
     outcome: str
     seconds: float
     cpu_s: float = 0.0
+    part: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def _outcome(case: ElementTree.Element) -> str:
     return "skipped" if "skipped" in marks else "passed"
 
 
-def counted(tests: Iterable[Test], *, ended_well: bool) -> Counts:
+def count(tests: Iterable[Test], *, ended_well: bool) -> Counts:
     """Counts of a part. A part that failed although no test of it did (a crash, a limit, a linter) counts as one failure."""
     outcomes = [test.outcome for test in tests]
     failed = outcomes.count("failed")

@@ -33,18 +33,19 @@ class Ended:
 
 
 class Running:
-    """A part's process."""
+    """A part's process. `again`: only the tests that have failed before."""
 
-    def __init__(self, part: Part, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, part: Part, folder: Path, environment: Mapping[str, str], *, again: bool = False) -> None:
         self.part = part
-        self.log, self.results = folder / f"{part.name}.log", folder / f"{part.name}.xml"
+        name = f"{part.name}.again" if again else part.name
+        self.log, self.results = folder / f"{name}.log", folder / f"{name}.xml"
         self.results.unlink(missing_ok=True)
         self.began = time.monotonic()
         self.timed_out = False
         self._kill_at = self.began + part.limit_s + _GRACE_S
         self._group = Group.made(part.name)
         with self.log.open("wb") as log:
-            command = part.command_line(str(self.results))
+            command = part.command_line(self.results, again=again)
             command = self._group.joining(command) if self._group else command
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=dict(environment), start_new_session=True
@@ -56,9 +57,8 @@ class Running:
         if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             if now > self._kill_at:
                 self._signal(signal.SIGKILL)
-            elif now > self.began + self.part.limit_s and not self.timed_out:
-                self.timed_out = True
-                self.interrupt()
+            elif now > self.began + self.part.limit_s:
+                self.end_early()
             return None
         own_s = _cpu_s(self.process.pid)
         code = self.process.wait()
@@ -68,6 +68,12 @@ class Running:
         if self._group:
             self._group.remove()
         return Ended(self.part, code, now - self.began, cpu_s, self.timed_out, self.log, self.results)
+
+    def end_early(self) -> None:
+        """Its time is up: interrupt it, once."""
+        if not self.timed_out:
+            self.timed_out = True
+            self.interrupt()
 
     def interrupt(self) -> None:
         """As Ctrl-C: pytest ends its test, takes down its fixtures and writes its results."""
@@ -96,8 +102,17 @@ def run_all(
     environment: Mapping[str, str],
     started: Callable[[Part], None],
     ended: Callable[[Ended], None],
-) -> None:
-    """Run parts in their order, `lanes` at once, each after those that it names; `started` and `ended` are told of each.
+    start_until: float = float("inf"),
+    run_until: float = float("inf"),
+    again: bool = False,
+) -> list[Part]:
+    """Run parts in their order, `lanes` at once, each after those that it names; `started` and `ended` are called with each.
+
+    After `start_until` (of `time.monotonic`) no part begins; at `run_until` those that run are interrupted. `again` runs only the tests
+    of each part that have failed before.
+
+    Returns:
+        The parts that never began.
 
     Raises:
         KeyboardInterrupt: all parts were interrupted likewise, and have ended.
@@ -115,13 +130,16 @@ def run_all(
                 ended(end)
 
     try:
-        while waiting or running:
-            for part in list(waiting):
+        while (waiting and time.monotonic() < start_until) or running:
+            for part in list(waiting) if time.monotonic() < start_until else ():
                 lane_free = part.beside or sum(not one.part.beside for one in running) < lanes
                 if lane_free and not (set(part.after) & known) - done:
                     waiting.remove(part)
                     started(part)
-                    running.append(Running(part, folder, environment))
+                    running.append(Running(part, folder, environment, again=again))
+            if time.monotonic() > run_until:
+                for one in running:
+                    one.end_early()
             collect()
             time.sleep(_LOOK_EVERY_S)
     except KeyboardInterrupt:
@@ -131,3 +149,4 @@ def run_all(
             collect()
             time.sleep(_LOOK_EVERY_S)
         raise
+    return waiting

@@ -1,13 +1,11 @@
-"""The table of parts: every test file is in one, and their budgets keep to the sum."""
+"""The table of parts: every test file is in one, what it names exists, and the budgets keep to their sum."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-from tests.suite.parts import BUDGET_MIN, PARTS
-
-ROOT = Path(__file__).parents[3]
+from tests.suite.imports import PRODUCT, ROOT, find_modules
+from tests.suite.parts import BUDGET_CPU_MIN, PARTS
 
 
 def test_every_test_file_is_in_exactly_one_part() -> None:
@@ -17,14 +15,17 @@ def test_every_test_file_is_in_exactly_one_part() -> None:
         assert len(owners) == 1, f"{name} is in {owners or 'no part'}: put it into one of tests/suite/parts.py"
 
 
-def test_every_path_of_a_part_exists() -> None:
-    assert [path for part in PARTS for path in part.paths if not (ROOT / path).exists()] == []
+def test_what_a_part_names_exists() -> None:
+    assert [path for part in PARTS for path in (*part.paths, *part.reads) if not (ROOT / path).exists()] == []
+    assert {program for part in PARTS for program in part.programs} <= set(find_modules(PRODUCT))
 
 
 def test_budgets_keep_to_their_sum() -> None:
-    assert sum(part.budget_min for part in PARTS) <= BUDGET_MIN
+    assert sum(part.cpu_min for part in PARTS) <= BUDGET_CPU_MIN
 
 
-@pytest.mark.parametrize("part", [part for part in PARTS if part.budget_min], ids=lambda part: part.name)
-def test_the_table_of_budgets_is_the_one_people_read(part: object) -> None:
-    assert f"| `{part.name}` | {part.budget_min:g} |" in (ROOT / "CONTRIBUTING.md").read_text()  # type: ignore[attr-defined]
+def test_what_pytest_remembers_of_a_part_is_its_own() -> None:
+    lines = [part.command_line(Path("build/tests") / f"{part.name}.xml", again=True) for part in PARTS if part.paths]
+    memories = [line[line.index("-o") + 1] for line in lines]
+    assert len(set(memories)) == len(memories)
+    assert all("--last-failed" in line for line in lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.suite.results import Counts, counted, read_tests, slowest
+from tests.suite.results import Counts, count, read_tests, slowest
 
 XML = """<testsuites><testsuite name="pytest">
 <testcase classname="tests.a" name="test_good" time="1.5"/>
@@ -20,7 +20,7 @@ def test_outcomes_are_counted(tmp_path: Path) -> None:
 
     tests = read_tests(tmp_path / "results.xml")
 
-    assert str(counted(tests, ended_well=False)) == "2 passed, 2 failed, 1 skipped"
+    assert str(count(tests, ended_well=False)) == "2 passed, 2 failed, 1 skipped"
     assert [test.name for test in slowest(tests, 2)] == ["tests.a::test_slow", "tests.a::test_good"]
 
 
@@ -28,6 +28,6 @@ def test_a_part_that_fails_without_a_failed_test_counts_as_a_failure(tmp_path: P
     (tmp_path / "broken.xml").write_text("<testsuites><testsuite>")
 
     for file in ("broken.xml", "missing.xml"):
-        assert counted(read_tests(tmp_path / file), ended_well=False) == Counts(failed=1)
-    assert counted([], ended_well=True) == Counts()
+        assert count(read_tests(tmp_path / file), ended_well=False) == Counts(failed=1)
+    assert count([], ended_well=True) == Counts()
     assert Counts(3, 0, 1) + Counts(2, 1, 0) == Counts(5, 1, 1)

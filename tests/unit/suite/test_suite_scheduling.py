@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tests.testcluster.processes import started_at
 
 
 def part(name: str, script: str, *, after: tuple[str, ...] = (), beside: bool = False) -> Part:
-    return Part(name=name, budget_min=1, command=(sys.executable, "-c", script), after=after, beside=beside)
+    return Part(name=name, cpu_min=1, command=(sys.executable, "-c", script), after=after, beside=beside)
 
 
 def ended(folder: Path, parts: list[Part], *, lanes: int = 2) -> tuple[dict[str, Ended], list[str]]:
@@ -60,6 +61,27 @@ def test_a_part_past_its_limit_is_interrupted_and_counts_as_failed(tmp_path: Pat
     ends, _ = ended(tmp_path, [part("hangs", hangs), part("deaf", deaf)])
 
     assert all(end.timed_out and end.code != 0 for end in ends.values())
+    assert "KeyboardInterrupt" in ends["hangs"].log.read_text()
+
+
+def test_out_of_time_no_part_begins_and_those_that_run_are_interrupted(tmp_path: Path) -> None:
+    hangs = "import signal, time; signal.signal(signal.SIGINT, signal.default_int_handler); print('up', flush=True); time.sleep(600)"
+    ends: dict[str, Ended] = {}
+    began = time.monotonic()
+
+    waiting = run_all(
+        [part("hangs", hangs), part("late", "")],
+        tmp_path,
+        lanes=1,
+        environment=os.environ,
+        started=lambda _: None,
+        ended=lambda end: ends.update({end.part.name: end}),
+        start_until=began + 1,
+        run_until=began + 5,
+    )
+
+    assert [each.name for each in waiting] == ["late"]
+    assert ends["hangs"].timed_out
     assert "KeyboardInterrupt" in ends["hangs"].log.read_text()
 
 

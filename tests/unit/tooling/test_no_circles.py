@@ -8,9 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
+from tests.suite.imports import PRODUCT, find_modules, import_nodes, named
 
-ROOT = Path(__file__).parents[3]
-PACKAGES = (ROOT / "platform" / "tuneyard", ROOT / "operators" / "tuneyard_operators")
 Graph = Mapping[str, frozenset[str]]
 
 
@@ -48,13 +47,7 @@ def test_circles_are_found() -> None:
 
 @lru_cache(maxsize=1)
 def _modules() -> Mapping[str, Path]:
-    return {_name(path): path for package in PACKAGES for path in package.rglob("*.py")}
-
-
-def _name(path: Path) -> str:
-    package = next(package for package in PACKAGES if path.is_relative_to(package))
-    parts = path.relative_to(package.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    return find_modules(PRODUCT)
 
 
 def _imports(path: Path, module: str) -> Iterator[str]:
@@ -62,38 +55,12 @@ def _imports(path: Path, module: str) -> Iterator[str]:
     source = path.read_text(encoding="utf-8")
     lines, tree, known = source.split("\n"), ast.parse(source), _modules()
     room = ".".join(module.split(".")[:2])
-    for node, late in _import_nodes(tree.body, late=False):
+    for node, late in import_nodes(tree.body):
         if late and "# late: " in lines[node.lineno - 1]:
             continue
-        for name in _named(node, known):
+        for name in named(node, known):
             if name != module and (name == room or name.startswith(f"{room}.")):
                 yield name
-
-
-def _import_nodes(body: list[ast.stmt], *, late: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-    """Import statements, each with whether it stands in a function. What type checkers alone read is no import."""
-    for node in body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield node, late
-        elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
-            inner = late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            for child in ast.iter_child_nodes(node):
-                if isinstance(child, ast.stmt):
-                    yield from _import_nodes([child], late=inner)
-                elif isinstance(child, ast.ExceptHandler | ast.match_case):
-                    yield from _import_nodes(child.body, late=inner)
-
-
-def _named(node: ast.Import | ast.ImportFrom, known: Mapping[str, Path]) -> Iterator[str]:
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names if alias.name in known)
-        return
-    for alias in node.names:
-        name = f"{node.module}.{alias.name}"
-        if name in known:
-            yield name
-        elif node.module in known and alias.name != "_core":  # compiled
-            yield node.module
 
 
 def _circles(graph: Graph) -> Iterator[tuple[str, ...]]:

@@ -1,0 +1,121 @@
+"""Which modules of this repository a module needs, read from the source of all, without importing any.
+
+`import_nodes` and `named` read the import statements of one file. `Imports` is the graph over the product and its tests: what a file
+imports, at its start or later, the packages above, the modules behind the names of a package that loads them at their first use, the
+modules that it starts as programs (`-m tests.clusters.clocked_hub`), and the `conftest.py` files that pytest loads for it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_QUOTED = re.compile(r"[\"']((?:tuneyard|tuneyard_operators|tests)(?:\.\w+)+)[\"']")
+PRODUCT = (ROOT / "platform" / "tuneyard", ROOT / "operators" / "tuneyard_operators")
+
+
+def find_modules(packages: Iterable[Path]) -> dict[str, Path]:
+    """Modules of packages, by dotted name."""
+    return {_name(path, package): path for package in packages for path in package.rglob("*.py")}
+
+
+def _name(path: Path, package: Path) -> str:
+    parts = path.relative_to(package.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def import_nodes(body: list[ast.stmt], *, late: bool = False, typing: bool = False) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Import statements, each with whether it stands in a function. `typing`: also those that type checkers alone read."""
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node, late
+        elif typing or not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            inner = late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, ast.stmt):
+                    yield from import_nodes([child], late=inner, typing=typing)
+                elif isinstance(child, ast.ExceptHandler | ast.match_case):
+                    yield from import_nodes(child.body, late=inner, typing=typing)
+
+
+def named(node: ast.Import | ast.ImportFrom, known: Mapping[str, Path]) -> Iterator[str]:
+    """Known modules that an import statement names."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if alias.name in known)
+        return
+    for alias in node.names:
+        name = f"{node.module}.{alias.name}"
+        if name in known:
+            yield name
+        elif node.module in known and alias.name != "_core":  # compiled
+            yield node.module
+
+
+class Imports:
+    """The graph of a tree. `root`: the repository."""
+
+    def __init__(self, root: Path = ROOT) -> None:
+        self.root = root
+        packages = [root / package.relative_to(ROOT) for package in PRODUCT]
+        self.modules = find_modules([*packages, root / "tests"])
+        self._sources = {module: path.read_text(encoding="utf-8") for module, path in self.modules.items()}
+        self._trees = {module: ast.parse(source) for module, source in self._sources.items()}
+
+    @cached_property
+    def behind(self) -> dict[str, dict[str, str]]:
+        """For each package: the module behind each name that it hands out, also at its first use alone."""
+        return {
+            package: {
+                alias.asname or alias.name: node.module
+                for node, _ in import_nodes(self._trees[package].body, typing=True)
+                if isinstance(node, ast.ImportFrom) and node.module in self.modules
+                for alias in node.names
+            }
+            for package, path in self.modules.items()
+            if path.name == "__init__.py"
+        }
+
+    @cached_property
+    def edges(self) -> dict[str, frozenset[str]]:
+        """Modules that each module needs by itself."""
+        return {module: frozenset(self._needs(module)) - {module} for module in self.modules}
+
+    def _needs(self, module: str) -> Iterator[str]:
+        yield from self._above(module)
+        if module.startswith("tests."):
+            yield from self._by_pytest(module)
+        for node, _ in import_nodes(self._trees[module].body):
+            for name in named(node, self.modules):
+                yield name
+                yield from self._above(name)
+            if isinstance(node, ast.ImportFrom) and node.module in self.behind:
+                yield from (self.behind[node.module][alias.name] for alias in node.names if alias.name in self.behind[node.module])
+
+    def _by_pytest(self, module: str) -> Iterator[str]:
+        """What a test needs without importing it: conftest files above it, and programs that it names. The product's own lists of
+        modules (commands, stacks) are no needs of whoever reads them."""
+        parts = module.split(".")
+        conftests = (f"{'.'.join(parts[:end])}.conftest" for end in range(1, len(parts)))
+        quoted = _QUOTED.findall(self._sources[module])
+        for name in (*conftests, *quoted, *(f"{name}.__main__" for name in quoted)):
+            if name in self.modules:
+                yield name
+                yield from self._above(name)
+
+    def _above(self, module: str) -> Iterator[str]:
+        parts = module.split(".")
+        yield from (name for end in range(1, len(parts)) if (name := ".".join(parts[:end])) in self.modules)
+
+    def reached(self, modules: Iterable[str]) -> set[str]:
+        """These modules and all that they need, directly or through others."""
+        found, left = set[str](), list(modules)
+        while left:
+            module = left.pop()
+            if module not in found:
+                found.add(module)
+                left += self.edges.get(module, frozenset())
+        return found
