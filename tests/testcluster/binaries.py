@@ -22,7 +22,6 @@ from tests.testcluster.unavailable import Unavailable
 
 MODULES = Path(__file__).parent / "go"
 CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
-_BUILD_LIMIT_S = 1800
 _VERSION = "k8s.io/component-base/version"
 _KUBERNETES = "v1.36.3"
 _STAMP = f"-X {_VERSION}.gitVersion={_KUBERNETES} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=36"
@@ -160,7 +159,8 @@ def _build(name: str, program: Program, folder: Path) -> None:
         command.append(f"-modfile={_changed(program.change, MODULES / program.module, folder)}")
     command.append(program.package)
     with stage(f"built {name}"):
-        done = subprocess.run(command, cwd=MODULES / program.module, capture_output=True, text=True, timeout=_BUILD_LIMIT_S, check=False)
+        # No limit: beside other work Go has taken more than half an hour. The suite ends what hangs.
+        done = subprocess.run(command, cwd=MODULES / program.module, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Unavailable(f"`go build {program.package}` failed in {MODULES / program.module}: {done.stderr.strip()[-500:]}")
 
