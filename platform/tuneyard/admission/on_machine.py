@@ -10,7 +10,8 @@ from tuneyard.admission.refusal import Refusal
 from tuneyard.admission.venues import Machine
 from tuneyard.api import BadInput, JobSpec, Task, TrainTask, WorkerRange, check_rules, check_task
 from tuneyard.api.worker_counts import WORKERS_ON_CPU, worker_counts
-from tuneyard.catalog import ModelShape, canonical_sku, gpu, shape_from_config
+from tuneyard.catalog import ModelShape, canonical_sku, gpu
+from tuneyard.catalog.built import model_shape_of
 from tuneyard.planning import plan_of_program, plan_of_ranker
 
 Configs = Mapping[str, Mapping[str, Any]]
@@ -93,8 +94,8 @@ def _check(task: Task, machine: Machine, config: Mapping[str, Any]) -> None:
         plan_of_ranker(task.rank, kind, workers)
     elif task.train is not None and task.train.program is not None:
         plan_of_program(task.train, kind, workers)
-    elif task.train is not None and (shape := shape_in(config)) is not None and not _breaks_rules(task, machine, workers):
-        lack = lack_of_layout(task.train, shape, kind, workers)
+    elif task.train is not None and config and not _breaks_rules(task, machine, workers):
+        lack = lack_of_layout(task.train, _planned_shape(task, config), kind, workers)
         if lack:
             raise BadInput(f"task {task.name}: {lack}", _OF_COMBINATION)
 
@@ -122,8 +123,8 @@ def check_instances(task: Task, machine: Machine) -> None:
 def _broken_rules(job: JobSpec, machine: Machine, configs: Configs) -> Iterator[Refusal]:
     here = job.model_copy(update={"spec": job.spec.model_copy(update={"tasks": [_on(machine, task) for task in job.spec.tasks]})})
     types = {name: str(config["model_type"]) for name, config in configs.items() if config.get("model_type")}
-    shapes = {name: shape for name, config in configs.items() if (shape := shape_in(config)) is not None}
-    sizes = {name: size for name, shape in shapes.items() if (size := shape.kernel_head_size) is not None}
+    asked = {task.name for task in job.spec.tasks if task.score is not None}
+    sizes = {name: size for name, config in configs.items() if name in asked and (size := _head_size(config)) is not None}
     device = gpu(machine.sku).device
     for found in check_rules(here, {machine.sku: device}, local_sku=machine.sku, model_types=types, head_sizes=sizes):
         name = job.spec.tasks[int(found.path[2])].name
@@ -142,9 +143,17 @@ def _with_workers(task: Task, workers: int) -> Task:
     return task.model_copy(update={"resources": task.resources.model_copy(update={"workers": workers})})
 
 
-def shape_in(config: Mapping[str, Any]) -> ModelShape | None:
-    """The shape in a config.json. None: its dimensions are unknown."""
+def _planned_shape(task: Task, config: Mapping[str, Any]) -> ModelShape:
+    """The shape with which the task will be planned. Raises BadInput for a model that cannot be trained, or planned."""
     try:
-        return shape_from_config(dict(config)) if config else None
+        return model_shape_of(config)
+    except BadInput as error:
+        raise BadInput(f"task {task.name}: {error.cause}", error.next_step) from error
+
+
+def _head_size(config: Mapping[str, Any]) -> int | None:
+    """Head size that an attention kernel has to support. None: there is none, or nobody knows it."""
+    try:
+        return model_shape_of(config).kernel_head_size
     except BadInput:
         return None

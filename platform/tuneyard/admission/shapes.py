@@ -46,5 +46,5 @@ def essence_of(train: TrainTask) -> str:
     values = train.model_dump(mode="json", by_alias=True, include={"method", "objective", "batch", "strategy"})
     values["model"] = {"name": "any", "attention": train.model.attention}
     values["data"] = {"source": "any", "maxLength": train.data.max_length}
-    values["optimizer"] = {"name": train.optimizer.name}
+    values["optimizer"] = {"name": train.optimizer.name, "states": train.optimizer.states}
     return json.dumps(values, sort_keys=True)

@@ -2,17 +2,21 @@
 
 Each matrix becomes a projection; its stage in the layer follows from its module's name and its dimensions. All other parameters count as
 `other_parameters`, so that the sum is the model's own. Needs torch and transformers; without them, planning uses the estimate of
-`families`.
+`families`, and says so (`ModelShape.assumed`).
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tuneyard.api import BadInput
@@ -27,14 +31,16 @@ _DOWN = re.compile(r"down|out|w2|wo$|c_proj|4h_to_h|fc2|fc_out|lin2", re.IGNOREC
 _CHOSEN = ("num_experts_per_tok", "num_experts_per_token", "moe_k", "moe_topk", "top_k_experts", "top_k")
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "encoder_layers", "num_blocks")
 _MOST_LAYERS, _MOST_EXPERTS = 1_000, 200_000
+_MOST_WORDS = 200
+"""Characters of the words of another library that an error repeats."""
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 _CROSS = re.compile(r"cross|encoder_attn")
 
 
 def model_shape_of(config: Mapping[str, Any]) -> ModelShape:
-    """The shape of a `config.json`: exact if its family is known, else read off the built model.
+    """The shape of a `config.json`: exact if its family is known, else read off the built model, else assumed.
 
-    Raises BadInput if neither gives a shape, and for encoders.
+    Raises BadInput if none of them gives a shape, and for encoders.
     """
     refuse_encoders(config)
     refusal: BadInput | None = None
@@ -45,29 +51,39 @@ def model_shape_of(config: Mapping[str, Any]) -> ModelShape:
     except BadInput as error:
         shape, refusal = None, error
     built = _built(config)
-    if built is not None:
+    if isinstance(built, ModelShape):
         return built
     if shape is not None:
-        return shape
+        return replace(shape, assumed=built)
     assert refusal is not None
-    raise refusal
+    raise BadInput(f"{refusal.cause}: {built}", refusal.next_step)
 
 
-def _built(config: Mapping[str, Any]) -> ModelShape | None:
-    """None if transformers is not installed, or cannot build the model."""
-    if find_spec("torch") is None or find_spec("transformers") is None or not _buildable(config):
-        return None
+def _built(config: Mapping[str, Any]) -> ModelShape | str:
+    """The shape, or why there is none: transformers is not installed, or cannot build the model."""
+    if find_spec("torch") is None or find_spec("transformers") is None:
+        return "transformers is not installed here"
+    if not _buildable(config):
+        return "it has too many layers or experts to be built"
+    return _built_from(json.dumps(config, default=str))
+
+
+@lru_cache(maxsize=64)
+def _built_from(text: str) -> ModelShape | str:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
-        values = {name: value for name, value in config.items() if name != "model_type"}
-        full = AutoConfig.for_model(str(config.get("model_type")), **values)
-        with torch.device("meta"), _quiet():
-            model = AutoModelForCausalLM.from_config(full)
-    except Exception:  # noqa: BLE001 -- each architecture's own code fails in its own way on a configuration that it does not like
-        return None
-    return _read_off(model, full.get_text_config())
+        with TemporaryDirectory() as folder, _quiet():
+            Path(folder, "config.json").write_text(text, encoding="utf-8")
+            # As training reads the file, in which transformers writes infinity in a form of its own.
+            full = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+            with torch.device("meta"):
+                model = AutoModelForCausalLM.from_config(full, trust_remote_code=False)
+    except Exception as error:  # noqa: BLE001 -- each architecture's own code fails in its own way on a configuration that it does not like
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        return f"transformers cannot build it here ({why[:_MOST_WORDS]})"
+    return _read_off(model, full.get_text_config()) or "its width, depth, embedding or head has no name that is known here"
 
 
 def _buildable(config: Mapping[str, Any]) -> bool:

@@ -12,6 +12,7 @@ import math
 import os
 import platform
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,7 @@ def _first_line(path: str) -> str:
         return ""
 
 
+@lru_cache(maxsize=1)
 def _matmul_library() -> str:
     for package in ("torch", "numpy"):
         try:

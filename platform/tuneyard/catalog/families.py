@@ -8,7 +8,7 @@ transformers
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ def shape_from_config(values: Mapping[str, Any]) -> ModelShape:
             f"cannot tell the shape of a model of type {config.model_type or '(model_type is absent)'!r} from its config.json",
             f"use one of these architectures: {', '.join(sorted(_FAMILIES))}",
         )
-    return _llama_like(ConfigReader(usual), exact=False)
+    return replace(_llama_like(ConfigReader(usual), exact=False), assumed="nothing but its config.json was read")
 
 
 def shape_from_folder(folder: Path | str) -> ModelShape:

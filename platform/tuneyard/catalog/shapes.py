@@ -96,12 +96,14 @@ class ModelShape:
     recomputation repeats this matmul.
     """
     exact: bool = True
-    """False: an architecture that is not known here, assumed to be built like Llama."""
+    """False: an architecture that is not known here: read off the built model, or assumed to be built like Llama."""
+    assumed: str = ""
+    """Why it is assumed to be built like Llama, and not read off the built model. Empty: it is not."""
 
     @property
     def kernel_head_size(self) -> int | None:
-        """Head size that an attention kernel has to support; None for other kinds of kernels (MLA)."""
-        return self.head_dim if self.value_dim == self.head_dim else None
+        """Head size that an attention kernel has to support; None for other kinds of kernels (MLA), and where it would be a guess."""
+        return self.head_dim if self.value_dim == self.head_dim and not self.assumed else None
 
     @property
     def embedding_parameters(self) -> int:

@@ -58,16 +58,14 @@ def refuse_degree(task: TrainTask, shape: ModelShape, workers: int) -> None:
             f"a {shape.model_type} model has no sdpa attention in transformers, which contextParallel needs",
             "set strategy.contextParallel to 1",
         )
+    works = f"strategy.contextParallel to {_listed([1, *degrees(shape, workers)])}"
     if workers % degree:
+        more = "" if shape.heads % degree else f"resources.workers to a multiple of {degree}, or "
         raise BadInput(
-            f"{workers} workers make no whole number of groups of {degree} that share rows (contextParallel)",
-            f"set resources.workers to a multiple of {degree}, or strategy.contextParallel to {_listed([1, *degrees(shape, workers)])}",
+            f"{workers} workers make no whole number of groups of {degree} that share rows (contextParallel)", f"set {more}{works}"
         )
     if shape.heads % degree:
-        raise BadInput(
-            f"{degree} ranks cannot share {shape.heads} attention heads evenly, as contextParallel asks",
-            f"set strategy.contextParallel to {_listed([1, *degrees(shape, workers)])}",
-        )
+        raise BadInput(f"{degree} ranks cannot share {shape.heads} attention heads evenly, as contextParallel asks", f"set {works}")
 
 
 def _listed(values: list[int]) -> str:

@@ -114,7 +114,7 @@ class Search:
         if not any(self.micro_batches(each) for each in self.layouts()):
             raise BadInput(
                 f"there is no layout of this strategy for {self.workers} x {self.gpu.sku}",
-                "leave strategy.zero, precision or tensorParallel to the planner: auto",
+                "set strategy.zero and strategy.precision to auto, or leave strategy.tensorParallel out",
             )
 
     def layouts(self) -> Iterator[Layout]:
@@ -225,10 +225,7 @@ class Search:
         batch = self.task.batch
         replicas = sorted({self.workers // (tensor * pipeline * self._strategy.context_parallel) for tensor, pipeline in self._degrees()})
         if not replicas:
-            raise BadInput(
-                f"{self.workers} workers cannot hold a model of {self.shape.heads} heads and {self.shape.kv_heads} key heads in parts",
-                "choose degrees of tensor and pipeline parallelism that divide the workers and the heads",
-            )
+            raise self._without_degrees()
         micro = 1 if batch.micro == "auto" else batch.micro
         if any(batch.global_ % (count * micro) == 0 for count in replicas):
             return
@@ -236,6 +233,19 @@ class Search:
         nearest = max(unit, round(batch.global_ / unit) * unit)
         parts = f"{replicas[0]} workers" + ("" if batch.micro == "auto" else f" x micro-batch {batch.micro}")
         raise BadInput(f"global batch {batch.global_} does not divide into {parts}", f"set batch.global to {nearest}")
+
+    def _without_degrees(self) -> BadInput:
+        """No given degree divides workers, heads and layers. The next step has degrees that do; 1 is always among them."""
+        asked, shape, groups = self._strategy.tensor_parallel, self.shape, self.workers // self._strategy.context_parallel
+        whole = [degree for degree in range(1, groups + 1) if groups % degree == 0]
+        tensor = [degree for degree in whole if heads_divide(shape, degree) or (asked > 1 and cuts_something(shape, degree))]
+        setting = "strategy.tensorParallel" if asked > 1 else "tensor_parallel"
+        stages = "" if tuple(self.pipeline_parallel) == (1,) else " and pipeline_parallel to 1"
+        parts = f"{shape.heads} heads, {shape.kv_heads} key heads and {shape.layers} layers"
+        return BadInput(
+            f"{self.workers} workers cannot hold a {shape.model_type} model of {parts} in equal parts",
+            f"set {setting} to {' or '.join(map(str, tensor))}{stages}",
+        )
 
     def micro_batches(self, layout: Layout) -> list[int]:
         """Micro-batches to try, in descending order: powers of two that divide the rows of a rank. Empty where the rows do not divide."""

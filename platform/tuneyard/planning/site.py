@@ -42,7 +42,7 @@ def search_of(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site
     if workers < 1:
         raise BadInput(f"{workers} workers cannot train", "set resources.workers to 1 or more")
     refuse_degree(task, shape, workers)
-    refuse_tensor_degree(task, shape, gpu, site.get("gpus_per_node"))
+    refuse_tensor_degree(task, shape, gpu, workers, site.get("gpus_per_node"))
     return Search(
         task=task,
         shape=shape,

@@ -7,6 +7,7 @@ two for every family of the catalog. Other engines (Megatron-LM, nanotron) divid
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -55,8 +56,8 @@ def key(p: Projection) -> str:
 
 
 def heads_divide(shape: ModelShape, degree: int) -> bool:
-    """Whether every rank gets the same number of whole query and key heads, so that attention is paired."""
-    return shape.heads % degree == 0 and shape.kv_heads % degree == 0 and shape.model_type not in _HEADS_APART
+    """Whether every rank gets the same number of whole query and key heads, so that attention is paired. One rank has all of them."""
+    return degree == 1 or (shape.heads % degree == 0 and shape.kv_heads % degree == 0 and shape.model_type not in _HEADS_APART)
 
 
 @lru_cache(maxsize=4096)
@@ -152,7 +153,7 @@ def degrees(task: TrainTask, shape: ModelShape, workers: int, gpus_per_node: int
     yield from (d for d in _DEGREES if workers % d == 0 and gpus_per_node % d == 0 and heads_divide(shape, d))
 
 
-def refuse_degree(task: TrainTask, shape: ModelShape, gpu: Gpu, gpus_per_node: int | None) -> None:
+def refuse_degree(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, gpus_per_node: int | None) -> None:
     """Raises BadInput for a degree that cuts no part of the model, crosses machines (of `gpus_per_node` GPUs, if known), or is combined
     with another way to cut the weights.
     """
@@ -163,7 +164,8 @@ def refuse_degree(task: TrainTask, shape: ModelShape, gpu: Gpu, gpus_per_node: i
     if not cuts_something(shape, degree):
         raise BadInput(f"{degree} ranks can share no matrix of a {shape.model_type} model", "set strategy.tensorParallel to 1")
     if not gpu.is_cpu and gpus_per_node is not None and gpus_per_node % degree:
-        inside = " or ".join(str(each) for each in range(1, gpus_per_node + 1) if gpus_per_node % each == 0)
+        groups = math.gcd(workers, gpus_per_node)
+        inside = " or ".join(str(d) for d in range(1, groups + 1) if groups % d == 0 and (d == 1 or cuts_something(shape, d)))
         raise BadInput(
             f"machines of {gpus_per_node} {gpu.sku} hold no whole number of tensor-parallel groups of {degree}",
             f"set strategy.tensorParallel to {inside}",

@@ -98,7 +98,7 @@ def _shape(task: TrainTask) -> ModelShape:
         raise BadInput(
             f"{task.model.name} is not a model: {str(error).splitlines()[0]}", "point model.name at a folder with config.json"
         ) from error
-    return model_shape_of(config.to_dict())
+    return model_shape_of(json.loads(config.to_json_string()))
 
 
 def _printer() -> Emit:

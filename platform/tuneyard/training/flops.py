@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tuneyard.api import TrainTask
@@ -18,7 +19,7 @@ def flops_of(task: TrainTask, config: Any) -> FlopsOf:
 
     Raises BadInput for adapter targets that the model's family does not have.
     """
-    shape = model_shape_of(config.to_dict())
+    shape = model_shape_of(json.loads(config.to_json_string()))
 
     def of(tokens: float, mean_length: float) -> float:
         length = max(1, round(mean_length))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +12,9 @@ from tests.integration.catalog.test_shapes_match_transformers import MODELS
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tuneyard.api import BadInput
-from tuneyard.catalog import shape_from_config
+from tuneyard.catalog import ModelShape, shape_from_config
 from tuneyard.catalog.built import _built, model_shape_of
+from tuneyard.catalog.config_reader import config_in
 
 SMALL = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 512}
 MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_state": 8, "mamba_expand": 2}
@@ -45,7 +48,7 @@ def test_reading_off_finds_what_exact_families_know(name: str) -> None:
     config = AutoConfig.for_model(kind, **values).to_dict()
     exact, built = shape_from_config(config), _built(config)
 
-    assert built is not None
+    assert isinstance(built, ModelShape)
     assert built.parameters == exact.parameters
     assert built.active_parameters == exact.active_parameters
     assert built.linear_parameters == exact.linear_parameters
@@ -80,9 +83,19 @@ def test_kinds_without_an_exact_family(kind: str) -> None:
     assert shape.layers - (shape.sliding_layers if shape.sliding_window == 1 else 0) == attending
 
 
-def test_a_kind_that_transformers_does_not_know_stays_as_its_dimensions_say() -> None:
+def test_a_file_is_read_as_transformers_has_written_it(tmp_path: Path) -> None:
+    """Infinity, which JSON lacks, is the default of a field of most state-space models."""
+    AutoConfig.for_model("mamba2", num_heads=8, head_dim=16, hidden_size=64, num_hidden_layers=3, vocab_size=512).save_pretrained(tmp_path)
+    assert "__float__" in (tmp_path / "config.json").read_text()
+    assert not model_shape_of(config_in(tmp_path)).assumed
+
+
+def test_a_kind_that_transformers_does_not_know_is_as_its_dimensions_say_and_said_to_be_assumed() -> None:
     config = {"model_type": "brandnew", **SMALL}
-    assert model_shape_of(config) == shape_from_config(config)
+    found = model_shape_of(config)
+    assert replace(found, assumed="") == replace(shape_from_config(config), assumed="")
+    assert "transformers cannot build it here (ValueError: " in found.assumed
+    assert "brandnew" in found.assumed
     with pytest.raises(BadInput, match="cannot tell the shape"):
         model_shape_of({"model_type": "brandnew"})
     with pytest.raises(BadInput, match="cannot tell the shape"):

@@ -76,5 +76,6 @@ def test_a_degree_that_the_heads_do_not_divide_into_has_no_plan(write_job: Write
 
     refused = tuneyard("plan", write_job(task))
 
+    assert refused.returncode == 1
     assert "8 ranks cannot share 4 attention heads evenly" in refused.stdout
     assert "set strategy.contextParallel to 1 or 2 or 4" in refused.stdout

@@ -11,8 +11,9 @@ from pydantic import ValidationError
 from tuneyard.admission import ask_of
 from tuneyard.admission.fits import UNCHECKED, _Asked
 from tuneyard.admission.shapes import essence_of
-from tuneyard.api import JobSpec, JobStatus
+from tuneyard.api import JobSpec, JobStatus, TrainTask
 from tuneyard.catalog import gpu, known_config, shape_from_config
+from tuneyard.catalog.open_models import _CONFIGS
 from tuneyard.cli.jobs.why import _task, facts
 from tuneyard.cluster import Outlook, Snapshot
 from tuneyard.federation import FITS_NEVER, Ask
@@ -248,6 +249,20 @@ def test_jobs_that_differ_in_data_and_length_share_an_answer() -> None:
     longer = job(data={"source": "s3://b/c", "maxLength": 4096}).spec.tasks[0].train
     assert longer is not None
     assert essence_of(longer) != essence_of(one)
+
+
+def test_the_dtype_of_states_is_planned_as_the_task_has_it() -> None:
+    plain, halved = job(MIDDLE).spec.tasks[0].train, job(MIDDLE, optimizer={"states": "bf16"}).spec.tasks[0].train
+    assert plain is not None
+    assert halved is not None
+    assert TrainTask.model_validate_json(essence_of(halved)).optimizer.states == "bf16"
+    assert essence_of(halved) != essence_of(plain)
+
+
+@pytest.mark.parametrize("name", {config["model_type"]: name for name, config in _CONFIGS.items()}.values())
+def test_each_kind_of_model_that_the_catalog_knows_is_placed(name: str) -> None:
+    found = ask(job(name, workers=8, method={"lora": {}}), "mi355x-288gb")
+    assert dict(found.least)["mi355x-288gb"] == 1, found.fit
 
 
 def test_a_task_is_placed_where_its_settings_work() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -12,7 +15,7 @@ import yaml
 from tests.unit.planning.setups import LLAMA_8B, LLAMA_70B
 
 from tuneyard.api import BadInput, Task, TrainTask, check_task
-from tuneyard.catalog import ModelShape, gpu, rules_device
+from tuneyard.catalog import ModelShape, gpu, rules_device, shape_from_config
 from tuneyard.planning import Plan, Site, resolve
 
 H100 = "h100-80gb"
@@ -29,6 +32,16 @@ STRATEGIES: tuple[dict[str, Any], ...] = (
     {"zero": 3, "liger": True},
     {"offload": {"optimizer": "cpu"}},
 )
+
+
+_WIDE = {"num_hidden_layers": 40, "hidden_size": 5120, "num_attention_heads": 40, "vocab_size": 32064}
+APART: tuple[ModelShape, ...] = (
+    shape_from_config({"model_type": "phi3", **_WIDE, "num_key_value_heads": 10, "intermediate_size": 17920}),
+    shape_from_config({"model_type": "opt", **_WIDE, "ffn_dim": 20480}),
+    shape_from_config({"model_type": "gpt2", "n_layer": 48, "n_embd": 6400, "n_head": 25, "vocab_size": 50257, "n_positions": 1024}),
+    replace(LLAMA_8B, model_type="falcon", heads=71, kv_heads=1, exact=False),
+)
+"""Heads that are not paired, or that no usual degree divides."""
 
 
 def fields_of(strategy: dict[str, Any], length: int, **changes: Any) -> dict[str, Any]:
@@ -61,6 +74,14 @@ def followed(advice: str, fields: dict[str, Any], shape: ModelShape, workers: in
     return asked(fields, shape, workers, site)
 
 
+def refusal_of(ask: Callable[[], Plan]) -> BadInput | None:
+    try:
+        ask()
+    except BadInput as error:
+        return error
+    return None
+
+
 def advice(fields: dict[str, Any], shape: ModelShape, workers: int) -> str:
     """What the refusal says to do; empty where a plan fits, or the question itself is refused."""
     try:
@@ -84,6 +105,26 @@ def test_advice_that_is_followed_is_accepted_and_fits(strategy: dict[str, Any]) 
         words = advice(fields, shape, workers) if is_allowed(fields, workers) else ""
         if words and not words.startswith("use a GPU"):
             assert followed(words, fields, shape, workers).fits
+            followed_ones += 1
+    assert followed_ones
+
+
+@pytest.mark.parametrize("shape", APART, ids=lambda shape: f"{shape.model_type} {shape.heads} heads")
+def test_advice_can_be_followed_where_heads_do_not_divide(shape: ModelShape) -> None:
+    """Each number that a refusal names, whatever it refuses: then a plan fits, or memory alone is left to say."""
+    followed_ones = 0
+    strategies: tuple[dict[str, Any], ...] = ({}, {"contextParallel": 2}, {"contextParallel": 8}, {"tensorParallel": 2})
+    for strategy, method, workers, length in product(strategies, ["full", "lora"], [1, 8], [2048, 131072]):
+        fields = fields_of(strategy, length, method={method: {}})
+        if not is_allowed(fields, workers):
+            continue
+        refused = refusal_of(partial(asked, fields, shape, workers, {}))
+        if refused is None or refused.next_step.startswith("use a GPU"):
+            continue
+        named, *others = refused.next_step.split(" or ")
+        for words in (named, *(f"{named.rpartition(' ')[0]} {other}" for other in others)):
+            left = refusal_of(partial(followed, words, fields, shape, workers))
+            assert left is None or (left.cause.startswith("does not fit") and not refused.cause.startswith("does not fit")), words
             followed_ones += 1
     assert followed_ones
 

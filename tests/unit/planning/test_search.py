@@ -159,7 +159,7 @@ def test_a_slow_network_keeps_a_large_model_in_its_machine() -> None:
 def test_a_batch_that_divides_into_no_layout_is_refused() -> None:
     with pytest.raises(BadInput, match="global batch 10 does not divide into 4 workers"):
         plans(train(batch={"global": 10}), LLAMA_8B, gpu("h100-80gb"), 4)
-    with pytest.raises(BadInput, match="cannot hold a model of 32 heads"):
+    with pytest.raises(BadInput, match="cannot hold a llama model of 32 heads, 8 key heads and 32 layers"):
         plans(train(), LLAMA_8B, gpu("h100-80gb"), 4, tensor_parallel=(3,))
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.unit.planning.setups import LLAMA_8B
 
-from tuneyard.api import Method
+from tuneyard.api import Method, TrainTask
 from tuneyard.catalog import gpu, shape_from_config
 from tuneyard.catalog.families import _FAMILIES
-from tuneyard.planning import Layout, Setup
-from tuneyard.planning.tensor import messages, rank_adapter_parameters, rank_parameters
+from tuneyard.planning import Layout, Setup, plans
+from tuneyard.planning.tensor import heads_divide, messages, rank_adapter_parameters, rank_parameters
 
 WHOLE = {"replicated", "replicated_with_grad_allreduce", "mla_kv_a_proj"}
 NOT_HERE = {"gemma3": "has a vision tower", "deepseek_v2": "its config class has no defaults that make a model"}
@@ -46,6 +47,18 @@ def test_a_rank_holds_what_the_plan_of_the_model_leaves_it(model_type: str) -> N
             continue
         on_a_rank = sum(each.parameters / (1 if each.style in WHOLE else degree) for each in placements)
         assert rank_parameters(shape, degree) == pytest.approx(on_a_rank, rel=2e-3)
+
+
+@pytest.mark.parametrize("heads", [32, 71, 1])
+@pytest.mark.parametrize("model_type", [*_FAMILIES, "nobody-knows"])
+def test_a_model_of_any_kind_is_planned_where_nothing_is_cut(model_type: str, heads: int) -> None:
+    """Whether heads divide, and whether a family pairs them, says nothing about ranks that hold the whole model."""
+    shape = replace(LLAMA_8B, model_type=model_type, heads=heads, kv_heads=heads, exact=model_type in _FAMILIES)
+    task = TrainTask.model_validate({"model": {"name": "m"}, "data": {"source": "d"}, "batch": {"global": 8}, "method": {"lora": {}}})
+
+    assert heads_divide(shape, 1)
+    for workers in (1, 8):
+        assert plans(task, shape, gpu("h100-80gb"), workers)
 
 
 def test_a_vocabulary_that_does_not_divide_is_cut_into_unequal_shares_where_something_else_divides() -> None:

@@ -52,8 +52,16 @@ def test_a_supported_size_passes(tmp_path: Path) -> None:
     check_job(job(tmp_path, heads=2), base_dir=tmp_path, machine=ON_CPU)
 
 
-def test_a_model_whose_dimensions_are_not_known_passes(tmp_path: Path) -> None:
-    check_job(job(tmp_path, heads=4, hidden_size=None), base_dir=tmp_path, machine=ON_CPU)
+def test_a_model_whose_dimensions_are_not_known_is_left_to_the_engine_and_is_not_trained(tmp_path: Path) -> None:
+    made = job(tmp_path, heads=4, hidden_size=None)
+    with pytest.raises(BadInput) as error:
+        check_job(made, base_dir=tmp_path, machine=ON_CPU)
+    assert "task first: the model's config.json has no hidden_size" in error.value.cause
+    assert "judge" not in error.value.cause
+
+    alone = made.spec.tasks[2].to_yaml_dict()
+    alone["score"]["model"] = {"name": "model"}
+    check_job(JobSpec.model_validate({**made.to_yaml_dict(), "spec": {"tasks": [alone]}}), base_dir=tmp_path, machine=ON_CPU)
 
 
 def test_the_sizes_are_those_of_the_installed_vllm() -> None:

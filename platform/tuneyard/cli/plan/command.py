@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tuneyard.api import BadInput, JobSpec
+from tuneyard.api import BadInput, JobSpec, TuneyardError
 from tuneyard.catalog import gpu
 from tuneyard.cli.checks import check_file
 from tuneyard.cli.output import Format, OutputOption, print_json
@@ -49,6 +49,8 @@ def plan(
 ) -> None:
     """Show the plan of each train task (layout, batch sizes, memory per rank, speed), and the memory of engines of score tasks.
 
+    Exit code 0; 1 where a task fits on none of its placements; 2: bad input. What is not predicted, as of a program, is no failure.
+
     Example: tuneyard plan job.yaml --sku a100-80gb --workers 8 --price a100-80gb=1.8 -o json
     """
     if explain_parallel is not None:
@@ -72,13 +74,19 @@ def plan(
         typer.echo(line, err=True)
     if output is Format.JSON:
         print_json(rows)
-        return
-    if not rows:
+    elif not rows:
         typer.echo(f"{file}: no train, rank or score task to plan")
-        return
-    _show(rows)
-    for name in sorted(set(placements.prices) - {row.get("sku") for row in rows}):
-        typer.echo(f"--price {name} is not used: no task is planned on {name}; add --sku {name}", err=True)
+    else:
+        _show(rows)
+        for name in sorted(set(placements.prices) - {row.get("sku") for row in rows}):
+            typer.echo(f"--price {name} is not used: no task is planned on {name}; add --sku {name}", err=True)
+    if _without_plan(rows):
+        raise typer.Exit(TuneyardError.exit_code)
+
+
+def _without_plan(rows: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Tasks that fit on none of their placements."""
+    return {row["task"] for row in rows} - {row["task"] for row in rows if row["fits"] is not False}
 
 
 def _show(rows: list[dict[str, Any]]) -> None:

@@ -63,6 +63,8 @@ class Placements:
     """Rates of data workers in past runs, by format."""
     core_price: float | None = None
     """Price of a core of a data worker for an hour."""
+    libraries_gb: float = field(default_factory=lambda: measured_libraries_gb() or LIBRARIES_GB)
+    """Memory of a rank on `cpu` before it loads the model."""
 
 
 def rows_of(job: JobSpec, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
@@ -120,7 +122,7 @@ def _ranker_row(task: Task, rank: RankTask, sku: str, workers: int, placements: 
             rank,
             kind,
             workers,
-            libraries_gb=measured_libraries_gb() or LIBRARIES_GB,
+            libraries_gb=placements.libraries_gb,
             gpus_per_node=placements.gpus_per_node,
             network_gb_s=placements.network_gb_s,
             calibration=placements.calibration,
@@ -168,7 +170,7 @@ def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: P
     """The rows of one placement: its plans, or the reason why it has none."""
     assert task.train is not None
     head = {"task": task.name, "kind": "train", "sku": sku, "workers": workers}
-    broken = check_task(_on(task, sku, workers), device=rules_device(sku))
+    broken = check_task(_on(task, sku, workers), device=rules_device(sku), model_type=shape.model_type)
     if broken:
         yield {**head, "fits": False, "reason": f"{sku}: {broken[0].reason}"}
         return
@@ -176,7 +178,7 @@ def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: P
         kind = _kind(sku)
         site: Site = {"gpus_per_node": placements.gpus_per_node, "network_gb_s": placements.network_gb_s}
         site["calibration"] = placements.calibration
-        site["libraries_gb"] = measured_libraries_gb() or LIBRARIES_GB
+        site["libraries_gb"] = placements.libraries_gb
         ranked = plans(task.train, shape, kind, workers, **site) or [resolve(task.train, shape, kind, workers, **site)]
     except BadInput as error:
         yield {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
@@ -186,7 +188,15 @@ def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: P
         speed = paced(found, task.train, shape, kind, tokens, **site) if found.fits else found.speed
         fields = {**_plan_fields(found), **_length_fields(known, tokens), **_price_fields(found, speed, known, placements.prices)}
         feeding = Feeding(rates=placements.data_rates, core_price=placements.core_price, gpus_per_node=placements.gpus_per_node)
-        yield {**head, **fields, **feeding.fields(task.train, found, speed, known)}
+        yield {**head, **fields, **feeding.fields(task.train, found, speed, known), **_assumed(task, shape)}
+
+
+def _assumed(task: Task, shape: ModelShape) -> dict[str, str]:
+    """What to know about a plan for sizes that were not found, but taken."""
+    if not shape.assumed:
+        return {}
+    taken = f"a {shape.model_type} model is taken to be built like Llama, since {shape.assumed}"
+    return {"reason": f"{task.name}: the figures are rough: {taken}; plan where transformers can build it, with the train extra"}
 
 
 def _on(task: Task, sku: str, workers: int | None = None) -> Task:
@@ -281,7 +291,7 @@ def _score_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements
         except BadInput as error:
             yield {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
             continue
-        yield {**head, **_engine_fields(found), **_degree_to_set(found, task.score.engine.tensor_parallel)}
+        yield {**head, **_engine_fields(found), **_assumed(task, shape), **_degree_to_set(found, task.score.engine.tensor_parallel)}
 
 
 def _endpoint_words(endpoint: Endpoint) -> str:

@@ -1,0 +1,128 @@
+"""Every class of the zoo through the front door: a JobSpec as a user writes it, with a model of which nothing is there but its config.json,
+is validated, planned and admitted, on one device and on eight. The zoo (tests/zoo) trains them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.zoo.configs import tiny_config_of
+from tests.zoo.findings import read
+from tests.zoo.rows import write_rows
+
+from tuneyard.admission import Machine, admit
+from tuneyard.api import BadInput, JobSpec, load_jobspec
+from tuneyard.cli import main
+from tuneyard.runtime.checks import check_job
+
+SKUS = ("cpu", "h100-80gb")
+COUNTS = (1, 8)
+METHODS: dict[str, dict[str, Any]] = {"full": {}, "packed": {"data": {"pack": True}}, "lora": {"method": {"lora": {"rank": 8}}}}
+FOUND = read()
+TRAINED = [name for name, found in FOUND.items() if found["full"]["status"] == "works"]
+WITHOUT_A_SHAPE = [name for name, found in FOUND.items() if found["sized"].startswith("refused")]
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_rows(tmp_path_factory.mktemp("rows") / "rows.jsonl")
+
+
+def write_job(folder: Path, rows: Path, model_type: str, *parts: str) -> Path:
+    """A file with a task for each of the parts, which leaves the layout to the planner and takes one worker up to eight."""
+    tiny_config_of(model_type).save_pretrained(folder / "model")
+    tasks = []
+    for name in parts:
+        more = METHODS[name]
+        data = {"source": str(rows), "maxLength": 128, **more.get("data", {})}
+        train = {"model": {"name": "./model"}, "steps": 2, "batch": {"global": 8}, **more, "data": data}
+        tasks.append({"name": name, "train": train, "resources": {"sku": list(SKUS), "workers": {"min": COUNTS[0], "max": COUNTS[-1]}}})
+    job = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "small"}, "spec": {"tasks": tasks}}
+    (folder / "job.yaml").write_text(yaml.safe_dump(job))
+    return folder / "job.yaml"
+
+
+def planned(file: Path, capsys: pytest.CaptureFixture[str], *, code: int = 0) -> list[dict[str, Any]]:
+    assert main(["plan", str(file), "-o", "json"]) == code
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def machines() -> list[Machine]:
+    return [Machine(sku, count) for sku in SKUS for count in COUNTS]
+
+
+@pytest.mark.parametrize("model_type", TRAINED)
+def test_a_class_that_trains_is_validated_planned_and_admitted(
+    model_type: str, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    working = [part for part in ("full", "lora") if FOUND[model_type][part]["status"] == "works"]
+    file = write_job(tmp_path, rows, model_type, *working)
+
+    assert main(["validate", str(file)]) == 0
+    assert "warning: " not in capsys.readouterr().err
+    found = planned(file, capsys)
+    assert [row for row in found if not row["fits"] or "reason" in row] == []
+    assert {(row["task"], row["sku"], row["workers"]) for row in found} == {(t, s, w) for t in working for s in SKUS for w in COUNTS}
+    # All weights are on each rank of a model this small: those that the zoo has counted.
+    sizes = {round(row["memory_gb"]["weights"] * 1e9 / FOUND[model_type]["parameters"]) for row in found if row["task"] == "full"}
+    assert sizes <= {2, 4}, found
+    job = load_jobspec(file)
+    for machine in machines():
+        check_job(job, base_dir=tmp_path, machine=machine)
+
+
+def test_a_class_whose_samples_would_leak_is_refused_packing_before_anything_starts(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The planner refuses what the run will refuse: both know the model."""
+    file = write_job(tmp_path, rows, "mamba2", "packed")
+
+    found = planned(file, capsys, code=1)
+    assert {row["fits"] for row in found} == {False}
+    assert all("packing with a model that would leak across samples" in row["reason"] for row in found)
+    with pytest.raises(BadInput, match="packing with a model that would leak across samples"):
+        check_job(load_jobspec(file), base_dir=tmp_path, machine=Machine("cpu", 1))
+
+
+@pytest.mark.parametrize("model_type", WITHOUT_A_SHAPE)
+def test_a_class_that_cannot_be_trained_is_refused_by_name(
+    model_type: str, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_job(tmp_path, rows, model_type, "full")
+
+    assert main(["plan", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert model_type in said
+    assert "\nnext: use " in said
+    for machine in machines():
+        with pytest.raises(BadInput, match=model_type) as refused:
+            check_job(load_jobspec(file), base_dir=tmp_path, machine=machine)
+        assert refused.value.next_step.startswith("use ")
+
+
+def test_a_class_that_nobody_knows_is_planned_and_said_to_be_assumed(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_job(tmp_path, rows, "llama", "full")
+    config = tmp_path / "model" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"model_type": "brandnew"}))
+
+    for row in planned(file, capsys):
+        assert row["fits"]
+        assert "a brandnew model is taken to be built like Llama, since transformers cannot build it here" in row["reason"]
+    check_job(load_jobspec(file), base_dir=tmp_path, machine=Machine("cpu", 1))
+
+
+@pytest.mark.parametrize("model_type", ["deepseek_v32", "minicpm3"])
+def test_an_engine_is_not_refused_for_a_head_size_that_was_guessed(model_type: str, rows: Path, tmp_path: Path) -> None:
+    """Latent attention has another width than the fields from which a size would be guessed."""
+    tiny_config_of(model_type).save_pretrained(tmp_path / "model")
+    score = {"model": {"name": "./model"}, "data": {"source": str(rows), "prompt": "messages"}}
+    job = {"metadata": {"name": "small"}, "spec": {"tasks": [{"name": "judge", "score": score}]}}
+
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert admit(JobSpec.model_validate(job), Machine("cpu", 1), configs={"judge": config}) == []
