@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tuneyard.api import TrainTask
-from tuneyard.planning import Plan
+from tuneyard.api import BadInput, Task, TrainTask, check_task
+from tuneyard.catalog import Gpu, gpu
+from tuneyard.catalog.cpu import machine_memory_gb
+from tuneyard.planning import Plan, plan_of_program
+from tuneyard.planning.site import search_of
+from tuneyard.runtime.models import model_shape
 from tuneyard.training import TrainRequest
 
 CHAT_TEMPLATE = (
@@ -99,7 +104,7 @@ def _write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def cpu_plan(**changes: Any) -> Plan:
-    """A plan for one process on cpu in fp32; the global batch is 8 rows unless changed."""
+    """A plan for one process on cpu in fp32; the global batch is 8 rows unless changed. `train_request` asks the planner for it."""
     workers = changes.get("workers", 1)
     defaults = {
         "sku": "cpu",
@@ -127,8 +132,12 @@ def train_task(model_folder: Path, source: Path, **changes: Any) -> TrainTask:
     return TrainTask.model_validate({**fields, **changes})
 
 
-def train_request(folder: Path, task: TrainTask, plan: Plan | None = None, **changes: Any) -> TrainRequest:
-    """A request whose output and scratch lie in `folder`."""
+def train_request(folder: Path, task: TrainTask, plan: Plan | None = None, *, refused: bool | None = False, **changes: Any) -> TrainRequest:
+    """A request whose output and scratch lie in `folder`.
+
+    Fails with what a user would be told where the rules or the planner refuse the task in the layout of `plan`. `refused`: they have to;
+    None: they are not asked.
+    """
     fields: dict[str, Any] = {
         "job": "test",
         "name": "train",
@@ -138,4 +147,58 @@ def train_request(folder: Path, task: TrainTask, plan: Plan | None = None, **cha
         "output": str(folder / "out"),
         "scratch": str(folder / "scratch"),
     }
-    return TrainRequest(**{**fields, **changes})
+    request = TrainRequest(**{**fields, **changes})
+    if refused is not None:
+        why = why_refused(request)
+        assert bool(why) is refused, why or "the planner has this plan"
+    return request
+
+
+def why_refused(request: TrainRequest) -> str:
+    """Why no JobSpec leads to this request: what the rules or the planner say to its task with the layout of its plan. Empty: one does.
+
+    The planner is not asked about a model without a `config.json` here: another store has it, or the test is about that.
+    """
+    plan, kind = request.plan, _kind(request.plan.sku)
+    task = as_a_user_writes(request.task, plan)
+    known = request.task.program is None and (Path(request.model_uri) / "config.json").is_file()
+    try:
+        shape = model_shape(request.model_uri) if known else None
+        job = Task.model_validate({"name": "train", "train": task, "resources": {"sku": [plan.sku], "workers": plan.workers}})
+        broken = check_task(job, device=kind.device, model_type=shape.model_type if shape is not None else None)
+        if broken:
+            return broken[0].reason
+        if request.task.program is not None:
+            plan_of_program(task, kind, plan.workers)
+        if shape is not None and not search_of(task, shape, kind, plan.workers).fits_at_all():
+            return f"it does not fit on {plan.workers} x {plan.sku}"
+    except BadInput as error:
+        return str(error)
+    rows = task.batch.global_
+    return "" if rows == plan.global_batch else f"a step of the plan has {plan.global_batch} rows, and one of the task {rows}"
+
+
+def as_a_user_writes(task: TrainTask, plan: Plan) -> TrainTask:
+    """The task with each setting that `plan` has decided."""
+    values = task.model_dump(by_alias=True, exclude_unset=True)
+    if task.program is None:
+        values["model"] = {**values["model"], "attention": plan.attention}
+    values["batch"] = {**values.get("batch", {}), "micro": plan.micro_batch}
+    values["strategy"] = {
+        "zero": plan.zero,
+        "offload": {"optimizer": plan.offload_optimizer, "parameters": plan.offload_parameters, "nvmePath": plan.nvme_path},
+        "tensorParallel": plan.tensor_parallel,
+        "sequenceParallel": plan.sequence_parallel,
+        "contextParallel": plan.context_parallel,
+        "shardWithin": plan.shard_within,
+        "quantisedAllReduce": plan.quantised_all_reduce,
+        "recompute": plan.recompute,
+        "precision": plan.precision,
+        "liger": plan.liger,
+    }
+    return TrainTask.model_validate(values)
+
+
+def _kind(sku: str) -> Gpu:
+    """The device; `cpu` without a measurement of its speed, which no layout needs."""
+    return replace(gpu("h100-80gb"), sku="cpu", vendor="cpu", memory_gb=machine_memory_gb()) if sku == "cpu" else gpu(sku)

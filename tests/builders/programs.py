@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pyarrow.parquet as pq
+from tests.builders.models import train_request
 
 from tuneyard.api import TrainTask
 from tuneyard.planning import Plan
@@ -75,15 +76,7 @@ def program_request(folder: Path, task: TrainTask, plan: dict[str, Any] | None =
     shape = {"sku": "cpu", "workers": 1, "zero": 0, "precision": "fp32", "attention": "sdpa", "micro_batch": 2}
     layout: dict[str, Any] = {**shape, **(plan or {})}
     accumulation = task.batch.global_ // (layout["micro_batch"] * workers // layout.get("tensor_parallel", 1))
-    return TrainRequest(
-        job="test",
-        name="train",
-        task=task,
-        plan=Plan(grad_accum=accumulation, **layout),
-        model_uri=task.model.name or "",
-        output=str(folder / "out"),
-        scratch=str(folder / "scratch"),
-    )
+    return train_request(folder, task, Plan(grad_accum=accumulation, **layout), model_uri=task.model.name or "")
 
 
 def line_request(folder: Path, program: Path, plan: dict[str, Any] | None = None, **changes: Any) -> TrainRequest:

@@ -40,10 +40,12 @@ def write_any_model(folder: Path, kind: str, **changes: Any) -> Path:
     return folder
 
 
-def mesh_request(folder: Path, model: Path, text: Path, *, steps: int, task: dict[str, Any] | None = None, **plan: Any) -> TrainRequest:
-    """A clm task of `steps` steps over the mesh of `plan`; the global batch is the same on each."""
+def mesh_request(
+    folder: Path, model: Path, text: Path, *, steps: int, task: dict[str, Any] | None = None, refused: bool = False, **plan: Any
+) -> TrainRequest:
+    """A clm task of `steps` steps over the mesh of `plan`; the global batch is the same on each. `refused`: by the planner too."""
     replicas = plan["workers"] // plan.get("tensor_parallel", 1)
     fields = {"batch": {"global": GLOBAL_BATCH}, "steps": steps, "checkpoint": {"everySteps": 2, "keep": 9}, **(task or {})}
     micro = plan.pop("micro_batch", 2)
     layout = cpu_plan(**{"micro_batch": micro, "grad_accum": GLOBAL_BATCH // (micro * replicas), **plan})
-    return train_request(folder, train_task(model, text, **fields), layout)
+    return train_request(folder, train_task(model, text, **fields), layout, refused=refused)

@@ -139,7 +139,7 @@ def _train(
     data = {"source": str(rows), "validation": {"source": str(rows)}, "maxLength": 128, "pack": pack}
     task = train_task(start or folder.parent / "start", rows, objective="sft", data=data, steps=steps, batch={"global": global_}, **changes)
     plan = cpu_plan(attention=found.attention, micro_batch=global_ // 2, grad_accum=2)
-    return train(train_request(folder, task, plan))
+    return train(train_request(folder, task, plan, refused=None))  # what training itself refuses; the planner's answers have a test
 
 
 def _loss(model: Any, rows: Path, adapter: str | None = None) -> float:

@@ -15,8 +15,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.util import find_spec
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from tuneyard.api import BadInput
@@ -74,16 +72,19 @@ def _built_from(text: str) -> ModelShape | str:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
-        with TemporaryDirectory() as folder, _quiet():
-            Path(folder, "config.json").write_text(text, encoding="utf-8")
-            # As training reads the file, in which transformers writes infinity in a form of its own.
-            full = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-            with torch.device("meta"):
-                model = AutoModelForCausalLM.from_config(full, trust_remote_code=False)
+        config = json.loads(text, object_hook=_number)
+        full = AutoConfig.for_model(str(config.pop("model_type", "")), **config)
+        with torch.device("meta"), _quiet():
+            model = AutoModelForCausalLM.from_config(full, trust_remote_code=False)
     except Exception as error:  # noqa: BLE001 -- each architecture's own code fails in its own way on a configuration that it does not like
         why = " ".join(f"{type(error).__name__}: {error}".split())
         return f"transformers cannot build it here ({why[:_MOST_WORDS]})"
     return _read_off(model, full.get_text_config()) or "its width, depth, embedding or head has no name that is known here"
+
+
+def _number(values: dict[str, Any]) -> Any:
+    """The object, or the number for which it stands: JSON lacks infinity, and transformers writes it as `{"__float__": "Infinity"}`."""
+    return float(values["__float__"]) if values.keys() == {"__float__"} else values
 
 
 def _buildable(config: Mapping[str, Any]) -> bool:

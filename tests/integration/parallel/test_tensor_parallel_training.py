@@ -152,7 +152,7 @@ def test_targets_that_a_family_lacks_are_refused_before_the_first_step(material:
     task = {"method": {"lora": {"targets": ["embed_tokens", "o_proj"]}}}
 
     with pytest.raises(BadInput, match="a llama model has no module 'embed_tokens' that LoRA can adapt"):
-        train(mesh_request(tmp_path, material.model, material.text, steps=2, task=task, **ONE), emit=heard.append)
+        train(mesh_request(tmp_path, material.model, material.text, steps=2, task=task, refused=True, **ONE), emit=heard.append)
 
     assert not [event for event in heard if isinstance(event, Step)]
 
@@ -172,9 +172,9 @@ def _answer(request: TrainRequest) -> str:
 
 def test_what_cannot_be_cut_is_refused_on_every_rank(material: Material, tmp_path: Path) -> None:
     task = train_task(material.model, material.text)
-    over_hosts = train_request(tmp_path, task, cpu_plan(workers=2, tensor_parallel=2))
+    over_hosts = train_request(tmp_path, task, cpu_plan(workers=2, tensor_parallel=2, grad_accum=4))
     too_few = train_request(tmp_path, task, cpu_plan(workers=4, tensor_parallel=2, grad_accum=2))
-    stage_3 = train_request(tmp_path, task, cpu_plan(workers=2, tensor_parallel=2, zero=3))
+    stage_3 = train_request(tmp_path, task, cpu_plan(workers=2, tensor_parallel=2, zero=3, grad_accum=4), refused=True)
 
     assert all("are on several machines" in said for said in refused(over_hosts, group(2, per_machine=1)))
     assert refused(too_few, group(2, per_machine=2)) == ["the plan is for 4 workers, and 2 were started"] * 2
@@ -184,6 +184,6 @@ def test_what_cannot_be_cut_is_refused_on_every_rank(material: Material, tmp_pat
 def test_a_degree_that_cuts_nothing_is_refused_before_data_are_prepared(tmp_path: Path) -> None:
     # Its linears are Conv1D, and its vocabulary has an odd size.
     gpt2 = write_any_model(tmp_path / "gpt2", "gpt2", vocab_size=387)
-    asked = mesh_request(tmp_path / "run", gpt2, tmp_path / "absent.jsonl", steps=2, workers=2, tensor_parallel=2)
+    asked = mesh_request(tmp_path / "run", gpt2, tmp_path / "absent.jsonl", steps=2, refused=True, workers=2, tensor_parallel=2)
 
     assert all("2 ranks shard nothing of GPT2LMHeadModel" in said for said in refused(asked, group(2, per_machine=2)))

@@ -72,7 +72,7 @@ def test_a_folder_that_is_no_model_is_refused_with_what_it_lacks(
         (folder / name).write_text("{}")
 
     with pytest.raises(BadInput) as refusal:
-        train(train_request(tmp_path, train_task(folder, material.text)))
+        train(train_request(tmp_path, train_task(folder, material.text), refused="config.json" in files))
 
     assert missing in str(refusal.value)
     assert str(folder) in refusal.value.cause
@@ -150,7 +150,7 @@ def test_an_adapter_on_modules_that_do_not_exist_is_refused(material: Material, 
     task = train_task(material.model, material.text, method={"lora": {"rank": 4, "targets": ["query_projection"]}})
 
     with pytest.raises(BadInput, match="query_projection"):
-        train(train_request(tmp_path, task))
+        train(train_request(tmp_path, task, refused=True))
 
 
 def test_the_number_of_ranks_must_be_the_plan_s(material: Material, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.builders.models import sentences, write_model
+from tests.builders.models import sentences, train_request, write_model
 from tests.ranks.forks import Call, called
 from tests.ranks.groups import group, results_in_ranks
 
@@ -26,16 +26,7 @@ def request(folder: Path, **changes: object) -> TrainRequest:
         }
     )
     plan = Plan(sku="cpu", workers=2, zero=2, precision="fp32", attention="sdpa", micro_batch=2, grad_accum=2)
-    made = TrainRequest(
-        job="machines",
-        name="train",
-        task=task,
-        plan=plan,
-        model_uri=task.model.name or "",
-        output=str(folder / "out"),
-        scratch=str(folder / "disk"),
-    )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return train_request(folder, task, plan, job="machines", **{"scratch": str(folder / "disk"), **changes})
 
 
 def on_machines(one: TrainRequest, folder: Path) -> TrainResult:
