@@ -161,15 +161,17 @@ def ask(
     try:
         connection = wire.connect(server, _CONNECT_LIMIT_S)
     except OSError as error:
-        raise OSError(f"no fork server answers at {server} ({error.strerror or error})") from error
+        raise OSError(wire.why_ended(server) or f"no fork server answers at {server} ({error.strerror or error})") from error
     try:
         connection.settimeout(limit_s)
         given = [0, 1, 2, *descriptors]
         wanted = {"needs": list(needs), "after": after, "descriptors": len(given)}
         wire.send(connection, {**wire.request_here(argv, target=target), **wanted}, given)
         received = wire.receive(connection)
-        if received is None or "pid" not in received[0]:
-            raise OSError(f"the fork server refuses: {received[0].get('refused')}" if received else "the fork server ended")
+        if received is None:
+            raise ConnectionError
+        if "pid" not in received[0]:
+            raise OSError(f"the fork server refuses: {received[0].get('refused')}")
         connection.settimeout(None)
         return Forked(connection, int(received[0]["pid"]))
     except TimeoutError as error:
@@ -177,7 +179,7 @@ def ask(
         raise OSError(f"the fork server at {server} did not answer within {limit_s:g} s") from error
     except ConnectionError as error:
         connection.close()
-        raise OSError("the fork server ended") from error
+        raise OSError(wire.why_ended(server) or "the fork server ended") from error
     except OSError:
         connection.close()
         raise

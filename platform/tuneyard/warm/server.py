@@ -21,7 +21,6 @@ import signal
 import socket
 import struct
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Sequence
@@ -29,16 +28,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuneyard.warm import child, compatibility, wire
+from tuneyard.warm import child, compatibility, forkable, wire
 from tuneyard.warm.stack import without
 
-MUST_NOT_BE_LOADED = ("ray", "grpc", "pynvml")
-"""Modules that do not survive a fork."""
 _MOST_EVENTS = 100
 """Maximum number of polls between two modules of the stack, so that loading proceeds."""
 _NO_DESCRIPTORS_PAUSE_S = 0.1
 _ASK_LIMIT_S = 2.0
 """A client that takes longer than this to send its request is dropped, because no other client is served meanwhile."""
+
+
+class CannotFork(Exception):
+    """The stack is loaded, and cannot be forked."""
 
 
 @dataclass
@@ -93,7 +94,7 @@ class Server:
     def load(self, modules: Sequence[str]) -> dict[str, Any] | None:
         """Import the stack. Returns None; in a child that was forked meanwhile, the request to run.
 
-        Raises RuntimeError where a loaded module or a started thread does not survive a fork.
+        Raises CannotFork if the loaded stack cannot be forked.
         """
         gc.disable()  # it takes a third of the time of imports
         with without(sorted(self._absent)):
@@ -102,7 +103,8 @@ class Server:
                 self._loaded.add(module)
                 if (request := self._serve_meanwhile()) is not None or self._ended:
                     return request
-        _check_forkable()
+        if why := forkable.obstacle():
+            raise CannotFork(why)
         gc.freeze()
         gc.enable()
         self._loading = False
@@ -197,7 +199,10 @@ class Server:
 
     def _fork_and_close(self, client: socket.socket, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any] | None:
         try:
-            _check_forkable()
+            if why := forkable.obstacle():
+                wire.send(client, {"refused": why})
+                self._gone(client, None)
+                return None
             return self._fork(client, request, descriptors)
         except OSError as error:
             print(f"a request is dropped: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
@@ -320,14 +325,6 @@ def _close(descriptors: Sequence[int]) -> None:
             os.close(descriptor)
 
 
-def _check_forkable() -> None:
-    found = [name for name in MUST_NOT_BE_LOADED if name in sys.modules]
-    torch = sys.modules.get("torch")
-    if found or threading.active_count() > 1 or (torch is not None and torch.cuda.is_initialized()):
-        threads = [thread.name for thread in threading.enumerate()]
-        raise RuntimeError(f"the stack cannot be forked: loaded {found}, threads {threads}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tuneyard.warm.server", description="Forks processes that have a stack loaded.")
     parser.add_argument("--socket", type=Path, required=True)
@@ -342,10 +339,18 @@ def main() -> None:
     os.environ.update(pair.split("=", 1) for pair in options.set)
     absent = [name for name in options.absent.split(",") if name]
     listener = wire.listen(options.socket) if options.listener is None else socket.socket(fileno=options.listener)
+    wire.tell_why_ended(options.socket, "")
     packages, own = compatibility.packages(), _inode(options.socket)
     try:
         server = Server(listener, absent, environment, options.owner, packages, options.secret.split(","))
         request = server.load(options.modules.split(",")) or server.serve()
+    except CannotFork as error:
+        wire.tell_why_ended(options.socket, f"the fork server refused: {error}")
+        sys.exit(f"this stack cannot be forked: {error}")
+    except Exception as error:
+        first_line = f"{type(error).__name__}: {error}".partition("\n")[0]
+        wire.tell_why_ended(options.socket, f"the fork server ended: {first_line}")
+        raise
     finally:
         if os.getpid() == _SERVER and _inode(options.socket) == own:  # otherwise another server has replaced it
             options.socket.unlink(missing_ok=True)

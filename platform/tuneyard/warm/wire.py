@@ -8,6 +8,7 @@ client closes the connection before, the server kills the process.
 from __future__ import annotations
 
 import array
+import contextlib
 import json
 import os
 import socket
@@ -151,6 +152,28 @@ def listen(path: Path) -> socket.socket:
         beside.unlink(missing_ok=True)
         raise
     return listener
+
+
+def tell_why_ended(path: Path, why: str) -> None:
+    """Leave beside the socket at `path` why its server ends, for `why_ended`. "": remove what an earlier server has left."""
+    beside = _last_words(path)
+    with contextlib.suppress(OSError):  # a full disk: clients then learn only that no server answers
+        if why:
+            beside.write_text(why)
+        else:
+            beside.unlink(missing_ok=True)
+
+
+def why_ended(path: Path) -> str:
+    """What the server of the socket at `path` has left as the reason for its end; "" if nothing."""
+    try:
+        return _last_words(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _last_words(path: Path) -> Path:
+    return path.with_name(f"{path.name}.ended")
 
 
 def connect(path: Path, timeout_s: float) -> socket.socket:

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -102,8 +103,12 @@ def test_nothing_is_left_of_a_job_whose_driver_is_killed(write_job: WriteJob, tm
     assert not any(folder.exists() for folder in folders)
 
 
-def test_servers_that_are_not_there_are_no_failure(write_job: WriteJob, tmp_path: Path) -> None:
+def test_a_server_that_refused_is_no_failure_and_the_job_says_its_reason(write_job: WriteJob, tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "tuneyard.warm.server", "--socket", tmp_path / "training", "--modules", "ray"]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert refused.returncode == 1
+    assert not (tmp_path / "training").exists()
     job = write_job({"name": "first", "train": train(steps=2), "resources": {"workers": 1}})
-    done = tuneyard("run", job, "--out", tmp_path / "out", TUNEYARD_WARM_SERVERS=str(tmp_path / "nowhere"))
+    done = tuneyard("run", job, "--out", tmp_path / "out", TUNEYARD_WARM_SERVERS=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("ranks start cold: no fork server answers") == 1
+    assert done.stderr.count("ranks start cold: the fork server refused: Ray is loaded") == 1

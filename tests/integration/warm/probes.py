@@ -55,3 +55,10 @@ def sleep_with_a_child() -> None:
     with os.fdopen(int(sys.argv[-1]), "w") as out:
         out.write("ready")
     time.sleep(600)
+
+
+def call_grpc() -> None:
+    import grpc
+
+    with grpc.insecure_channel(f"127.0.0.1:{sys.argv[-1]}") as channel:
+        assert channel.unary_unary("/test/Echo")(b"hello", timeout=60) == b"hello"

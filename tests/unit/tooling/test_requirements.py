@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from tests.servers.gpu_packages import NOT_TRIED, TRIED
 
 from tuneyard.extras import DISTRIBUTIONS
 
@@ -155,6 +156,13 @@ def test_every_requirement_is_locked_in_a_version_that_it_allows(lock: str) -> N
 def test_the_hub_has_the_versions_that_its_tests_ran_with(lock: str) -> None:
     everywhere = locked(lock)
     assert {name: versions for name, versions in locked("operator").items() if not versions <= everywhere.get(name, set())} == {}
+
+
+def test_every_package_that_only_gpu_images_have_is_tried_or_says_why_not() -> None:
+    only = locked("gpu").keys() - locked("cpu").keys()
+    assert only - {*TRIED, *NOT_TRIED} == set(), "say in tests/servers/gpu_packages.py whether tests run beside them"
+    assert {*TRIED, *NOT_TRIED} - only == set(), "no longer only in gpu.txt"
+    assert set(TRIED) & NOT_TRIED.keys() == set()
 
 
 def test_the_lock_script_locks_the_extras_that_are_checked_here() -> None:

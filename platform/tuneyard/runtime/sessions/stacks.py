@@ -17,7 +17,10 @@ SERVERS = "TUNEYARD_WARM_SERVERS"
 TRAINING, ENGINES = "training", "engines"
 GANG_NEEDS = "pandas"
 """The last module of the training stack that agents and their trainer need. They are forked while the server loads the rest."""
-_UNUSED = ("comet_ml", "sklearn", "scipy", "PIL", "torchvision", "librosa", "tensorboard", "wandb", "mlflow", "optuna", "lightgbm")
+_UNUSED = (
+    *("comet_ml", "sklearn", "scipy", "PIL", "torchvision", "torchaudio", "torchcodec", "librosa"),
+    *("tensorboard", "wandb", "mlflow", "optuna", "lightgbm"),
+)
 """Packages for other rooms. transformers, PEFT and accelerate would import them only because they are installed."""
 
 

@@ -1,0 +1,95 @@
+"""Warm starts, training and the client beside the packages that only a GPU image has: their mere presence must change nothing.
+
+Each child process has them on its PYTHONPATH; fork servers and forks are held to that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.builders.drivers import write_driver
+from tests.builders.models import write_chats, write_model
+from tests.integration.runtime.conftest import environment, read_report, train, tuneyard, write_jobspec
+from tests.servers.gpu_packages import TRIED, gpu_packages, locked
+
+from tuneyard.runtime.sessions.stacks import Stack, engine_stack, train_stack
+from tuneyard.warm import WarmServer, start
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def packages() -> str:
+    return gpu_packages()
+
+
+@pytest.fixture
+def beside(packages: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What this process starts has the packages, and these tests."""
+    monkeypatch.setenv("PYTHONPATH", f"{packages}:{ROOT}")
+    return packages
+
+
+@pytest.mark.parametrize("stack", [train_stack([], on_gpu=True, quantised=True), engine_stack()], ids=["ranks on GPUs", "engines"])
+def test_a_stack_can_be_forked(stack: Stack, beside: str, tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    server = WarmServer(stack.modules, absent=stack.absent, settings=dict(stack.settings), environment=os.environ, log=log)
+    reading, writing = os.pipe()
+    try:
+        probe = "tests.integration.stacks.probes:see"
+        process, why_cold = start(server.socket, probe, [",".join(TRIED)], descriptors=lambda: [writing])
+        os.close(writing)
+        assert not why_cold, log.read_text()
+        with os.fdopen(reading) as answer:
+            seen = json.loads(answer.read())
+        assert process.wait(60) == 0, log.read_text()
+    finally:
+        server.close()
+    lines = locked("gpu")
+    assert seen["versions"] == {name: re.findall(r"==(\S+)", lines[name])[0] for name in TRIED}
+    assert str(Path(seen["pynvml"]).parent) in beside.split(":"), "torch has loaded it before the fork"
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "reason"), [("nvml", "NVML is initialized: pynvml has 1 nvmlInit without nvmlShutdown"), ("nvml ended", "")]
+)
+@pytest.mark.usefixtures("beside")
+def test_nvml_is_refused_while_it_is_initialized(obstacle: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OBSTACLE", obstacle)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(write_driver(tmp_path / "driver")))
+    server = WarmServer(["tests.integration.warm.obstacles"], environment=os.environ, log=tmp_path / "server.log")
+    try:
+        process, why_cold = start(server.socket, "os:getpid")
+        assert process.wait(60) == 0
+        assert why_cold == (f"the fork server refused: {reason}" if reason else "")
+    finally:
+        server.close()
+
+
+def test_a_job_starts_warm(packages: str, tmp_path: Path) -> None:
+    write_model(tmp_path / "model")
+    write_chats(tmp_path / "chats.jsonl")
+    task = {"name": "first", "train": train(steps=2), "resources": {"workers": 1}}
+    out = tmp_path / "out"
+    done = tuneyard("run", write_jobspec(tmp_path / "job.yaml", task), "--out", out, TUNEYARD_WARM_SERVERS="", PYTHONPATH=packages)
+    assert done.returncode == 0, done.stderr
+    assert "start cold" not in done.stderr
+    report = read_report(out)["tasks"]["first"]
+    assert len(report["losses"]) == 2
+    assert report.get("warnings", []) == []
+    assert (out / "logs/warm-training.log").exists()
+
+
+def test_training_and_the_client_pass_their_tests(packages: str) -> None:
+    """A few short ones of each, in a process of their own."""
+    files = ["tests/integration/training/test_probes.py", "tests/unit/cli/test_entry.py", "tests/unit/runtime/test_choices.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
+    done = subprocess.run(command, cwd=ROOT, env=environment(PYTHONPATH=packages), capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert "skipped" not in done.stdout
