@@ -9,7 +9,10 @@ from importlib.metadata import version
 
 
 def see() -> None:
-    """Write the versions of the packages in the first argument, and the file of `pynvml`, to the descriptor of the last argument."""
+    """Write, to the descriptor of the last argument, the versions of the packages in the first, and the modules that are loaded from the
+    folders in the second."""
+    packages, folders = sys.argv[1].split(","), sys.argv[2].split(":")
+    top_level = {name: module for name, module in list(sys.modules.items()) if "." not in name}
+    loaded = sorted(name for name, module in top_level.items() if (getattr(module, "__file__", None) or "").startswith(tuple(folders)))
     with os.fdopen(int(sys.argv[-1]), "w") as out:
-        versions = {name: version(name) for name in sys.argv[1].split(",")}
-        json.dump({"versions": versions, "pynvml": getattr(sys.modules.get("pynvml"), "__file__", None)}, out)
+        json.dump({"versions": {name: version(name) for name in packages}, "loaded": loaded}, out)
