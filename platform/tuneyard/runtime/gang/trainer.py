@@ -1,8 +1,9 @@
 """The TorchTrainer that starts a gang: Ray's own, without parts that a gang of fixed size on running machines does not need.
 
 The trainer and its controller run in the gang's mailbox: this saves an actor, and the job's own process needs neither torch nor Ray Train.
-Three helper actors are left out, each a process that imports for two seconds: the manager of datasets (there are none here), the cleaner
-of placement groups (they end with the actor that made them), and the coordinator of autoscaling (all machines run already).
+Four helper actors are left out, each a process that imports for two seconds: the manager of datasets (there are none here), the cleaner
+of placement groups (they end with the actor that made them), the coordinator of autoscaling (all machines run already), and the barrier of
+reports (agents report to the mailbox).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 from ray.train.v2._internal.execution.callback import WorkerGroupCallback
 from ray.train.v2._internal.execution.controller import TrainController
 from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy
+from ray.train.v2._internal.execution.worker_group import state, worker_group
 
 from tuneyard.runtime.gang.mailbox import GangEnd, GangShape
 from tuneyard.runtime.gang.rank_agent import serve
@@ -57,6 +59,24 @@ class TellsPlacement(WorkerGroupCallback):
         self._on_placed(worker_group.get_worker_group_state().placement_group_handle.placement_group)
 
 
+class NoBarrier:
+    """Stands for Ray's SynchronizationActor, whose handle agents get and never use."""
+
+    @classmethod
+    def options(cls, **_options: Any) -> type[NoBarrier]:
+        return cls
+
+    @staticmethod
+    def remote(**_options: Any) -> str:
+        return "none"
+
+
+def leave_out_barrier() -> None:
+    """Make Ray Train of this process start gangs without their barrier. Ray has no option for it."""
+    worker_group.SynchronizationActor = NoBarrier
+    state._shutdown_sync_actor = lambda _barrier: None
+
+
 class GangTrainer(TorchTrainer):
     def __init__(self, *arguments: Any, on_placed: Callable[[Any], None], **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -75,6 +95,7 @@ class GangTrainer(TorchTrainer):
 
 def run_agents(shape: GangShape, mailbox: Any, *, on_placed: Callable[[Any], None]) -> GangEnd:
     """Start the agents of a gang, and wait for their end. `mailbox`: handle of the actor that this thread runs in."""
+    leave_out_barrier()
     executable = shim_command(Path(shape.server), after=GANG_NEEDS) if shape.server else ""
     trainer = GangTrainer(
         serve,
