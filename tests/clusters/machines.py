@@ -152,6 +152,7 @@ def started(workers: int, variables: Mapping[str, str]) -> Iterator[Machines]:
 @contextmanager
 def shared_warm_servers(folder: Path, environment: Mapping[str, str], *stacks: str) -> Iterator[Path]:
     """Fork servers of these stacks (by default all), and the variable by which jobs of this process find them."""
+    stacks = stacks or ("training", "engines")
     servers = [
         subprocess.Popen(
             [sys.executable, "-P", "-m", "tuneyard.runtime.stack_server", stack, str(folder / stack)],
@@ -159,8 +160,12 @@ def shared_warm_servers(folder: Path, environment: Mapping[str, str], *stacks: s
             stderr=(folder / f"{stack}.log").open("wb"),
             start_new_session=True,
         )
-        for stack in stacks or ("training", "engines")
+        for stack in stacks
     ]
+    for stack, server in zip(stacks, servers, strict=True):
+        while not (folder / stack).exists():  # a job that comes before would start cold
+            assert server.poll() is None, (folder / f"{stack}.log").read_text()
+            time.sleep(0.05)
     kept = os.environ.get("TUNEYARD_WARM_SERVERS")
     os.environ["TUNEYARD_WARM_SERVERS"] = str(folder)
     try:

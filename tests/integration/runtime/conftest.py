@@ -1,12 +1,19 @@
-"""Small jobs on tiny models, run as people run them: the `tuneyard` command in a process of its own."""
+"""Small jobs on tiny models, run as people run them.
+
+A claim about words, figures or files runs the command in this process, on the cluster that all tests share (`run_joined`). A claim about a
+process (a signal, a kill, an embedded Ray) starts the command in a process of its own (`tuneyard`).
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +23,8 @@ import pytest
 import yaml
 from tests.builders.models import write_chats, write_model
 from tests.clusters.machines import shared_warm_servers
+
+from tuneyard.cli import main
 
 STEPS = 40
 TUNEYARD = [str(Path(sys.executable).with_name("tuneyard"))]
@@ -51,6 +60,11 @@ def train(**changes: Any) -> dict[str, Any]:
     return {**fields, **changes}
 
 
+def short_train(**changes: Any) -> dict[str, Any]:
+    """The same in six steps, with whole weights on each worker: what runs that differ by their layout or start are compared with."""
+    return train(**{"steps": 6, "strategy": {"zero": 0}, "checkpoint": {"everySteps": 6}, **changes})
+
+
 WriteJob = Callable[..., Path]
 
 
@@ -76,19 +90,40 @@ def write_jobspec(path: Path, *tasks: dict[str, Any], **spec: Any) -> Path:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "TUNEYARD_HISTORY": "off", **changes}
+    # torch sets its variable once it is loaded here. To a fork server from before, it would be another setting: all ranks would start cold.
+    ours = {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"}
+    return {**ours, "OMP_NUM_THREADS": "1", "TUNEYARD_HISTORY": "off", **changes}
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="session")
 def warm_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One fork server per stack for all jobs of these tests, as worker pods have them; tests of a job's own servers unset the variable."""
-    with shared_warm_servers(tmp_path_factory.mktemp("warm"), environment()) as folder:
+    """One fork server for all ranks of these tests, as worker pods have it; tests of a job's own servers unset the variable."""
+    with shared_warm_servers(tmp_path_factory.mktemp("warm"), environment(), "training") as folder:
         yield folder
 
 
 def tuneyard(*arguments: object, **changes: str) -> subprocess.CompletedProcess[str]:
     """Run the command to its end; output captured, so that progress comes as plain lines."""
     return subprocess.run([*TUNEYARD, *map(str, arguments)], capture_output=True, text=True, env=environment(**changes), timeout=600)
+
+
+def tuneyard_here(*arguments: object, **changes: str) -> subprocess.CompletedProcess[str]:
+    """As `tuneyard`, in this process."""
+    said, shown = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stderr(said), redirect_stdout(shown):
+        for name, value in {"TUNEYARD_HISTORY": "off", **changes}.items():
+            patch.setenv(name, value)
+        code = main([str(argument) for argument in arguments])
+    return subprocess.CompletedProcess(arguments, code, shown.getvalue(), said.getvalue())
+
+
+def wait_for(path: Path, process: subprocess.Popen[str] | None = None, limit_s: float = 300) -> None:
+    """Wait until the path is there, which `process` makes."""
+    deadline = time.monotonic() + limit_s
+    while not path.exists():
+        assert process is None or process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.05)
 
 
 def read_report(out: Path) -> dict[str, Any]:
@@ -120,3 +155,30 @@ def cluster() -> Iterator[Cluster]:
     assert address, "Ray did not start"
     yield Cluster(address, access)
     process.communicate("", timeout=60)
+
+
+RunJoined = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def run_joined(cluster: Cluster, warm_servers: Path) -> RunJoined:  # noqa: ARG001 - sets the environment
+    """`tuneyard run JOB --out OUT …` in this process, on the cluster. Its ranks are forks of the shared servers."""
+
+    def run(job: Path, out: Path, *options: object, **changes: str) -> subprocess.CompletedProcess[str]:
+        return tuneyard_here("run", job, "--out", out, "--ray", cluster.address, *options, **{**cluster.access, **changes})
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def one_worker(inputs: Path, run_joined: RunJoined, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The report's tasks of `train()` (`whole`) and of `short_train()` (`short`) with one worker, whose ranks are forks."""
+    out = tmp_path_factory.mktemp("one") / "out"
+    bodies = {"whole": train(), "short": short_train()}
+    tasks = [{"name": name, "train": body, "resources": {"workers": 1}} for name, body in bodies.items()]
+    done = run_joined(write_jobspec(inputs / "one.yaml", *tasks), out)
+    assert done.returncode == 0, done.stderr
+    assert "start cold" not in done.stderr
+    told: dict[str, Any] = read_report(out)["tasks"]
+    assert [task["world_size"] for task in told.values()] == [1, 1]
+    return told

@@ -9,14 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.runtime.conftest import TUNEYARD, Cluster, WriteJob, environment, read_report, train, tuneyard
+from tests.integration.runtime.conftest import TUNEYARD, Cluster, RunJoined, WriteJob, environment, read_report, train, tuneyard
 
 
-def test_a_loss_that_is_not_a_number(write_job: WriteJob, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_loss_that_is_not_a_number(write_job: WriteJob, run_joined: RunJoined, tmp_path: Path) -> None:
     body = train(optimizer={"learningRate": 1e15, "maxGradNorm": 0, "warmup": 0, "name": "sgd"}, steps=10)
-    done = tuneyard(
-        "run", write_job({"name": "tune", "train": body}), "--out", tmp_path / "out", "--ray", cluster.address, **cluster.access
-    )
+    done = run_joined(write_job({"name": "tune", "train": body, "resources": {"workers": 1}}), tmp_path / "out")
     assert done.returncode == 1
     assert "loss" in done.stderr
     assert "Traceback" not in done.stderr
@@ -25,11 +23,11 @@ def test_a_loss_that_is_not_a_number(write_job: WriteJob, cluster: Cluster, tmp_
     assert not (tmp_path / "out/tune/model").exists()
 
 
-def test_a_chat_without_an_assistant_turn(write_job: WriteJob, inputs: Path, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_chat_without_an_assistant_turn(write_job: WriteJob, inputs: Path, run_joined: RunJoined, tmp_path: Path) -> None:
     rows = [json.dumps({"messages": [{"role": "user", "content": "hello"}]})] * 8
     (inputs / "one-sided.jsonl").write_text("\n".join(rows))
-    job = write_job({"name": "tune", "train": train(data={"source": "one-sided.jsonl"})})
-    done = tuneyard("run", job, "--out", tmp_path / "out", "--ray", cluster.address, **cluster.access)
+    job = write_job({"name": "tune", "train": train(data={"source": "one-sided.jsonl"}), "resources": {"workers": 1}})
+    done = run_joined(job, tmp_path / "out")
     assert done.returncode == 2
     assert "assistant" in done.stderr
     assert "next: " in done.stderr
@@ -47,10 +45,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_keeps_what_was_committed(write_job: WriteJob, small_disk: Path, cluster: Cluster) -> None:
+def test_a_full_disk_keeps_what_was_committed(write_job: WriteJob, small_disk: Path, run_joined: RunJoined) -> None:
     out = small_disk / "out"
     job = write_job({"name": "tune", "train": train(checkpoint={"everySteps": 5, "keep": 9})})
-    done = tuneyard("run", job, "--out", out, "--ray", cluster.address, **cluster.access)
+    done = run_joined(job, out)
     assert done.returncode == 1
     assert "could not be written" in done.stderr
     assert "0.00 GB free" in done.stderr

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.runtime.conftest import WriteJob, read_report, train, tuneyard
+from tests.integration.runtime.conftest import RunJoined, WriteJob, read_report, short_train, train, tuneyard, tuneyard_here
 from tests.ranks.tensor_training import write_any_model
 
 pytestmark = pytest.mark.timeout(900)
@@ -18,25 +18,19 @@ def task_of(kind: str, workers: int, **strategy: Any) -> dict[str, Any]:
     return {"name": f"{kind.replace('_', '-')}-{workers}", "train": body, "resources": {"workers": workers}}
 
 
-def test_split_weights_and_split_rows_give_the_losses_of_one_worker(write_job: WriteJob, tmp_path: Path) -> None:
-    layouts: dict[str, dict[str, Any]] = {
-        "alone": {"zero": 0},
-        "weights": {"zero": 0, "tensorParallel": 2},
-        "rows": {"zero": 2, "contextParallel": 2},
-    }
-    short = {"steps": 6, "checkpoint": {"everySteps": 6}}
-    tasks = [
-        {"name": name, "train": train(strategy=strategy, **short), "resources": {"workers": 1 if name == "alone" else 2}}
-        for name, strategy in layouts.items()
-    ]
+def test_split_weights_and_split_rows_give_the_losses_of_one_worker(
+    write_job: WriteJob, run_joined: RunJoined, one_worker: dict[str, Any], tmp_path: Path
+) -> None:
+    layouts: dict[str, dict[str, Any]] = {"weights": {"zero": 0, "tensorParallel": 2}, "rows": {"zero": 2, "contextParallel": 2}}
+    tasks = [{"name": name, "train": short_train(strategy=strategy), "resources": {"workers": 2}} for name, strategy in layouts.items()]
 
-    done = tuneyard("run", write_job(*tasks), "--out", tmp_path / "out")
+    done = run_joined(write_job(*tasks), tmp_path / "out")
 
     assert done.returncode == 0, done.stderr
-    told = read_report(tmp_path / "out")["tasks"]
-    for name in ("weights", "rows"):
-        assert told[name]["losses"] == pytest.approx(told["alone"]["losses"], abs=1e-4), name
-        assert told[name]["tokens"] == told["alone"]["tokens"]
+    told, alone = read_report(tmp_path / "out")["tasks"], one_worker["short"]
+    for name in layouts:
+        assert told[name]["losses"] == pytest.approx(alone["losses"], abs=1e-4), name
+        assert told[name]["tokens"] == alone["tokens"]
     assert told["weights"]["plan"]["tensor_parallel"] == 2
     assert told["rows"]["plan"]["context_parallel"] == 2
     assert "rows over 2 ranks" in (tmp_path / "out" / "report.html").read_text()
@@ -64,7 +58,7 @@ def test_four_workers_on_a_mesh_have_the_losses_of_one(kind: str, inputs: Path, 
 def test_a_degree_that_does_not_divide_the_workers_is_refused_before_anything_starts(write_job: WriteJob, tmp_path: Path) -> None:
     odd = {"name": "odd", "train": train(strategy={"tensorParallel": 2}, batch={"global": 6}), "resources": {"workers": 3}}
 
-    done = tuneyard("run", write_job(odd), "--out", tmp_path / "out")
+    done = tuneyard_here("run", write_job(odd), "--out", tmp_path / "out")
 
     assert done.returncode == 2
     assert "workers that make no whole number of groups" in done.stderr
@@ -74,7 +68,7 @@ def test_a_degree_that_does_not_divide_the_workers_is_refused_before_anything_st
 def test_a_degree_that_the_heads_do_not_divide_into_has_no_plan(write_job: WriteJob) -> None:
     task = {"name": "split", "train": train(strategy={"zero": 0, "contextParallel": 8}), "resources": {"workers": 8}}
 
-    refused = tuneyard("plan", write_job(task))
+    refused = tuneyard_here("plan", write_job(task))
 
     assert refused.returncode == 1
     assert "8 ranks cannot share 4 attention heads evenly" in refused.stdout

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,13 @@ from tests.builders.checkpoints import committed
 from tests.integration.runtime.conftest import (
     STEPS,
     TUNEYARD,
-    Cluster,
+    RunJoined,
     environment,
     read_report,
     train,
     tuneyard,
+    tuneyard_here,
+    wait_for,
     write_jobspec,
 )
 
@@ -52,7 +54,7 @@ def job_file(inputs: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(job_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """The job run to its end with an embedded Ray: two workers, ZeRO-2."""
+    """The job run to its end with an embedded Ray and fork servers of its own: two workers, ZeRO-2."""
     out = tmp_path_factory.mktemp("undisturbed") / "out"
     done = tuneyard("run", job_file, "--out", out, QUIET_TOKEN=SECRET, TUNEYARD_WARM_SERVERS="")
     assert done.returncode == 0, done.stderr
@@ -62,6 +64,12 @@ def undisturbed(job_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran
 def test_the_last_line_is_the_path_of_the_report(undisturbed: Ran) -> None:
     assert undisturbed.stdout.splitlines()[-1] == str(undisturbed.out / "report.json")
     assert (undisturbed.out / "report.html").stat().st_size > 0
+
+
+def test_ranks_are_forks_of_the_job_s_own_server(undisturbed: Ran) -> None:
+    assert "starts cold" not in undisturbed.stderr
+    assert "start cold" not in undisturbed.stderr
+    assert "Traceback" not in (undisturbed.out / "logs/warm-training.log").read_text()
 
 
 def test_the_report_has_what_a_train_task_owes(undisturbed: Ran) -> None:
@@ -78,10 +86,11 @@ def test_the_report_has_what_a_train_task_owes(undisturbed: Ran) -> None:
     assert json.loads((undisturbed.out / "tune/result.json").read_text())["steps"] == STEPS
 
 
+@pytest.mark.usefixtures("warm_servers")
 def test_what_init_writes_for_a_csv_is_run_from_python(inputs: Path, tmp_path: Path) -> None:
     rows = [f"what is {number} and {number}?,{2 * number}" for number in range(16)]
     (tmp_path / "sums.csv").write_text("\n".join(["question,answer", *rows]))
-    written = tuneyard("init", "--data", tmp_path / "sums.csv", "--model", inputs / "model", "--out", tmp_path / "job.yaml")
+    written = tuneyard_here("init", "--data", tmp_path / "sums.csv", "--model", inputs / "model", "--out", tmp_path / "job.yaml")
     assert written.returncode == 0, written.stderr
     program = "import tuneyard; report = tuneyard.run('job.yaml', out='out'); print(report.status, report.tasks['train']['steps'])"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=600)
@@ -111,7 +120,10 @@ def test_ranks_log_into_the_output(undisturbed: Ran) -> None:
     assert {path.name for path in (undisturbed.out / "logs").glob("tune-rank-*.log")} == {"tune-rank-0.log", "tune-rank-1.log"}
 
 
-def test_ctrl_c_keeps_a_checkpoint_and_another_layout_ends_the_same(job_file: Path, undisturbed: Ran, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("warm_servers")
+def test_ctrl_c_keeps_a_checkpoint_and_another_layout_ends_the_same(
+    job_file: Path, undisturbed: Ran, run_joined: RunJoined, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     process = subprocess.Popen(
         [*TUNEYARD, "run", str(job_file), "--out", str(out)],
@@ -141,7 +153,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_another_layout_ends_the_same(job_file: Pa
     tune["resources"] = {"workers": 1}
     smaller = job_file.with_name("one-worker.yaml")
     smaller.write_text(yaml.safe_dump(job))
-    resumed = tuneyard("run", smaller, "--out", out, "--resume", QUIET_TOKEN=SECRET)
+    resumed = run_joined(smaller, out, "--resume", QUIET_TOKEN=SECRET)
     assert resumed.returncode == 0, resumed.stderr
     assert "prepare  done before, skipped" in resumed.stderr
     assert f"tune     continues from step {steps + 1} of {STEPS}" in resumed.stderr
@@ -151,50 +163,38 @@ def test_ctrl_c_keeps_a_checkpoint_and_another_layout_ends_the_same(job_file: Pa
     assert task["losses"] == pytest.approx(undisturbed.task["losses"], rel=1e-4)
 
     done = read_report(out)
-    again = tuneyard("run", smaller, "--out", out, "--resume", QUIET_TOKEN=SECRET)
+    again = run_joined(smaller, out, "--resume", QUIET_TOKEN=SECRET)
     assert again.returncode == 0, again.stderr
     assert read_report(out)["tasks"] == done["tasks"]
 
 
-def wait_for(path: Path, process: subprocess.Popen[str], limit_s: float = 300) -> None:
-    deadline = time.monotonic() + limit_s
-    while not path.exists():
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline, f"{path} did not appear"
-        time.sleep(0.05)
-
-
-def test_a_killed_worker_is_replaced_from_the_last_checkpoint(job_file: Path, undisturbed: Ran, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_killed_worker_is_replaced_from_the_last_checkpoint(
+    job_file: Path, undisturbed: Ran, run_joined: RunJoined, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
-    process = subprocess.Popen(
-        [*TUNEYARD, "run", str(job_file), "--out", str(out), "--ray", cluster.address],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(QUIET_TOKEN=SECRET, **cluster.access),
-    )
-    wait_for(out / "tune/checkpoints/step-5.1/manifest.json", process)
-    pid = int((out / "logs/tune-rank-1.log").read_text().split("process ")[1].split()[0])
-    os.kill(pid, signal.SIGKILL)
-    _, stderr = process.communicate(timeout=600)
 
-    assert process.returncode == 0, stderr
-    assert f"rank 1 (process {pid}" in stderr
-    assert "killed from outside" in stderr
-    assert "starting attempt 2 of 4 from the last committed checkpoint" in stderr
+    def kill() -> int:
+        wait_for(out / "tune/checkpoints/step-5.1/manifest.json")
+        pid = int((out / "logs/tune-rank-1.log").read_text().split("process ")[1].split()[0])
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    with ThreadPoolExecutor(1) as beside:
+        killed = beside.submit(kill)
+        done = run_joined(job_file, out, QUIET_TOKEN=SECRET)
+
+    assert done.returncode == 0, done.stderr
+    assert f"rank 1 (process {killed.result()}" in done.stderr
+    assert "killed from outside" in done.stderr
+    assert "starting attempt 2 of 4 from the last committed checkpoint" in done.stderr
     task = read_report(out)["tasks"]["tune"]
     assert [attempt.get("failure") for attempt in task["attempts"]] == ["NodeLost", None]
     assert task["resumed_from"] >= 5
     assert task["losses"] == pytest.approx(undisturbed.task["losses"], rel=1e-6)
 
 
-def test_one_worker_has_the_losses_of_two(inputs: Path, undisturbed: Ran, cluster: Cluster, tmp_path: Path) -> None:
-    job = write_jobspec(inputs / "one.yaml", {"name": "tune", "train": train(), "resources": {"workers": 1}})
-    done = tuneyard("run", job, "--out", tmp_path / "out", "--ray", cluster.address, **cluster.access)
-    assert done.returncode == 0, done.stderr
-    one = read_report(tmp_path / "out")["tasks"]["tune"]
-    assert one["world_size"] == 1
-    assert one["losses"] == pytest.approx(undisturbed.task["losses"], rel=1e-3)
+def test_one_worker_has_the_losses_of_two(undisturbed: Ran, one_worker: dict[str, Any]) -> None:
+    assert one_worker["whole"]["losses"] == pytest.approx(undisturbed.task["losses"], rel=1e-3)
 
 
 @pytest.mark.long
@@ -210,10 +210,8 @@ def test_torchrun_has_the_losses_of_ray(processes: int, inputs: Path, undisturbe
 
 
 @pytest.mark.parametrize("name", ["lora", pytest.param("dpo", marks=pytest.mark.long)])
-def test_the_examples_run_on_any_model(name: str, inputs: Path, cluster: Cluster, tmp_path: Path) -> None:
-    done = tuneyard(
-        "run", JOBSPECS / f"{name}.yaml", "--out", tmp_path / "out", "--ray", cluster.address, "--model", inputs / "model", **cluster.access
-    )
+def test_the_examples_run_on_any_model(name: str, inputs: Path, run_joined: RunJoined, tmp_path: Path) -> None:
+    done = run_joined(JOBSPECS / f"{name}.yaml", tmp_path / "out", "--model", inputs / "model")
     assert done.returncode == 0, done.stderr
     task = list(read_report(tmp_path / "out")["tasks"].values())[-1]
     assert (Path(task["artifacts"]["adapter"]) / "adapter_config.json").exists()

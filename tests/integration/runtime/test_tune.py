@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.integration.runtime.conftest import TUNEYARD, WriteJob, environment, read_report, train, tuneyard
+from tests.integration.runtime.conftest import TUNEYARD, Cluster, WriteJob, environment, read_report, train, tuneyard, tuneyard_here
 
-from tuneyard.api import load_jobspec
+from tuneyard.api import TuneyardError, load_jobspec
+from tuneyard.cli.progress.plain import PlainProgress
+from tuneyard.cli.tune import with_search
+from tuneyard.runtime import run_job
 from tuneyard.tracking.history import History
 from tuneyard.tuning import Trial, history_frame
 
@@ -23,6 +29,7 @@ def search(write_job: WriteJob, **changes: object) -> Path:
     return write_job(chat, {"name": "search", "tune": SEARCH | changes})
 
 
+@pytest.mark.usefixtures("warm_servers")
 @pytest.mark.timeout(1800)
 def test_a_search_measures_and_writes_the_winner_down(write_job: WriteJob, tmp_path: Path) -> None:
     """It was killed after its first trial, whose result is in trials.json: that one is not run again."""
@@ -62,33 +69,64 @@ def test_a_search_measures_and_writes_the_winner_down(write_job: WriteJob, tmp_p
     assert (rows.tokens_per_sec_per_gpu > 0).all()
 
 
-def test_data_workers_are_tried_on_streamed_data(write_job: WriteJob, tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Searched:
+    """A search as `tuneyard tune` runs it, on the cluster: its progress, and its entry of the report or its error."""
+
+    said: str
+    found: dict[str, Any]
+    error: TuneyardError | None = None
+
+
+@pytest.fixture
+def searched(
+    cluster: Cluster,
+    warm_servers: Path,  # noqa: ARG001 - sets the environment
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Callable[..., Searched]:
+    for name, value in {"TUNEYARD_HISTORY": "off", **cluster.access}.items():
+        monkeypatch.setenv(name, value)
+
+    def run(file: Path, minutes: float | None = None) -> Searched:
+        job, name = with_search(load_jobspec(file), trials=None, minutes=minutes, searcher=None)
+        said, out = io.StringIO(), str(tmp_path / "out")
+        try:
+            report = run_job(job, base_dir=file.parent, out=out, until=name, ray_address=cluster.address, listener=PlainProgress(job, said))
+        except TuneyardError as error:
+            return Searched(said.getvalue(), {}, error)
+        return Searched(said.getvalue(), report.tasks[name])
+
+    return run
+
+
+def test_data_workers_are_tried_on_streamed_data(write_job: WriteJob, searched: Callable[..., Searched], tmp_path: Path) -> None:
     texts, words = tmp_path / "texts.jsonl", "some words of a text that is long enough to fill a row "
-    texts.write_text("".join(json.dumps({"text": f"{number} {words * 4}"}) + "\n" for number in range(200_000)))
+    texts.write_text("".join(json.dumps({"text": f"{number} {words * 4}"}) + "\n" for number in range(20_000)))
     data = {"source": str(texts), "streaming": True, "maxLength": 64, "pack": True}
     chat = {"name": "chat", "train": train(batch={"global": 8}, data=data, objective="clm"), "resources": {"workers": 1}}
     tune = SEARCH | {"budget": {"trials": 2, "rounds": 1}, "space": {"data.workers": [1]}}
-    cache = tmp_path / "cache"
-    done = tuneyard("tune", write_job(chat, {"name": "search", "tune": tune}), "--out", tmp_path / "out", TUNEYARD_CACHE=str(cache))
-    assert done.returncode == 0, done.stderr
-    found = read_report(tmp_path / "out")["tasks"]["search"]
-    (own,), (trial,) = found["own"], found["trials"]
+    cache = {"name": "TUNEYARD_CACHE", "value": str(tmp_path / "cache")}
+    ended = searched(write_job(chat, {"name": "search", "tune": tune}, env=[cache]))
+    assert ended.error is None
+    (own,), (trial,) = ended.found["own"], ended.found["trials"]
     assert trial["point"] == {"data.workers": 1}
     assert min(own["tokens_per_s"], trial["tokens_per_s"]) > 0
 
 
 def test_what_cannot_be_tuned_is_said_before_anything_starts(write_job: WriteJob, tmp_path: Path) -> None:
-    done = tuneyard("tune", search(write_job, task="search"), "--out", tmp_path / "out")
+    done = tuneyard_here("tune", search(write_job, task="search"), "--out", tmp_path / "out")
     assert done.returncode == 2
     assert "no train or rank task" in done.stderr or "wait for each other" in done.stderr
 
 
 def test_a_space_in_which_nothing_fits_is_refused_with_the_reason(write_job: WriteJob, tmp_path: Path) -> None:
-    done = tuneyard("tune", search(write_job, space={"batch.micro": [3]}), "--out", tmp_path / "out")
+    done = tuneyard_here("tune", search(write_job, space={"batch.micro": [3]}), "--out", tmp_path / "out")
     assert done.returncode != 0
     assert "no combination of batch.micro can work" in done.stderr
 
 
+@pytest.mark.usefixtures("warm_servers")
 def test_sigterm_ends_a_search_with_the_table_of_what_was_measured(write_job: WriteJob, tmp_path: Path) -> None:
     argv = [*TUNEYARD, "tune", str(search(write_job)), "--out", str(tmp_path / "out")]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
@@ -105,11 +143,11 @@ def test_sigterm_ends_a_search_with_the_table_of_what_was_measured(write_job: Wr
     assert "*** SIGTERM" not in said  # Ray's own handler prints a stack trace, and ends the process three seconds later
 
 
-def test_minutes_that_end_before_the_first_trial_say_how_to_go_on(write_job: WriteJob, tmp_path: Path) -> None:
+def test_minutes_that_end_before_the_first_trial_say_how_to_go_on(write_job: WriteJob, searched: Callable[..., Searched]) -> None:
     """A tenth of a minute is over while the ranks start, or in the first of so many steps."""
-    done = tuneyard("tune", search(write_job, stepsPerTrial=100_000), "--minutes", "0.1", "--out", tmp_path / "out")
-    assert done.returncode != 0
-    assert "0.1 minutes of the search were over before the settings of the file had run once" in done.stderr
-    assert "--minutes" in done.stderr
-    assert "its time was over" in done.stderr
-    assert "UserError" not in done.stderr
+    ended = searched(search(write_job, stepsPerTrial=100_000), minutes=0.1)
+    assert ended.error is not None
+    assert "0.1 minutes of the search were over before the settings of the file had run once" in ended.error.cause
+    assert "--minutes" in ended.error.next_step
+    assert "its time was over" in ended.said
+    assert "UserError" not in ended.said
