@@ -29,6 +29,13 @@ _UP_LIMIT_S = 120.0
 _TRIES = 5
 """Ray gives a node 30 s to come up, which a machine under load can miss."""
 _ANSWER = "answer: "
+_ASK = f"""
+import json, sys, ray
+ray.init(log_to_driver=False)
+for line in sys.stdin:
+    print({_ANSWER!r} + json.dumps(eval(line)), flush=True)
+"""
+_EVERY_S = 0.2
 _PLAIN = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AUTH_MODE": "disabled",
@@ -66,6 +73,8 @@ class Machines:
     port: int
     variables: Mapping[str, str]
     workers: list[Machine] = field(default_factory=list)
+    _asked: subprocess.Popen[str] | None = None
+    """A process that is connected to the head, for questions about it."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -84,6 +93,7 @@ class Machines:
         deadline = time.monotonic() + _UP_LIMIT_S
         while machine.name in self.alive():
             assert time.monotonic() < deadline, f"Ray believes that {machine.name} lives"
+            time.sleep(_EVERY_S)
 
     def alive(self) -> set[str]:
         """Host names of the machines that Ray's head holds for alive: with root, the names of the pods."""
@@ -94,12 +104,26 @@ class Machines:
         deadline = time.monotonic() + _UP_LIMIT_S
         while self._ask("[ray.cluster_resources().get('CPU', 0), ray.available_resources().get('CPU', 0)]") != [len(self.workers)] * 2:
             assert time.monotonic() < deadline, "the machines are not idle"
+            time.sleep(_EVERY_S)
 
     def _ask(self, expression: str) -> Any:
+        if self._asked is None:
+            self._asked = subprocess.Popen(
+                [sys.executable, "-c", _ASK], env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+        assert self._asked.stdin is not None
+        assert self._asked.stdout is not None
+        print(expression, file=self._asked.stdin, flush=True)
         # Ray prints what it has to say of lost machines between the lines of whoever is connected.
-        ask = f"import json, ray; ray.init(log_to_driver=False); print({_ANSWER!r} + json.dumps({expression}), flush=True)"
-        said = subprocess.run([sys.executable, "-c", ask], env=self.environment, capture_output=True, text=True, check=True).stdout
-        return json.loads(next(line for line in said.splitlines() if line.startswith(_ANSWER)).removeprefix(_ANSWER))
+        return json.loads(next(line for line in self._asked.stdout if line.startswith(_ANSWER)).removeprefix(_ANSWER))
+
+    def close(self) -> None:
+        """End all machines but the head."""
+        if self._asked is not None:
+            self._asked.kill()
+            self._asked.communicate()
+        for worker in self.workers:
+            worker.kill()
 
     def add(self, name: str, **variables: str) -> Machine:
         """Start one more worker, with one CPU; `variables` in its environment."""
@@ -144,8 +168,9 @@ def started(workers: int, variables: Mapping[str, str]) -> Iterator[Machines]:
             cluster.add(f"pod-{number}")
         yield cluster
     finally:
-        for machine in [*cluster.workers, *([head] if head else [])]:
-            machine.kill()
+        cluster.close()
+        if head is not None:
+            head.kill()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -197,7 +222,7 @@ def _head(cluster: Machines) -> Machine:
         while process.poll() is None and time.monotonic() < deadline:
             if b"Ray runtime started" in log.read_bytes():
                 return head
-            time.sleep(0.2)
+            time.sleep(_EVERY_S)
         head.kill()
     raise RuntimeError("Ray's head did not start:\n" + log.read_text(errors="replace")[-2000:])
 

@@ -20,7 +20,7 @@ import pytest
 from tests.builders.models import sentences, write_model
 from tests.builders.programs import write_program
 from tests.builders.rankers import rank_task, write_clicks
-from tests.clusters.machines import Machines, started
+from tests.clusters.machines import IS_ROOT, Machines, started
 from tests.integration.runtime.conftest import STEPS, TUNEYARD, train
 from tests.servers.installed import S3, s3, s3_server
 from tests.servers.openai_server import MODEL, OpenAIServer
@@ -169,6 +169,7 @@ def test_a_job_task_by_task_with_logs_and_report(start: Start, machines: Machine
     assert code == SUCCEEDED, said
     assert "pod-0 (node-pod-0)" in said
     assert f"step {STEPS}/{STEPS}" in said
+    assert "start cold" not in said or not IS_ROOT, "without root, machines have no fork servers"
 
     report = report_of(output)
     assert report["status"] == "succeeded"
@@ -181,6 +182,12 @@ def test_a_job_task_by_task_with_logs_and_report(start: Start, machines: Machine
     assert f"step {STEPS}/{STEPS}" in reader.read("driver").text
     assert "--- attempt 5, process" in reader.read("rank-1").text
     assert list(machines.scratch.iterdir()) == [], "nothing stays on the head"
+
+    before = output.get("other/result.json")
+    code, said = start(job, "other", 4, TUNEYARD_WORKERS="1").ends()
+    assert code == SUCCEEDED, "what has succeeded is not run again"
+    assert "done before, skipped" in said
+    assert output.get("other/result.json") == before
 
 
 def test_a_command_runs_among_the_files_that_were_shipped_with_it(start: Start, output: Store, inputs: Path, tmp_path: Path) -> None:
@@ -216,7 +223,10 @@ def test_an_endpoint_answers_an_attempt_that_has_a_head_alone(start: Start, outp
     assert [file.path for file in output.list("") if SECRET.encode() in output.get(file.path)] == []
 
 
+@pytest.mark.long
 def test_a_ranker_is_trained_over_machines_and_scores_there(start: Start, output: Store, tmp_path: Path) -> None:
+    """In `make test`: `test_a_job_trains_on_raw_columns_and_scores_the_next_day` on one machine; for ranks and engines on machines,
+    `test_a_job_task_by_task_with_logs_and_report` and `test_engines_run_on_the_machines_and_leave_logs`."""
     clicks = write_clicks(tmp_path / "clicks.parquet")
     body = rank_task(clicks, batch={"global": 200}, validationFraction=0.2).model_dump(mode="json", by_alias=True, exclude_unset=True)
     rank = {"name": "rank", "rank": body, "resources": {"workers": 2}}
@@ -231,50 +241,6 @@ def test_a_ranker_is_trained_over_machines_and_scores_there(start: Start, output
     assert tasks["rank"]["world_size"] == 2
     assert tasks["rank"]["metrics"]["normalised_entropy"] < 1.05
     assert (tasks["score"]["rows"], tasks["score"]["errors"]) == (4000, 0)
-
-
-def test_what_has_succeeded_is_not_run_again(start: Start, output: Store, inputs: Path) -> None:
-    job = make_job(inputs)
-    assert start(job, "other", 1, TUNEYARD_WORKERS="1").ends()[0] == SUCCEEDED
-    before = output.get("other/result.json")
-    code, said = start(job, "other", 2, TUNEYARD_WORKERS="1").ends()
-    assert code == SUCCEEDED
-    assert "done before, skipped" in said
-    assert output.get("other/result.json") == before
-
-
-def test_a_lost_machine_is_named_and_the_next_attempt_goes_on(start: Start, machines: Machines, prepared: Store, inputs: Path) -> None:
-    job = make_job(inputs, steps=400)
-    first = start(job, "tune", 2)
-    wait_until(committed, first)
-    reader = LogReader(prepared, "tune", 2)
-    wait_until(lambda: {"rank-0", "rank-1"} <= set(reader.sources()), first)
-    victim = machines.workers[-1]
-    killed_at = time.monotonic()
-    # Its rank goes a moment before the rest, as in a pod that is torn down: what is known then looks like a killed process.
-    (rank,) = [rank for rank in (0, 1) if f"pod {victim.name} on" in reader.read(f"rank-{rank}").text]
-    os.kill(int(re.findall(r"process (\d+)", reader.read(f"rank-{rank}").text)[-1]), signal.SIGKILL)
-    machines.lose(victim)
-    code, said = first.ends()
-    print(f"{time.monotonic() - killed_at:.1f} s from the loss to the end")
-    assert code == FAILED
-    assert f"pod {victim.name} on node {victim.node}" in said
-    # On a slow machine the rank counts as killed at first; the loss of its machine is what ends the attempt.
-    assert "is lost with its machine" in said or f"pod {victim.name} on node {victim.node} is lost" in said, said
-    report = report_of(prepared)
-    assert report["tasks"]["tune"]["failure"] == "NodeLost"
-
-    # KubeRay starts the pod again elsewhere; the hub starts another attempt.
-    machines.add("pod-9")
-    second = start(job, "tune", 3)
-    wait_until(lambda: "rank-1" in LogReader(prepared, "tune", 3).sources(), second)
-    os.kill(second.process.pid, signal.SIGTERM)
-    code, said = second.ends()
-    assert code == STOPPED, said
-    task = report_of(prepared)["tasks"]["tune"]
-    assert task["status"] == "stopped"
-    assert task["resumed_from"] >= 5
-    assert task["steps"] >= task["resumed_from"]
 
 
 @pytest.mark.timeout(2400)
@@ -295,11 +261,11 @@ def test_a_step_under_way_has_the_grace_that_the_hub_gives(
     job["spec"]["tasks"][1]["train"] = {
         **task,
         "optimizer": {"learningRate": 0.1},
-        "batch": {"global": 4, "micro": 2},
+        "batch": {"global": 2, "micro": 2},
         "steps": 50,
         "checkpoint": {"everySteps": 50},
     }
-    attempt = start(job, "tune", 2, TUNEYARD_STOP_GRACE_S=str(grace_s))
+    attempt = start(job, "tune", 2, TUNEYARD_WORKERS="1", TUNEYARD_STOP_GRACE_S=str(grace_s))
     reader = LogReader(prepared, "tune", 2)
     wait_until(lambda: "rank-0" in reader.sources() and "a step is under way" in reader.read("rank-0").text, attempt)
     os.kill(attempt.process.pid, signal.SIGTERM)
@@ -309,11 +275,35 @@ def test_a_step_under_way_has_the_grace_that_the_hub_gives(
     assert enough or f"did not stop within {grace_s:g} s" in said
 
 
+def process_of(log: str) -> int:
+    """The last process of a rank, by its log."""
+    return int(re.findall(r"process (\d+)", log)[-1])
+
+
 def test_ranks_start_again_in_place_when_one_is_killed_and_when_its_pod_is_replaced(
     start: Start, machines: Machines, prepared: Store, inputs: Path
 ) -> None:
-    attempt = start(make_job(inputs, steps=20000), "tune", 2, TUNEYARD_REPAIR_LIMIT_S="300")
-    reader = LogReader(prepared, "tune", 2)
+    """An attempt before that one loses a machine that is not replaced in time: it names the machine, and the next attempt goes on."""
+    job = make_job(inputs, steps=20000)
+    first, reader = start(job, "tune", 2), LogReader(prepared, "tune", 2)
+    wait_until(lambda: committed() and {"rank-0", "rank-1"} <= set(reader.sources()), first)
+    lost = machines.workers[-1]
+    # Its rank goes a moment before the rest, as in a pod that is torn down: what is known then looks like a killed process.
+    (rank,) = [rank for rank in (0, 1) if f"pod {lost.name} on" in reader.read(f"rank-{rank}").text]
+    os.kill(process_of(reader.read(f"rank-{rank}").text), signal.SIGKILL)
+    machines.lose(lost)
+    code, said = first.ends()
+    assert code == FAILED
+    assert f"pod {lost.name} on node {lost.node}" in said
+    # On a slow machine the rank counts as killed at first; the loss of its machine is what ends the attempt.
+    assert "is lost with its machine" in said or f"pod {lost.name} on node {lost.node} is lost" in said, said
+    assert report_of(prepared)["tasks"]["tune"]["failure"] == "NodeLost"
+    before = max(committed())
+
+    # KubeRay starts the pod again elsewhere; the hub starts another attempt.
+    machines.add("pod-9")
+    attempt = start(job, "tune", 3, TUNEYARD_REPAIR_LIMIT_S="300")
+    reader = LogReader(prepared, "tune", 3)
 
     def log(rank: int) -> str:
         return reader.read(f"rank-{rank}").text if f"rank-{rank}" in reader.sources() else ""
@@ -321,27 +311,30 @@ def test_ranks_start_again_in_place_when_one_is_killed_and_when_its_pod_is_repla
     def trains(number: int) -> bool:
         return "step " in log(0).partition(f"attempt {number}\n")[2] and f"attempt {number}, process" in log(1)
 
-    wait_until(lambda: committed() and trains(5), attempt)
-    os.kill(int(re.findall(r"process (\d+)", log(1))[-1]), signal.SIGKILL)
-    wait_until(lambda: trains(6), attempt)
+    wait_until(lambda: max(committed()) > before and trains(9), attempt)
+    os.kill(process_of(log(1)), signal.SIGKILL)
+    wait_until(lambda: trains(10), attempt)
     wait_until(lambda: "starting attempt 2 of 4" in reader.read("driver").text, attempt)
 
     # Of the other rank: the same machine twice would be given up.
     (other,) = [worker for worker in machines.workers if f"pod {worker.name} on" not in log(1)]
     machines.lose(other)
     machines.add("pod-8")
-    wait_until(lambda: trains(7), attempt)
+    wait_until(lambda: trains(11), attempt)
     wait_until(lambda: "pod-8 (node-pod-8)" in reader.read("driver").text, attempt)
     os.kill(attempt.process.pid, signal.SIGTERM)
     code, said = attempt.ends()
     assert code == STOPPED, said
     task = report_of(prepared)["tasks"]["tune"]
     assert task["status"] == "stopped"
-    assert task["resumed_from"] >= 5
+    assert task["resumed_from"] >= before
+    assert task["steps"] >= task["resumed_from"]
     assert [made.get("failure") for made in task["attempts"]] == ["NodeLost", "NodeLost", None]
 
 
+@pytest.mark.long
 def test_a_setting_that_cannot_work_ends_with_its_reason(start: Start, prepared: Store, inputs: Path) -> None:
+    """In `make test`: `test_a_model_path_that_is_not_there` of `tuneyard run`, and `test_an_attempt_tells_how_it_failed`."""
     job = make_job(inputs, model={"name": "/nowhere/model"})
     code, said = start(job, "tune", 2).ends()
     assert code == FAILED
@@ -351,14 +344,18 @@ def test_a_setting_that_cannot_work_ends_with_its_reason(start: Start, prepared:
     assert "/nowhere/model" in report_of(prepared)["message"]
 
 
-def test_a_scratch_disk_that_is_too_small_is_found_before_the_ranks_start(start: Start, prepared: Store, inputs: Path) -> None:
+@pytest.mark.parametrize(("task", "workers", "pod"), [("other", "1", "head-0"), pytest.param("tune", "2", "pod-", marks=pytest.mark.long)])
+def test_a_scratch_disk_that_is_too_small_is_found_before_the_task_starts(
+    task: str, workers: str, pod: str, start: Start, prepared: Store, inputs: Path
+) -> None:
+    """On the head, which runs commands; the long test: on the machines of ranks, by the same check."""
     job = make_job(inputs)
     job["spec"]["storage"] = {"scratch": "900Ti"}
-    code, said = start(job, "tune", 2).ends()
+    code, said = start(job, task, 2, TUNEYARD_WORKERS=workers).ends()
     assert code == FAILED
-    assert "preflight: pod pod-" in said
+    assert f"preflight: pod {pod}" in said
     assert "storage.scratch asks for" in said
-    assert "rank-0" not in LogReader(prepared, "tune", 2).sources()
+    assert not {"process", "rank-0"} & set(LogReader(prepared, task, 2).sources())
 
 
 def test_a_network_that_is_too_slow(start: Start, prepared: Store, inputs: Path) -> None:
@@ -410,8 +407,12 @@ def test_engines_run_on_the_machines_and_leave_logs(start: Start, machines: Mach
     assert "Loading safetensors checkpoint shards" in reader.read("engine-1").text
 
 
+@pytest.mark.long
 def test_a_search_that_lost_its_place_goes_on_and_the_tuned_task_takes_what_it_found(start: Start, prepared: Store, inputs: Path) -> None:
-    """Trials are ranks on the attempt's machines; what was measured before the stop is not measured again."""
+    """Trials are ranks on the attempt's machines; what was measured before the stop is not measured again.
+
+    In `make test`: `test_a_search_measures_and_writes_the_winner_down` and `test_sigterm_ends_a_search_with_the_table_of_what_was_measured`
+    of `tuneyard tune`, and `test_a_rank_task_trains_with_what_a_search_has_found`."""
     job = make_job(inputs)
     budget = {"trials": 6, "rounds": 1, "pairs": 1}
     tune = {"task": "tune", "budget": budget, "stepsPerTrial": 5, "space": {"batch.micro": [1, 4]}}
