@@ -1,7 +1,9 @@
-"""For all tests: profiles of property tests, a history that goes with the tests, and threads of OpenMP that do not spin while they wait."""
+"""For all tests: profiles of property tests, a history that goes with the tests, no garbage collection of what imports made, and threads of
+OpenMP that do not spin while they wait."""
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from math import ceil
@@ -16,6 +18,9 @@ settings.load_profile("short")
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 """Read when torch is loaded. Beside other parts, threads that spin while they wait hold up the ones they wait for (docs/testing.md)."""
+
+gc.disable()
+"""While tests are collected: the modules that they import stay, and a fifth of that time would go into looking for garbage in them."""
 
 SHORT_SHARE = 3
 """`make test` tries one of this many examples of a property test."""
@@ -33,6 +38,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for test in {getattr(function, "__func__", function) for function in functions}:
         declared = test._hypothesis_internal_use_settings
         test._hypothesis_internal_use_settings = settings(declared, max_examples=ceil(declared.max_examples / SHORT_SHARE))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

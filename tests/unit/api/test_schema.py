@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 import jsonschema
@@ -24,6 +25,10 @@ ALLOWED = {
 TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
 
 
+read_pages = cache(pages)
+
+
+@cache
 def openapi(kind: str) -> dict[str, Any]:
     (version,) = crd(kind)["spec"]["versions"]
     return version["schema"]["openAPIV3Schema"]  # type: ignore[no-any-return]
@@ -88,7 +93,7 @@ def test_a_duration_and_a_size_say_how_they_are_written() -> None:
     spec = openapi("JobSpec")["properties"]["spec"]["properties"]
     assert "(seconds, or a duration such as 90s, 15m, 2h, 2d)" in spec["deadline"]["description"]
     assert "(bytes, or a size such as 500M, 40Gi, 3Ti)" in spec["storage"]["properties"]["scratch"]["description"]
-    assert "| `sharedMemory` | bytes, or a size such as 500M, 40Gi, 3Ti | `8Gi` |" in pages()["cluster.md"]
+    assert "| `sharedMemory` | bytes, or a size such as 500M, 40Gi, 3Ti | `8Gi` |" in read_pages()["cluster.md"]
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *MEMBER_KINDS])
@@ -183,7 +188,7 @@ def test_one_kind_alone() -> None:
 def test_reference_pages_name_every_rule_and_field() -> None:
     from tuneyard.api.rules_table import RULES
 
-    written = pages()
+    written = read_pages()
     assert all(f"### {rule.id}\n" in written["combinations.md"] for rule in RULES)
     for field in ("learningRate", "maxLength", "secretKeyRef", "quantization", "kvCache", "expectedStart"):
         assert f"| `{field}` |" in written["jobspec.md"]
@@ -191,7 +196,7 @@ def test_reference_pages_name_every_rule_and_field() -> None:
 
 @pytest.mark.parametrize("kind", [*KINDS, *MEMBER_KINDS])
 def test_each_kind_has_a_page_with_all_its_fields(kind: str) -> None:
-    page = pages()[f"{kind.lower()}.md"]
+    page = read_pages()[f"{kind.lower()}.md"]
     for path, _ in nodes(openapi(kind)):
         field = path.rpartition(".")[2]
         inside_a_job = kind == "Schedule" and path.startswith(".spec.template.spec.")

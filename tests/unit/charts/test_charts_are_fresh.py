@@ -7,15 +7,17 @@ from pathlib import Path
 import pytest
 from scripts.charts import CHARTS, REPOSITORY, generated
 
+GENERATED = generated()
 
-@pytest.mark.parametrize("path", generated(), ids=lambda path: str(path.relative_to(REPOSITORY)))
+
+@pytest.mark.parametrize("path", GENERATED, ids=lambda path: str(path.relative_to(REPOSITORY)))
 def test_the_file_is_fresh(path: Path) -> None:
-    assert path.read_text() == generated()[path], "run `make charts` and commit the result"
+    assert path.read_text() == GENERATED[path], "run `make charts` and commit the result"
 
 
 @pytest.mark.parametrize("chart", ["tuneyard-hub", "tuneyard-member"])
 def test_no_crd_of_a_removed_kind_is_left(chart: str) -> None:
-    assert set((CHARTS / chart / "files" / "crds").iterdir()) <= set(generated())
+    assert set((CHARTS / chart / "files" / "crds").iterdir()) <= set(GENERATED)
 
 
 def test_the_versions_are_the_packages() -> None:

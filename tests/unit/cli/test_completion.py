@@ -1,4 +1,4 @@
-"""`tuneyard completion`: a real bash completes with its script; what fish and zsh ask is asked as their scripts do."""
+"""`tuneyard completion`: a real bash completes with its script; what bash, fish and zsh ask at Tab is asked as their scripts do."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ import pytest
 from tuneyard.cli import main
 from tuneyard.cli.commands import COMMANDS
 
+Answer = Callable[..., tuple[object, str]]
 PROGRAMS = Path(sys.executable).parent
+STARTING_WITH_S = ["submit", "status", "schedule", "simulate", "schema"]
 _BASH = """
 eval "$3"
 words=($1)
@@ -40,17 +43,32 @@ def in_bash(line: str, partial: str = "") -> list[str]:
     return subprocess.run(command, env=environment(), capture_output=True, text=True, check=True).stdout.split()
 
 
-def asked(shell: str, line: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """What the script of a shell runs while `line` stands on the terminal."""
-    named = {"_TUNEYARD_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line, **variables}
-    return subprocess.run(["tuneyard"], env=environment(**named), capture_output=True, text=True, check=False)
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Answer:
+    """Exit code and output of what the script of a shell runs at Tab, by the variables that the script sets."""
+
+    def run(shell: str, **variables: str) -> tuple[object, str]:
+        for name, value in {"_TUNEYARD_COMPLETE": f"complete_{shell}", "KUBECONFIG": "/nowhere", **variables}.items():
+            monkeypatch.setenv(name, value)
+        try:
+            code: object = main([])
+        except SystemExit as ended:  # how Typer answers fish
+            code = ended.code
+        return code, capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.parametrize(("line", "partial", "offered"), [("tuneyard", "s", STARTING_WITH_S), ("tuneyard plan", "--s", ["--sku"])])
+def test_bash_completes(line: str, partial: str, offered: list[str]) -> None:
+    assert sorted(in_bash(line, partial)) == sorted(offered)
 
 
 @pytest.mark.parametrize(
     ("line", "partial", "offered"),
     [
         ("tuneyard", "", [command.name for command in COMMANDS if not command.hidden]),
-        ("tuneyard", "s", ["submit", "status", "schedule", "simulate", "schema"]),
+        ("tuneyard", "s", STARTING_WITH_S),
         ("tuneyard checkpoints", "", ["list", "verify", "convert", "prune"]),
         ("tuneyard plan", "--s", ["--sku"]),
         ("tuneyard completion", "", ["bash", "zsh", "fish"]),
@@ -58,20 +76,23 @@ def asked(shell: str, line: str, **variables: str) -> subprocess.CompletedProces
         ("tuneyard nonsense", "x", []),
     ],
 )
-def test_bash_completes(line: str, partial: str, offered: list[str]) -> None:
-    assert sorted(in_bash(line, partial)) == sorted(offered)
+def test_bash_is_told_what_comes_next(answer: Answer, line: str, partial: str, offered: list[str]) -> None:
+    _, shown = answer("bash", COMP_WORDS=f"{line} {partial}", COMP_CWORD=str(len(line.split())))
+    assert sorted(shown.split()) == sorted(offered)
 
 
-def test_fish_is_told_what_each_command_does() -> None:
-    shown = asked("fish", "tuneyard subm", _TYPER_COMPLETE_FISH_ACTION="get-args")
-    (word, text) = shown.stdout.strip().split("\t")
+def test_fish_is_told_what_each_command_does(answer: Answer) -> None:
+    _, shown = answer("fish", _TYPER_COMPLETE_ARGS="tuneyard subm", _TYPER_COMPLETE_FISH_ACTION="get-args")
+    (word, text) = shown.strip().split("\t")
     assert (word, text) == ("submit", "Give a job to the hub, which runs it on a cluster with room")
-    assert asked("fish", "tuneyard subm", _TYPER_COMPLETE_FISH_ACTION="is-args").returncode == 0
-    assert asked("fish", "tuneyard validate job", _TYPER_COMPLETE_FISH_ACTION="is-args").returncode == 1, "fish completes files"
+    code, _ = answer("fish", _TYPER_COMPLETE_ARGS="tuneyard subm", _TYPER_COMPLETE_FISH_ACTION="is-args")
+    assert code == 0
+    code, _ = answer("fish", _TYPER_COMPLETE_ARGS="tuneyard validate job", _TYPER_COMPLETE_FISH_ACTION="is-args")
+    assert code == 1, "fish completes files"
 
 
-def test_zsh_is_told_what_each_command_does() -> None:
-    shown = asked("zsh", "tuneyard subm").stdout
+def test_zsh_is_told_what_each_command_does(answer: Answer) -> None:
+    _, shown = answer("zsh", _TYPER_COMPLETE_ARGS="tuneyard subm")
     assert '"submit":"Give a job to the hub, which runs it on a cluster with room"' in shown
 
 
