@@ -6,6 +6,7 @@ import gzip
 import itertools
 import json
 import random
+from functools import cache
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -30,8 +31,13 @@ def row(number: int) -> dict[str, Any]:
     return {"prompt": f"question {number}", "completion": drawn.randbytes(int(3 * drawn.lognormvariate(3, 1) + 1)).hex()}
 
 
-def lines(start: int, stop: int) -> str:
-    return "".join(json.dumps(row(number)) + "\n" for number in range(start, stop))
+@cache
+def all_rows() -> list[dict[str, Any]]:
+    return [row(number) for number in range(ROWS)]
+
+
+def lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(each) + "\n" for each in rows)
 
 
 @pytest.fixture(autouse=True)
@@ -46,14 +52,13 @@ def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """ROWS rows in four files."""
     folder = tmp_path_factory.mktemp(request.param)
     for part in range(4):
-        start, stop = part * ROWS // 4, (part + 1) * ROWS // 4
         kind = ("jsonl", "parquet", "csv", "jsonl.gz")[part] if request.param == "mixed" else request.param
         path = folder / f"part-{part}.{kind if kind != 'text' else 'txt'}"
-        rows = [row(number) for number in range(start, stop)]
+        rows = all_rows()[part * ROWS // 4 : (part + 1) * ROWS // 4]
         if kind == "jsonl":
-            path.write_text(lines(start, stop))
+            path.write_text(lines(rows))
         elif kind == "jsonl.gz":
-            path.write_bytes(gzip.compress(lines(start, stop).encode()))
+            path.write_bytes(gzip.compress(lines(rows).encode()))
         elif kind == "parquet":
             pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=500, compression="none", use_dictionary=False)
         elif kind == "text":
@@ -94,7 +99,7 @@ def test_places_are_all_over_the_files(large: Path) -> None:
 
 def test_a_bad_row_in_the_middle_is_named_by_its_byte(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_text("".join(lines(number, number + 1) + '{"prompt": "no end\n' for number in range(20_000)))
+    path.write_text("".join(lines([each]) + '{"prompt": "no end\n' for each in all_rows()[:20_000]))
     seen = inspect(str(path))
     assert seen.bad == pytest.approx(seen.samples, rel=0.02)
     places = [each.place for each in RowSample(locate(str(path)).files) if isinstance(each, BadRow) and ":byte " in each.place]
@@ -139,7 +144,7 @@ def test_bins_hold_every_length_once() -> None:
 
 
 def test_the_command_draws_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a.jsonl").write_text(lines(0, 20_000) + '{"prompt": "", "completion": ""}\n')
+    (tmp_path / "a.jsonl").write_text(lines(all_rows()[:20_000]) + '{"prompt": "", "completion": ""}\n')
     target = tmp_path / "a.svg"
     assert main(["data", "inspect", str(tmp_path / "a.jsonl"), "--picture", str(target)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
@@ -159,7 +164,7 @@ def test_the_command_draws_a_picture(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_picture_in_tokens_and_one_without_any_row(tmp_path: Path) -> None:
     from tuneyard.data.picture import picture
 
-    (tmp_path / "a.jsonl").write_text(lines(0, 500))
+    (tmp_path / "a.jsonl").write_text(lines(all_rows()[:500]))
     tokenizer = tokenizer_of([], eos="<e>", chat_template="")
     found = inspect(str(tmp_path / "a.jsonl"), tokenizer=tokenizer)
     assert sum(each.count for each in found.token_bins) == 500

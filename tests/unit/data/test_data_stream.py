@@ -71,7 +71,9 @@ def rows_of_an_epoch(prepared: Any) -> int:
 def test_splits_hold_every_row_exactly_once(tmp_path: Path, seed: int) -> None:
     random_ = random.Random(seed)
     for number in range(random_.randint(1, 5)):
-        lines = [json.dumps({"text": "x" * random_.choice([0, 1, 50, 4000])}) for _ in range(random_.randint(1, 60))]
+        lengths = random_.choices([0, 1, 50], k=random_.randint(1, 60))
+        lengths.insert(random_.randint(0, len(lengths)), 4000)
+        lines = [json.dumps({"text": "x" * length}) for length in lengths]
         if random_.random() < 0.5:
             lines[len(lines) // 2] = random_.choice(["", "  ", "{broken", "[]", "\x00"])
         end = random_.choice(["\n", "\r\n"])
