@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 from tests.unit.docs.checking import block_complaints, complaints, own_path_exists
@@ -17,6 +18,11 @@ every_page = pytest.mark.parametrize("page", manual(), ids=lambda page: page.nam
 
 def checked(text: str) -> list[str]:
     return [f"{line.where}: `{line.text.strip()}`: {what}" for line in lines_of(Page("page.md", text)) for what in complaints(line)]
+
+
+@cache
+def read_sources() -> str:
+    return "\n".join(path.read_text() for room in ("platform", "operators", "tests") for path in (ROOT / room).rglob("*.py"))
 
 
 @every_page
@@ -34,8 +40,7 @@ def test_every_file_that_is_named_exists(page: Page) -> None:
 
 @every_page
 def test_every_variable_of_ours_is_read_somewhere(page: Page) -> None:
-    sources = "\n".join(path.read_text() for room in ("platform", "operators", "tests") for path in (ROOT / room).rglob("*.py"))
-    missing = {name for name in re.findall(r"\bTUNEYARD_[A-Z_]+", page.text) if name not in sources}
+    missing = {name for name in re.findall(r"\bTUNEYARD_[A-Z_]+", page.text) if name not in read_sources()}
     assert not missing, f"{page.name}: nothing reads {', '.join(sorted(missing))}"
 
 
