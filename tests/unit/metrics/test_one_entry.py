@@ -6,6 +6,7 @@ A score task is run as engines' processes run it, by `OpenPart`, with answers th
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -73,8 +74,9 @@ report = Report(job="j", status="Succeeded", tasks={"base": scored("base", ["no"
 print_summary(report)
 Path("report.html").write_text(render(report))
 Path("crd.json").write_text(json.dumps(crd("JobSpec")))
+written = pages()
 for name in ("metrics.md", "jobspec.md"):
-    Path(name).write_text(pages()[name])
+    Path(name).write_text(written[name])
 try:
     load_jobspec(Path("wrong.yaml"))
 except BadInput as error:
@@ -104,7 +106,8 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "wrong.yaml").write_text(SPEC.replace("contains", "contain"))
     (folder / "rows.jsonl").write_text('{"prompt": "2 + 2", "answer": ["4", "four"]}\n{"prompt": "2 + 3", "answer": "5"}\n')
     (folder / "m").mkdir()
-    environment = {"PYTHONPATH": str(folder), "PATH": "", "HOME": str(folder)}
+    cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))  # which knows this machine's peaks
+    environment = {"PYTHONPATH": str(folder), "PATH": "", "HOME": str(folder), "XDG_CACHE_HOME": cache}
     done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder
