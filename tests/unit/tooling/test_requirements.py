@@ -105,11 +105,15 @@ def module_of(requirement: str) -> str:
 
 
 def imports(file: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(file.read_text())):
+    """Only statements are visited: expressions, most of a tree, hold no import."""
+    nodes: list[ast.AST] = [ast.parse(file.read_text())]
+    while nodes:
+        node = nodes.pop()
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             yield node.module
+        nodes += [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case)]
 
 
 @functools.cache
