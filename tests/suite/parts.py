@@ -122,6 +122,7 @@ PARTS = (
         ),
         programs=("tuneyard.cli.console", "tuneyard.cli.history", "tuneyard.cli.report"),
     ),
+    Part(name="stacks", cpu_min=1.5, paths=("tests/integration/stacks",), programs=_RUN),
     Part(name="ranking", cpu_min=3, paths=("tests/integration/ranking",)),
     Part(name="scoring", cpu_min=5, paths=("tests/integration/scoring",), programs=_RUN),
     Part(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.servers import installed
+from tests.servers.gpu_packages import gpu_packages
 from tests.testcluster import Member, Unavailable
 from tests.testcluster.binaries import binary, cni_folder, debian, kuberay_crds
 from tests.testcluster.progress import say, stage
@@ -21,6 +22,7 @@ SERVERS: dict[str, Callable[[], object]] = {
     "hadoop": installed.hadoop_jars,
     "cni plugins": cni_folder,
     "runc": lambda: debian("runc", "runc"),
+    "gpu packages": gpu_packages,
 }
 
 
