@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from tests.ranks.forks import Call, called
-from tests.ranks.groups import group
+from tests.ranks.groups import group, made_on_first
 from tests.ranks.sharded_models import PAD, ROWS, SEED, TOKENS, VOCAB, Difference, relative, tiny_model
 
 
@@ -104,13 +105,15 @@ def difference_here(case: Case, degree: int) -> Difference:
 
 def plan_here(case: Case, degree: int) -> Any:
     """Tuneyard's plan of a case, made by the first rank of a group that exists."""
-    import torch.distributed as dist
+    return made_on_first(lambda: _plan(case.model_type, tuple(sorted(case.changes.items())), degree, case.sliced_tokens))
 
+
+@functools.cache
+def _plan(model_type: str, changes: tuple[tuple[str, Any], ...], degree: int, sequence: bool) -> Any:
+    """Adapters, losses and lengths of rows change no plan: cases of one model share it."""
     from tuneyard.parallel import explain_tensor_parallel
 
-    plan = [explain_tensor_parallel(case.model(meta=True), degree, sequence=case.sliced_tokens) if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(plan)
-    return plan[0]
+    return explain_tensor_parallel(tiny_model(model_type, dict(changes), meta=True), degree, sequence=sequence)
 
 
 def batch_of(model: Any, number: int = 0, tokens: int = TOKENS) -> dict[str, torch.Tensor]:

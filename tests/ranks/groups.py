@@ -56,6 +56,22 @@ def group(workers: int, *, per_machine: int) -> list[dict[str, str]]:
     return [{name: str(value) for name, value in place.items()} for place in places]
 
 
+def made_on_first(make: Callable[[], Any]) -> Any:
+    """What `make` returns on the first rank of a group that exists, or its error, on every rank: a proof of a plan costs a second."""
+    import torch.distributed as dist
+
+    made: list[Any] = [None, None]
+    if dist.get_rank() == 0:
+        try:
+            made[0] = make()
+        except Exception as error:  # noqa: BLE001  raised below on every rank: the others wait for an answer
+            made[1] = error
+    dist.broadcast_object_list(made)
+    if made[1] is not None:
+        raise made[1]
+    return made[0]
+
+
 def _rank(requests: Sequence[TrainRequest], stop_after: int | None = None) -> list[TrainResult | TuneyardError]:
     import torch.distributed as dist
 

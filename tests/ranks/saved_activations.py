@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from tests.ranks.forks import Call, called
-from tests.ranks.groups import group
+from tests.ranks.groups import group, made_on_first
 
 
 def saved_bytes(shape: Mapping[str, Any], tokens: int, degree: int, *, sequence: bool) -> int:
@@ -27,7 +27,7 @@ def _saved(shape: dict[str, Any], tokens: int, degree: int, sequence: bool) -> i
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", use_cache=False, **shape))
     if degree > 1:
-        shard_model(model, explain_tensor_parallel(model, degree, sequence=sequence), dist.group.WORLD)
+        shard_model(model, made_on_first(lambda: explain_tensor_parallel(model, degree, sequence=sequence)), dist.group.WORLD)
     weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
     kept: dict[int, tuple[int, torch.Tensor]] = {}
 

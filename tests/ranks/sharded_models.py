@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from tests.ranks.forks import Call, called
-from tests.ranks.groups import group
+from tests.ranks.groups import group, made_on_first
 from tests.zoo.configs import PAD, VOCAB, tiny_config_of
 
 SEED, ROWS, TOKENS = 7, 2, 12
@@ -76,7 +76,9 @@ def difference_here(model_type: str, changes: Any, plan: Any, degree: int) -> Di
 
     try:
         whole = tiny_model(model_type, changes)
-        styles = dict(plan) if plan is not None else tensor_parallel_plan(tiny_model(model_type, changes, meta=True), degree)
+        styles = (
+            plan if plan is not None else made_on_first(lambda: tensor_parallel_plan(tiny_model(model_type, changes, meta=True), degree))
+        )
         expected = _run(whole)
         sharded = tiny_model(model_type, changes)
         apply_tensor_parallelism(sharded, init_device_mesh("cpu", (degree,)), styles)

@@ -12,20 +12,14 @@ from tests.builders.models import cpu_plan, train_request, train_task, write_mod
 from tests.integration.training.conftest import Material
 from tests.ranks.context_models import differences
 from tests.ranks.groups import results_in_ranks, train_in_ranks
+from tests.zoo.proofs import proven_once
+from tests.zoo.traits import CONTEXT_PARALLEL, REFUSED_ON_SLICES
 
 from tuneyard.api import BadInput
 from tuneyard.training import TrainRequest, train
 
 pytestmark = pytest.mark.timeout(900)
 
-ARCHITECTURES = ["llama", "qwen3", "gemma2", "phi", "gpt_neox", "gpt2", "olmo2", "qwen3_moe", "deepseek_v3", "llama4_text"]
-MIXING = {
-    "lfm2": "logits of slices differ",  # short convolutions
-    "jamba": "logits of slices differ",  # state-space blocks
-    "bloom": "cannot be built with sdpa",  # biases by position
-    "falcon": "does not call transformers' attention interface",
-    "doge": "fails on a slice",  # a mask of its own
-}
 LONG_ROPE = {
     "rope_type": "longrope",
     "rope_theta": 1e4,
@@ -36,21 +30,35 @@ LONG_ROPE = {
 }
 
 
-@pytest.mark.parametrize(("ranks", "packed"), [(2, True), (4, False)])
-def test_the_loss_and_every_gradient_are_those_of_one_device(ranks: int, packed: bool) -> None:
-    """Two heads of keys, four ranks; rows of 29 tokens."""
-    unequal = [each for each in differences(ARCHITECTURES, ranks, packed=packed) if not each.equal]
+ARCHITECTURES = list(CONTEXT_PARALLEL.values())
+
+
+@pytest.mark.parametrize(("architectures", "ranks", "packed"), [(ARCHITECTURES, 2, True), (ARCHITECTURES, 2, False), (["llama"], 4, False)])
+@proven_once
+def test_the_loss_and_every_gradient_are_those_of_one_device(architectures: list[str], ranks: int, packed: bool) -> None:
+    """Rows of 29 tokens. On four ranks, two heads of keys."""
+    unequal = [each for each in differences(architectures, ranks, packed=packed) if not each.equal]
 
     assert not unequal
 
 
+@pytest.mark.long
+def test_the_loss_and_every_gradient_of_all_models_on_four_ranks_are_those_of_one_device() -> None:
+    """The short test has them on two ranks, and Llama on four."""
+    unequal = [each for each in differences(ARCHITECTURES, 4, packed=False) if not each.equal]
+
+    assert not unequal
+
+
+@proven_once
 def test_a_sliding_window_reaches_over_slices() -> None:
-    [found] = differences(["mistral"], 4, packed=True, sliding_window=8)
+    [found] = differences(["mistral"], 2, packed=True, sliding_window=8)
 
     assert found.equal, found
 
 
 @pytest.mark.parametrize("rope", [LONG_ROPE, {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}])
+@proven_once
 def test_frequencies_that_depend_on_the_longest_position_are_those_of_the_row(rope: dict[str, Any]) -> None:
     model_type = "phi3" if rope is LONG_ROPE else "llama"
     [found] = differences(
@@ -60,14 +68,16 @@ def test_frequencies_that_depend_on_the_longest_position_are_those_of_the_row(ro
     assert found.equal, found
 
 
+@proven_once
 def test_models_whose_tokens_meet_outside_of_attention_are_refused() -> None:
-    found = {each.model_type: each.refused for each in differences(list(MIXING), 2, packed=False)}
+    found = {each.model_type: each.refused for each in differences(list(REFUSED_ON_SLICES), 2, packed=False)}
 
-    assert {name: why in found[name] for name, why in MIXING.items()} == dict.fromkeys(MIXING, True), found
+    assert {name: why in found[name] for name, why in REFUSED_ON_SLICES.items()} == dict.fromkeys(REFUSED_ON_SLICES, True), found
 
 
-STEPS = 20
 LAYOUTS: dict[str, dict[str, Any]] = {
+    "1 x 2, ZeRO 2": {"workers": 2, "context_parallel": 2, "grad_accum": 4, "zero": 2, "recompute": True},
+    "1 x 2, ZeRO 3": {"workers": 2, "context_parallel": 2, "grad_accum": 4, "zero": 3},
     "2 x 2": {"workers": 4, "context_parallel": 2, "grad_accum": 2},
     "2 x 2, ZeRO 2": {"workers": 4, "context_parallel": 2, "grad_accum": 2, "zero": 2, "recompute": True},
     "1 x 4, ZeRO 3": {"workers": 4, "context_parallel": 4, "grad_accum": 4, "zero": 3},
@@ -80,18 +90,32 @@ TASKS: dict[str, dict[str, Any]] = {
 
 
 def request_of(folder: Path, model: Path, text: Path, task: dict[str, Any], **plan: Any) -> TrainRequest:
-    fields = {"steps": STEPS, **task, "data": {"source": str(text), **task.get("data", {})}}
+    fields = {"steps": 8, **task, "data": {"source": str(text), **task.get("data", {})}}
     return train_request(folder, train_task(model, text, **fields), cpu_plan(**plan))
 
 
-CASES = [("packed", "1 x 4, ZeRO 3"), ("padded", "2 x 2"), ("lora", "2 x 2, ZeRO 2")]
+CASES = {"packed": "1 x 2, ZeRO 3", "padded": "2 x 2", "lora": "1 x 2, ZeRO 2"}
+FOUR_RANKS = {"packed": "1 x 4, ZeRO 3", "padded": "2 x 2", "lora": "2 x 2, ZeRO 2"}
 
 
-def test_twenty_steps_are_those_of_one_device(material: Material, tmp_path: Path) -> None:
-    alone = {name: train(request_of(tmp_path / f"{name}-alone", material.model, material.text, task)) for name, task in TASKS.items()}
-    requests = [request_of(tmp_path / name, material.model, material.text, TASKS[name], **LAYOUTS[layout]) for name, layout in CASES]
+@pytest.mark.parametrize(
+    ("cases", "steps"), [(CASES, 8), pytest.param(FOUR_RANKS, 20, marks=pytest.mark.long)], ids=["short", "four ranks"]
+)
+def test_steps_are_those_of_one_device(cases: dict[str, str], steps: int, material: Material, tmp_path: Path) -> None:
+    """The long one: 20 steps, each on four ranks."""
 
-    for (name, layout), result in zip(CASES, results_in_ranks(requests, workers=4), strict=True):
+    def request(folder: str, name: str, **plan: Any) -> TrainRequest:
+        return request_of(tmp_path / folder, material.model, material.text, {**TASKS[name], "steps": steps}, **plan)
+
+    alone = {name: train(request(f"{name}-alone", name)) for name in TASKS}
+    found = {}
+    for workers in (2, 4):
+        names = [name for name, layout in cases.items() if LAYOUTS[layout]["workers"] == workers]
+        results = results_in_ranks([request(name, name, **LAYOUTS[cases[name]]) for name in names], workers) if names else []
+        found |= dict(zip(names, results, strict=True))
+
+    for name, layout in cases.items():
+        result = found[name]
         expected = alone[name]
         assert result.losses == pytest.approx(expected.losses, abs=1e-4), (name, layout)
         assert result.eval_losses[-1][1] == pytest.approx(expected.eval_losses[-1][1], abs=1e-4), (name, layout)
@@ -100,7 +124,7 @@ def test_twenty_steps_are_those_of_one_device(material: Material, tmp_path: Path
 
 def test_experts_are_balanced_over_whole_rows(material: Material, tmp_path: Path) -> None:
     """The loss that spreads tokens over experts is no mean over tokens; padding does not count in it."""
-    model, task = write_model(tmp_path / "model", "mixtral"), {**TASKS["padded"], "steps": 8}
+    model, task = write_model(tmp_path / "model", "mixtral"), {**TASKS["padded"], "steps": 4}
     alone = train(request_of(tmp_path / "alone", model, material.text, task))
     request = request_of(tmp_path / "split", model, material.text, task, workers=2, context_parallel=2, grad_accum=4)
 
@@ -111,17 +135,21 @@ def test_experts_are_balanced_over_whole_rows(material: Material, tmp_path: Path
     assert split.details["experts"]["busiest"] == pytest.approx(alone.details["experts"]["busiest"], abs=1e-3)
 
 
-def test_a_run_goes_on_with_another_degree(material: Material, tmp_path: Path) -> None:
+LEGS: list[dict[str, Any]] = [
+    {"workers": 2, "context_parallel": 2, "grad_accum": 4, "zero": 2},
+    {"workers": 2, "grad_accum": 2, "zero": 3},
+]
+FOUR_LEGS: list[dict[str, Any]] = [LEGS[0], {"workers": 4, "context_parallel": 2, "grad_accum": 2, "zero": 3}]
+
+
+@pytest.mark.parametrize("legs", [LEGS, pytest.param(FOUR_LEGS, marks=pytest.mark.long)], ids=["two ranks", "four ranks"])
+def test_a_run_goes_on_with_another_degree(legs: list[dict[str, Any]], material: Material, tmp_path: Path) -> None:
+    """The long one goes on on a mesh of 2 x 2."""
     task = {"data": {"maxLength": 64}, "steps": 6, "checkpoint": {"everySteps": 2, "keep": 9}}
-    legs = [
-        {"workers": 1},
-        {"workers": 2, "context_parallel": 2, "grad_accum": 4, "zero": 2},
-        {"workers": 4, "context_parallel": 2, "grad_accum": 2, "zero": 3},
-    ]
-    whole = train(request_of(tmp_path / "whole", material.model, material.text, task, **legs[0]))
+    whole = train(request_of(tmp_path / "whole", material.model, material.text, task))
     shutil.copytree(tmp_path / "whole", tmp_path / "moved")
 
-    for number, leg in enumerate(legs[1:], start=1):
+    for number, leg in enumerate(legs, start=1):
         stop_after(2 * number, tmp_path / "moved" / "out")
         request = request_of(tmp_path / "moved", material.model, material.text, task, **leg)
         [result] = results_in_ranks([request], workers=leg["workers"])
@@ -135,8 +163,8 @@ def test_streamed_rows_are_split_too(material: Material, tmp_path: Path, monkeyp
     task = {"data": {"maxLength": 64, "streaming": True, "workers": 0}, "steps": 6}
     alone = train(request_of(tmp_path / "alone", material.model, material.text, task))
 
-    split = request_of(tmp_path / "split", material.model, material.text, task, workers=4, context_parallel=2, grad_accum=2)
-    [result] = results_in_ranks([split], workers=4)
+    split = request_of(tmp_path / "split", material.model, material.text, task, workers=2, context_parallel=2, grad_accum=4)
+    [result] = results_in_ranks([split], workers=2)
 
     assert result.losses == pytest.approx(alone.losses, abs=1e-4)
 

@@ -36,8 +36,20 @@ def furthest(some: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> 
     return max(float((some[name].float() - others[name].float()).abs().max()) for name in some)
 
 
-def test_one_run_is_handed_over_meshes_and_stages(material: Material, tmp_path: Path) -> None:
-    steps = 2 * len(LEGS)
+FEW_LEGS: list[dict[str, Any]] = [
+    ONE,
+    {"workers": 2, "tensor_parallel": 2, "zero": 0},
+    {"workers": 2, "zero": 3},
+    {"workers": 2, "tensor_parallel": 2, "zero": 0, "sequence_parallel": True},
+    {"workers": 4, "tensor_parallel": 2, "zero": 2},
+]
+"""Four ranks once, for a mesh with a second dimension."""
+
+
+@pytest.mark.parametrize("legs", [FEW_LEGS, pytest.param(LEGS, marks=pytest.mark.long)], ids=["five legs", "six legs, four ranks"])
+def test_one_run_is_handed_over_meshes_and_stages(legs: list[dict[str, Any]], material: Material, tmp_path: Path) -> None:
+    """The long one has a degree of four, and sequence parallelism on four ranks."""
+    steps = 2 * len(legs)
 
     def request(folder: str, method: str, leg: dict[str, Any]) -> TrainRequest:
         return mesh_request(tmp_path / folder, material.model, material.text, steps=steps, task=METHODS[method], **leg)
@@ -46,7 +58,7 @@ def test_one_run_is_handed_over_meshes_and_stages(material: Material, tmp_path: 
     for method in METHODS:
         shutil.copytree(tmp_path / f"{method}-whole", tmp_path / method)
         stop_after(2, tmp_path / method / "out")
-    for number, leg in enumerate(LEGS[1:], start=1):
+    for number, leg in enumerate(legs[1:], start=1):
         last = 2 * number + 2
         results = results_in_ranks([request(method, method, leg) for method in METHODS], workers=leg["workers"], stop_after=last)
         for method, result in zip(METHODS, results, strict=True):
@@ -67,13 +79,13 @@ def test_one_run_is_handed_over_meshes_and_stages(material: Material, tmp_path: 
 
 
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "partial rotary positions and biases": ("gpt_neox", {"vocab_size": 387}, {}),
-    "packed weights, recomputed": ("phi3", {}, {"recompute": True, "zero": 1, "sequence_parallel": True}),
-    "tied embeddings, several micro-batches": ("gemma", {"head_dim": 16}, {"micro_batch": 1}),
+    "partial rotary positions and biases": ("gpt_neox", {"vocab_size": 387}, {"workers": 2}),
+    "packed weights, recomputed": ("phi3", {}, {"workers": 4, "recompute": True, "zero": 1, "sequence_parallel": True}),
+    "tied embeddings, several micro-batches": ("gemma", {"head_dim": 16}, {"workers": 2, "micro_batch": 1}),
     "experts": (
         "qwen3_moe",
         {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "head_dim": 16},
-        {"zero": 2, "sequence_parallel": True},
+        {"workers": 4, "zero": 2, "sequence_parallel": True},
     ),
 }
 
@@ -84,13 +96,16 @@ def test_other_architectures_and_packed_rows_with_held_out_loss(material: Materi
 
     def request(name: str, folder: str, leg: dict[str, Any]) -> TrainRequest:
         task = {**METHODS["clipped"], "data": data}
-        return mesh_request(tmp_path / folder / models[name].name, models[name], material.text, steps=6, task=task, **leg)
+        return mesh_request(tmp_path / folder / models[name].name, models[name], material.text, steps=4, task=task, **leg)
 
     alone = {name: train(request(name, "alone", ONE)) for name in models}
-    mesh = {"workers": 4, "tensor_parallel": 2}
-    results = results_in_ranks([request(name, "mesh", mesh | layout) for name, (_, _, layout) in ARCHITECTURES.items()], workers=4)
+    found = {}
+    for workers in (2, 4):
+        meshes = {name: {"tensor_parallel": 2, **layout} for name, (_, _, layout) in ARCHITECTURES.items() if layout["workers"] == workers}
+        results = results_in_ranks([request(name, "mesh", mesh) for name, mesh in meshes.items()], workers=workers)
+        found |= dict(zip(meshes, results, strict=True))
 
-    for name, result in zip(models, results, strict=True):
+    for name, result in found.items():
         assert result.losses == pytest.approx(alone[name].losses, rel=1e-4), name
         assert dict(result.eval_losses) == pytest.approx(dict(alone[name].eval_losses), rel=1e-4), name
         assert (result.tokens, result.flops_per_step) == (alone[name].tokens, pytest.approx(alone[name].flops_per_step)), name

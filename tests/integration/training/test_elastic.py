@@ -29,18 +29,27 @@ def request_of(folder: Path, material: Material, task: dict[str, Any], **plan: A
 LEGS: list[dict[str, Any]] = [
     {"workers": 1, "micro_batch": 2, "grad_accum": 6, "zero": 0},
     {"workers": 2, "micro_batch": 2, "grad_accum": 3, "zero": 2},
-    {"workers": 4, "micro_batch": 3, "grad_accum": 1, "zero": 3, "offload_optimizer": "cpu"},
     {"workers": 3, "micro_batch": 2, "grad_accum": 2, "zero": 1},
+    {"workers": 2, "micro_batch": 3, "grad_accum": 2, "zero": 3, "offload_optimizer": "cpu"},
     {"workers": 1, "micro_batch": 4, "grad_accum": 3, "zero": 3, "offload_parameters": "cpu"},
 ]
+FOUR: dict[str, Any] = {"workers": 4, "micro_batch": 3, "grad_accum": 1, "zero": 3, "offload_optimizer": "cpu"}
 
 
-def test_one_run_over_1_2_4_3_1_workers_and_all_stages(material: Material, tmp_path: Path) -> None:
-    whole = {name: train(request_of(tmp_path / f"{name}-whole", material, task, **LEGS[0])) for name, task in METHODS.items()}
+@pytest.mark.parametrize(
+    "legs",
+    [
+        pytest.param(LEGS, id="1, 2, 3, 2, 1 workers"),
+        pytest.param([*LEGS[:3], FOUR, LEGS[4]], id="1, 2, 3, 4, 1 workers", marks=pytest.mark.long),
+    ],
+)
+def test_one_run_over_changing_workers_and_all_stages(legs: list[dict[str, Any]], material: Material, tmp_path: Path) -> None:
+    """The long one has four workers, whose stage and offload the short one has on two."""
+    whole = {name: train(request_of(tmp_path / f"{name}-whole", material, task, **legs[0])) for name, task in METHODS.items()}
     for name in METHODS:
         shutil.copytree(tmp_path / f"{name}-whole", tmp_path / name)
 
-    for number, leg in enumerate(LEGS[1:], start=1):
+    for number, leg in enumerate(legs[1:], start=1):
         for name in METHODS:
             stop_after(EVERY * number, tmp_path / name / "out")
         requests = [request_of(tmp_path / name, material, task, **leg) for name, task in METHODS.items()]

@@ -1,4 +1,4 @@
-"""The load of experts is what the routers chose, summed over ranks, without padding and recomputation."""
+"""The load of experts is what the routers chose, without padding. Ranks, stages and recomputation: test_router_loss.py."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.builders.models import cpu_plan, tiny_config, train_request, train_task, write_model, write_text
-from tests.ranks.groups import results_in_ranks
+from tests.builders.models import tiny_config, train_request, train_task, write_model, write_text
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from tuneyard.tracking.events import Event, Step
 from tuneyard.training import TrainResult, train
 from tuneyard.training.expert_load import ExpertLoad, busiest, relative_load
 
@@ -56,25 +54,6 @@ def test_a_dense_model_has_none() -> None:
 def test_relative_load() -> None:
     assert relative_load(np.array([[3.0, 1.0], [2.0, 2.0], [0.0, 0.0]])).tolist() == [[1.5, 0.5], [1.0, 1.0], [0.0, 0.0]]
     assert busiest(np.array([[1.5, 0.5], [1.0, 1.0]])) == 1.25
-
-
-@pytest.mark.parametrize("plan", [{"zero": 0}, {"zero": 3}, {"zero": 2, "recompute": True}], ids=str)
-def test_ranks_and_stages_agree(plan: dict[str, Any], tmp_path: Path) -> None:
-    model, text = write_model(tmp_path / "model", "mixtral"), write_text(tmp_path / "text.jsonl")
-    data = {"source": str(text), "maxLength": 64, "shuffle": False}
-    task = train_task(model, text, data=data, steps=3)
-    seen: list[Event] = []
-    alone = train(train_request(tmp_path / "alone", task, cpu_plan(micro_batch=2, grad_accum=4)), emit=seen.append)
-
-    request = train_request(tmp_path / "together", task, cpu_plan(micro_batch=2, grad_accum=2, workers=2, **plan))
-    (together,) = results_in_ranks([request], workers=2)
-
-    experts = alone.details["experts"]
-    assert [event.busiest_expert for event in seen if isinstance(event, Step)] == experts["busiest"]
-    assert [event.router_loss for event in seen if isinstance(event, Step)] == alone.details["router"]["losses"]
-    assert together.details["experts"]["busiest"] == pytest.approx(experts["busiest"], rel=0.02)
-    assert [sum(row) for row in experts["load"]] == pytest.approx([4.0, 4.0], abs=0.01)
-    assert [pytest.approx(row, abs=0.03) for row in experts["load"]] == together.details["experts"]["load"]
 
 
 def test_an_adapter_and_a_resumed_run_have_it_too(tmp_path: Path) -> None:

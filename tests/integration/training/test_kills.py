@@ -16,12 +16,13 @@ pytestmark = pytest.mark.timeout(900)
 SHAPE = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4}
 MESHES: list[dict[str, Any]] = [
     {"workers": 2, "tensor_parallel": 2, "zero": 1, "grad_accum": 4},
-    {"workers": 4, "tensor_parallel": 2, "zero": 2, "grad_accum": 2},
+    {"workers": 2, "zero": 2},
     {"workers": 1, "zero": 0},
 ]
+FOUR_RANKS: list[dict[str, Any]] = [MESHES[0], {"workers": 4, "tensor_parallel": 2, "zero": 2, "grad_accum": 2}, MESHES[2]]
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("kills", "steps"), [(2, 12), pytest.param(12, 24, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("plan", "task", "on_s3"),
     [
@@ -32,8 +33,11 @@ MESHES: list[dict[str, Any]] = [
     ],
     ids=["two workers, ZeRO 2", "tensor parallel, lora with dropout", "ZeRO 3, lora with dropout", "S3 that goes away"],
 )
-def test_killed_runs_end_like_runs_left_alone(plan: dict[str, Any], task: dict[str, Any], on_s3: bool, kills: int, tmp_path: Path) -> None:
-    case = Case(folder=str(tmp_path), plan=plan, task=task, shape=SHAPE, kills=kills, seed=3, steps=24, on_s3=on_s3, outages=on_s3)
+def test_killed_runs_end_like_runs_left_alone(
+    plan: dict[str, Any], task: dict[str, Any], on_s3: bool, kills: int, steps: int, tmp_path: Path
+) -> None:
+    """An attempt is killed after four steps at most, so that two kills fall into 12 steps."""
+    case = Case(folder=str(tmp_path), plan=plan, task=task, shape=SHAPE, kills=kills, seed=3, steps=steps, on_s3=on_s3, outages=on_s3)
 
     outcome = run_case(case)
 
@@ -42,8 +46,10 @@ def test_killed_runs_end_like_runs_left_alone(plan: dict[str, Any], task: dict[s
     assert outcome.exact
 
 
-def test_a_run_that_is_killed_goes_on_on_another_mesh(tmp_path: Path) -> None:
-    case = Case(folder=str(tmp_path), plan=MESHES[-1], layouts=MESHES, shape=SHAPE, kills=2, seed=5, steps=16)
+@pytest.mark.parametrize("meshes", [MESHES, pytest.param(FOUR_RANKS, marks=pytest.mark.long)], ids=["two ranks", "four ranks"])
+def test_a_run_that_is_killed_goes_on_on_another_mesh(meshes: list[dict[str, Any]], tmp_path: Path) -> None:
+    """The long one goes on on a mesh of 2 x 2."""
+    case = Case(folder=str(tmp_path), plan=meshes[-1], layouts=meshes, shape=SHAPE, kills=2, seed=5, steps=12)
 
     outcome = run_case(case)
 

@@ -55,11 +55,15 @@ def test_an_adapter_learns_the_same_under_every_stage(
     assert adapted.peft_config["default"].base_model_name_or_path == str(material.model)
 
 
-def test_merged_weights_answer_as_the_adapter_on_its_base(material: Material, tmp_path: Path) -> None:
-    result = train(request_of(tmp_path, material, method=LORA, optimizer={"learningRate": 1e-2}))
+@pytest.fixture(scope="module")
+def first(material: Material, tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
+    """An adapter, and the weights that it was merged into."""
+    return train(request_of(tmp_path_factory.mktemp("first"), material, method=LORA, optimizer={"learningRate": 1e-2}))
 
-    adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(material.model), result.adapter_uri)
-    merged = AutoModelForCausalLM.from_pretrained(result.merged_uri)
+
+def test_merged_weights_answer_as_the_adapter_on_its_base(first: TrainResult, material: Material) -> None:
+    adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(material.model), first.adapter_uri)
+    merged = AutoModelForCausalLM.from_pretrained(first.merged_uri)
     torch.testing.assert_close(logits(merged), logits(adapted), rtol=1e-4, atol=1e-4)
 
 
@@ -74,18 +78,14 @@ def test_qlora_learns_in_four_bits_and_merges_into_what_they_stand_for(material:
     assert (logits(merged) - logits(original)).abs().max() > 0
 
 
-def test_an_adapter_can_be_continued(material: Material, tmp_path: Path) -> None:
-    first = train(request_of(tmp_path / "first", material, method=LORA, optimizer={"learningRate": 1e-2}))
-
+def test_an_adapter_can_be_continued(first: TrainResult, material: Material, tmp_path: Path) -> None:
     task = train_task(material.model, material.text, method=LORA, optimizer={"learningRate": 1e-2})
     second = train(train_request(tmp_path / "second", task, adapter_uri=first.adapter_uri))
 
     assert second.losses[0] < first.losses[0]
 
 
-def test_full_training_can_start_from_an_adapter(material: Material, tmp_path: Path) -> None:
-    first = train(request_of(tmp_path / "first", material, method=LORA, optimizer={"learningRate": 1e-2}))
-
+def test_full_training_can_start_from_an_adapter(first: TrainResult, material: Material, tmp_path: Path) -> None:
     task = train_task(material.model, material.text)
     second = train(train_request(tmp_path / "second", task, cpu_plan(zero=3), adapter_uri=first.adapter_uri))
 

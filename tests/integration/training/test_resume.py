@@ -19,7 +19,7 @@ from tests.servers.installed import S3
 from tuneyard.storage import open_store
 from tuneyard.tracking import remarks_of
 from tuneyard.tracking.events import Event, Stage, Warned
-from tuneyard.training import TrainRequest, train
+from tuneyard.training import TrainRequest, TrainResult, train
 
 
 def request_of(folder: Path, material: Material, *, plan: dict[str, Any] | None = None, **task: Any) -> TrainRequest:
@@ -31,6 +31,13 @@ def interrupted_after(step: int, whole: Path, folder: Path) -> None:
     """What the output of a run would be, had it been stopped after the checkpoint of `step`."""
     shutil.copytree(whole, folder)
     stop_after(step, folder / "out")
+
+
+@pytest.fixture(scope="module")
+def whole(material: Material, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainResult, Path]:
+    """A run that nothing interrupts, and its folder, of which tests take copies."""
+    folder = tmp_path_factory.mktemp("whole")
+    return train(request_of(folder, material)), folder
 
 
 @pytest.mark.parametrize(
@@ -70,9 +77,9 @@ def test_two_workers_go_on_where_they_were(material: Material, tmp_path: Path) -
         assert after.losses == pytest.approx(before.losses, rel=1e-6)
 
 
-def test_a_stop_commits_a_checkpoint_and_the_next_attempt_finishes(material: Material, tmp_path: Path) -> None:
-    whole = train(request_of(tmp_path / "whole", material))
-
+def test_a_stop_commits_a_checkpoint_and_the_next_attempt_finishes(
+    whole: tuple[TrainResult, Path], material: Material, tmp_path: Path
+) -> None:
     stopped = train(request_of(tmp_path / "stopped", material), **stopping_at(3))
     resumed = train(request_of(tmp_path / "stopped", material))
 
@@ -81,7 +88,7 @@ def test_a_stop_commits_a_checkpoint_and_the_next_attempt_finishes(material: Mat
     assert checkpoint(tmp_path / "stopped" / "out", stopped.steps).joinpath("manifest.json").is_file()
     assert resumed.status == "succeeded"
     assert resumed.resumed_from == stopped.steps < 6
-    assert resumed.losses == pytest.approx(whole.losses, rel=1e-6)
+    assert resumed.losses == pytest.approx(whole[0].losses, rel=1e-6)
 
 
 def test_only_the_newest_checkpoints_are_kept(material: Material, tmp_path: Path) -> None:
@@ -91,36 +98,34 @@ def test_only_the_newest_checkpoints_are_kept(material: Material, tmp_path: Path
     assert [name for name in kept if name.startswith("step-")] == ["step-5.1", "step-6.1"]
 
 
-def test_a_damaged_checkpoint_is_passed_over_with_a_warning(material: Material, tmp_path: Path) -> None:
-    whole = train(request_of(tmp_path / "whole", material))
-    interrupted_after(4, tmp_path / "whole", tmp_path / "killed")
+def test_a_damaged_checkpoint_is_passed_over_with_a_warning(whole: tuple[TrainResult, Path], material: Material, tmp_path: Path) -> None:
+    interrupted_after(4, whole[1], tmp_path / "killed")
     next(checkpoint(tmp_path / "killed" / "out", 4).glob("*.safetensors")).write_bytes(b"half a file")
     events: list[Event] = []
 
     resumed = train(request_of(tmp_path / "killed", material), emit=events.append)
 
     assert resumed.resumed_from == 2
-    assert resumed.losses == pytest.approx(whole.losses, rel=1e-6)
+    assert resumed.losses == pytest.approx(whole[0].losses, rel=1e-6)
     assert any("step-4.1 is damaged" in event.message for event in events if isinstance(event, Warned))
 
 
-def test_without_its_manifest_a_checkpoint_does_not_count(material: Material, tmp_path: Path) -> None:
-    train(request_of(tmp_path / "whole", material))
-    interrupted_after(4, tmp_path / "whole", tmp_path / "killed")
+def test_without_its_manifest_a_checkpoint_does_not_count(whole: tuple[TrainResult, Path], material: Material, tmp_path: Path) -> None:
+    interrupted_after(4, whole[1], tmp_path / "killed")
     checkpoint(tmp_path / "killed" / "out", 4).joinpath("manifest.json").unlink()
 
     assert train(request_of(tmp_path / "killed", material)).resumed_from == 2
 
 
-def test_a_finished_run_is_not_trained_again_but_saved_again(material: Material, tmp_path: Path) -> None:
-    whole = train(request_of(tmp_path, material))
-    weights = tmp_path / "out" / "model" / "model.safetensors"
+def test_a_finished_run_is_not_trained_again_but_saved_again(whole: tuple[TrainResult, Path], material: Material, tmp_path: Path) -> None:
+    shutil.copytree(whole[1], tmp_path / "again")
+    weights = tmp_path / "again" / "out" / "model" / "model.safetensors"
     trained = weights.read_bytes()
     shutil.rmtree(weights.parent)
 
-    again = train(request_of(tmp_path, material))
+    again = train(request_of(tmp_path / "again", material))
 
-    assert again.losses == whole.losses
+    assert again.losses == whole[0].losses
     assert weights.read_bytes() == trained
 
 
@@ -142,14 +147,18 @@ def test_early_stop_ends_a_run_that_no_longer_improves_and_keeps_the_best(materi
 MESHES: dict[str, dict[str, Any]] = {
     "ranks": {"zero": 2},
     "tensor parallel": {"tensor_parallel": 2, "zero": 0},
-    "tensor parallel, ZeRO 1": {"tensor_parallel": 2, "zero": 1},
     "tensor parallel, ZeRO 2": {"tensor_parallel": 2, "zero": 2},
-    "context parallel": {"context_parallel": 2, "zero": 0, "grad_accum": 4},
     "context parallel, ZeRO 2": {"context_parallel": 2, "zero": 2, "grad_accum": 4},
+}
+MORE_MESHES: dict[str, dict[str, Any]] = {
+    "tensor parallel, ZeRO 1": {"tensor_parallel": 2, "zero": 1},
+    "context parallel": {"context_parallel": 2, "zero": 0, "grad_accum": 4},
 }
 
 
-def test_early_stop_leaves_the_best_weights_on_any_mesh(material: Material, tmp_path: Path) -> None:
+@pytest.mark.parametrize("meshes", [MESHES, pytest.param(MORE_MESHES, marks=pytest.mark.long)], ids=["one of each kind", "the others"])
+def test_early_stop_leaves_the_best_weights_on_any_mesh(meshes: dict[str, dict[str, Any]], material: Material, tmp_path: Path) -> None:
+    """The long one: stage 1 beside stage 2, and stage 0 where the short one has tensor parallelism with it."""
     task = {
         "data": {"source": str(material.text), "maxLength": 64, "validationFraction": 0.2},
         "evaluation": {"everySteps": 1, "earlyStop": 1},
@@ -160,10 +169,10 @@ def test_early_stop_leaves_the_best_weights_on_any_mesh(material: Material, tmp_
         return mesh_request(tmp_path / folder, material.model, material.text, steps=4, task=task, **plan)
 
     alone = train(request("alone", workers=1))
-    results = results_in_ranks([request(name, workers=2, **plan) for name, plan in MESHES.items()], workers=2)
+    results = results_in_ranks([request(name, workers=2, **plan) for name, plan in meshes.items()], workers=2)
 
     best = load_file(tmp_path / "alone" / "out" / "model" / "model.safetensors")
-    for name, result in zip(MESHES, results, strict=True):
+    for name, result in zip(meshes, results, strict=True):
         assert (result.status, result.steps) == ("succeeded", alone.steps), name
         saved = load_file(tmp_path / name / "out" / "model" / "model.safetensors")
         assert max(float((saved[own] - best[own]).abs().max()) for own in best) < 1e-4, name

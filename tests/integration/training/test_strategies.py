@@ -65,7 +65,9 @@ def test_final_weights_are_whole_and_the_same(layout: str, alone: TrainResult, t
         assert found[name].sub(tensor).abs().max() < 1e-4, name
 
 
+@pytest.mark.long
 def test_four_workers_give_the_losses_of_one(material: Material, alone: TrainResult, tmp_path: Path) -> None:
+    """The short test has two workers, in all stages."""
     requests = [request_of(tmp_path / f"{zero}", material, workers=4, zero=zero) for zero in (0, 3)]
 
     plain, sharded = results_in_ranks(requests, workers=4)

@@ -54,16 +54,16 @@ def test_streamed_and_prepared_data_have_equal_losses(
     pack: bool, material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bit for bit, over several windows and a border between epochs."""
-    monkeypatch.setattr(splits, "LEAST_SPLIT_BYTES", 4096)
+    monkeypatch.setattr(splits, "LEAST_SPLIT_BYTES", 2048)
     monkeypatch.setattr(splits, "_ROWS_OF_A_SHARD", 0)
-    monkeypatch.setattr(windows, "_FIRST_BYTES", 4096)
+    monkeypatch.setattr(windows, "_FIRST_BYTES", 2048)
     monkeypatch.setenv("TUNEYARD_CACHE", str(tmp_path / "cache"))
     texts, path = sentences(200), tmp_path / "texts.jsonl"
-    path.write_text("".join(json.dumps({"text": f"{i} {texts[i % 200]}"}) + "\n" for i in range(600)))
+    path.write_text("".join(json.dumps({"text": f"{i} {texts[i % 200]}"}) + "\n" for i in range(300)))
     found = []
     for streaming in (True, False):
         data = {"source": str(path), "maxLength": 64, "pack": pack, "validationFraction": 0.1, "streaming": streaming}
-        task = train_task(material.model, material.text, data=data, steps=90 if not pack else 60)
+        task = train_task(material.model, material.text, data=data, steps=45 if not pack else 30)
         found.append(train(train_request(tmp_path / f"run-{streaming}", task, cpu_plan())))
     streamed, prepared = found
     assert prepared.details["epochs"] > 1.1

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.builders.templates import ALL, Template
 from tests.ranks.template_runs import ROWS, outcome
+from tests.zoo.proofs import proven_once
 
 FEW = {"trl-qwen3", "trl-smolvlm", "ours-strips_thinking"}
 LONG_INSTRUCTIONS = {"trl-cohere2", "trl-gptoss", "trl-llama3_1", "trl-llama3_2", "trl-muse_glimmer"}
@@ -16,9 +17,21 @@ NO_LAST_END = {"vllm-template_chatml"}
 """It ends all turns but the last: a warning says so."""
 
 
-@pytest.mark.parametrize("template", [pytest.param(each, id=str(each), marks=() if str(each) in FEW else pytest.mark.long) for each in ALL])
+@pytest.mark.parametrize("template", [each for each in ALL if str(each) in FEW], ids=str)
+@proven_once
 def test_answers_learned_under_a_template_come_back_and_end(template: Template, tmp_path: Path) -> None:
-    found = outcome(template, tmp_path)
+    assert_learned(template, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("template", [each for each in ALL if str(each) not in FEW], ids=str)
+def test_answers_learned_under_any_other_template_come_back_and_end(template: Template, tmp_path: Path) -> None:
+    """The short test has those of `FEW`."""
+    assert_learned(template, tmp_path)
+
+
+def assert_learned(template: Template, folder: Path) -> None:
+    found = outcome(template, folder)
     if found.refusal:
         assert "chat template" in found.refusal
     elif str(template) in LONG_INSTRUCTIONS:

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from tests.builders.models import cpu_plan, train_request, train_task, write_chats, write_tokenizer
 from tests.zoo.configs import tiny_config_of
+from tests.zoo.proofs import proven_once
 from transformers import AutoModelForCausalLM, set_seed
 
 from tuneyard.training import train
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma4"])
+@proven_once
 def test_the_split_of_a_batch_changes_nothing(kind: str, tmp_path: Path) -> None:
     """Rows of 5 to 24 words: Gemma 4's own loss would weigh a short row's tokens more."""
     set_seed(7)

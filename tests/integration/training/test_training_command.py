@@ -13,6 +13,8 @@ import yaml
 from tests.builders.models import train_task
 from tests.integration.training.conftest import Material
 
+from tuneyard.training.command import main
+
 
 @pytest.fixture
 def job(material: Material, tmp_path: Path) -> Path:
@@ -28,34 +30,31 @@ def job(material: Material, tmp_path: Path) -> Path:
     return path
 
 
-def run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", *command],
+def test_one_process_and_torchrun_give_the_same_losses(job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ranks = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "tuneyard.training"]
+    together = subprocess.run(
+        [sys.executable, "-W", "ignore", *ranks, str(job), "--task", "tune", "--out", str(tmp_path / "together")],
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
+    alone = main([str(job), "--task", "tune", "--out", str(tmp_path / "alone")])
 
-
-def test_one_process_and_torchrun_give_the_same_losses(job: Path, tmp_path: Path) -> None:
-    alone = run("-m", "tuneyard.training", str(job), "--task", "tune", "--out", str(tmp_path / "alone"))
-    ranks = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "tuneyard.training"]
-    together = run(*ranks, str(job), "--task", "tune", "--out", str(tmp_path / "together"))
-
-    assert alone.returncode == 0, alone.stderr
+    assert alone == 0
     assert together.returncode == 0, together.stderr
-    assert "step 4/4  loss" in alone.stdout
+    assert all("step 4/4  loss" in shown for shown in (capsys.readouterr().out, together.stdout))
     results = [json.loads((tmp_path / name / "tune" / "result.json").read_text()) for name in ("alone", "together")]
     assert [result["world_size"] for result in results] == [1, 2]
     assert results[1]["losses"] == pytest.approx(results[0]["losses"], rel=1e-3)
 
 
-def test_a_task_that_is_not_there_is_named(job: Path, tmp_path: Path) -> None:
-    done = run("-m", "tuneyard.training", str(job), "--task", "other", "--out", str(tmp_path))
+def test_a_task_that_is_not_there_is_named(job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main([str(job), "--task", "other", "--out", str(tmp_path)])
 
-    assert done.returncode == 2
-    assert "no train task 'other'" in done.stderr
-    assert "tune" in done.stderr
-    assert "Traceback" not in done.stderr
+    said = capsys.readouterr().err
+    assert code == 2
+    assert "no train task 'other'" in said
+    assert "tune" in said
+    assert "Traceback" not in said

@@ -7,23 +7,17 @@ import re
 import pytest
 from tests.zoo.findings import PARTS, read, statuses
 from tests.zoo.page import PAGE, page
+from tests.zoo.proofs import proven_once
 from tests.zoo.runs import examined
-
-VARIED = {
-    "bloom": ("works", "refused", "works"),  # no positions but biases, nothing that the catalog knows
-    "doge": ("works", "works", "works"),  # a class with experts, whose configuration has none
-    "gemma4": ("works", "works", "works"),  # a class with vision, whose own loss is a mean of each micro-batch
-    "jamba": ("works", "refused", "works"),  # state-space layers, attention and experts
-    "bart": ("refused", "refused", "refused"),
-}
-"""Not what other tests have: full, packed, LoRA."""
+from tests.zoo.traits import TRAINED
 
 
-@pytest.mark.parametrize("model_type", VARIED)
+@pytest.mark.parametrize("model_type", TRAINED)
+@proven_once
 def test_a_kind_of_architecture_works_or_is_refused(model_type: str) -> None:
     found = examined(model_type)
 
-    assert statuses(found) == VARIED[model_type], found
+    assert statuses(found) == TRAINED[model_type], found
     assert found["full"]["status"] == "refused" or found["stops"] == 24, "every answer ends by itself"
     refusals = [found[part]["words"] for part in PARTS if found[part]["status"] == "refused"]
     assert all("\n  next: " in words for words in refusals)
@@ -32,6 +26,7 @@ def test_a_kind_of_architecture_works_or_is_refused(model_type: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("model_type", sorted(read()))
 def test_every_architecture_does_what_its_page_says(model_type: str) -> None:
+    """The short tests: one class for each trait of `TRAINED`, and models of the other tests of training."""
     found, before = examined(model_type), read()[model_type]
 
     assert (statuses(found), found.get("stops")) == (statuses(before), before.get("stops")), found

@@ -1,0 +1,95 @@
+"""Tests that have passed with exactly these inputs, kept in the user's cache: the next run takes their word.
+
+For tests of what classes of transformers do in Tuneyard's code: their inputs are the packages that are installed, Python, the kind of
+machine, and the source that the test reaches, which is files of `tests` and `benchmarks` by their imports, and rooms of `tuneyard` whole.
+Only a pass is kept. TUNEYARD_NO_PROOF_CACHE=1 proves all of them anew; long tests are always run.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec
+
+from tests.servers.installed import CACHE
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = ROOT / "platform" / "tuneyard"
+PROOFS = CACHE / "proofs"
+P = ParamSpec("P")
+_IMPORTS = re.compile(r"^ *(?:from|import) ((?:tests|benchmarks|tuneyard)\b[\w.]*)(?: import (\([^)]*\)|[^\n(]*))?", re.MULTILINE)
+
+
+def proven_once(test: Callable[P, None]) -> Callable[P, None]:
+    """The test, passed at once where a proof of it is kept."""
+    file = Path(inspect.getfile(test))
+    inputs = _inputs_now(file)
+
+    @functools.wraps(test)
+    def proven(*args: P.args, **kwargs: P.kwargs) -> None:
+        if os.environ.get("TUNEYARD_NO_PROOF_CACHE"):
+            return test(*args, **kwargs)
+        name = os.environ["PYTEST_CURRENT_TEST"].removesuffix(" (call)")
+        proof = PROOFS / hashlib.sha256(f"{name} {inputs}".encode()).hexdigest()
+        if proof.exists():
+            print(f"passed before with the same inputs: {proof}")
+            return None
+        test(*args, **kwargs)
+        if _inputs(file) == inputs:  # nobody has written a file meanwhile, which a rank may have loaded
+            PROOFS.mkdir(parents=True, exist_ok=True)
+            proof.write_text(f"{name}\n")
+        return None
+
+    return proven
+
+
+def _inputs(file: Path) -> str:
+    """A digest of everything that a test in `file` depends on."""
+    packages = {found.name for folder in sys.path for found in Path(folder).glob("*.dist-info")}
+    digest = hashlib.sha256(f"{platform.python_version()} {platform.machine()} {sorted(packages)}".encode())
+    for source in sorted(sources_of(file)):
+        digest.update(str(source.relative_to(ROOT)).encode() + hashlib.sha256(source.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+_inputs_now = functools.cache(_inputs)
+"""As tests are collected."""
+
+
+def sources_of(file: Path) -> set[Path]:
+    """A file of tests, its conftest files, and all that these import, directly or not."""
+    found: set[Path] = set()
+    reached: set[str] = set()
+    waiting = [file, *(folder / "conftest.py" for folder in file.parents if (folder / "conftest.py").exists())]
+    while waiting:
+        source = waiting.pop()
+        if source not in found:
+            found.add(source)
+            for module in _imported(source) - reached:
+                reached.add(module)
+                waiting += _files_of(module)
+    return found
+
+
+def _imported(source: Path) -> frozenset[str]:
+    """Modules of tests and benchmarks, and rooms of the product. A name in a module stands among them too: no file belongs to it."""
+    if source.suffix != ".py":
+        return frozenset()
+    found = _IMPORTS.findall(source.read_text())
+    names = {module for module, _ in found} | {f"{module}.{name}" for module, names in found for name in re.findall(r"\w+", names)}
+    return frozenset(".".join(name.split(".")[:2]) if name.startswith("tuneyard") else name for name in names)
+
+
+def _files_of(module: str) -> list[Path]:
+    first, *rest = module.split(".")
+    path = PRODUCT.joinpath(*rest) if first == "tuneyard" else ROOT.joinpath(first, *rest)
+    if first == "tuneyard" and rest and path.is_dir():
+        return [each for each in path.rglob("*") if each.is_file() and each.suffix not in (".pyc", ".so")]
+    return [each for each in (path.with_suffix(".py"), path / "__init__.py") if each.exists()]
