@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 import pytest
+from tests.zoo.proofs import proven_once
 from transformers.models.auto.configuration_auto import model_type_to_module_name
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -21,6 +22,7 @@ def _classes(model_type: str, names: str | tuple[str, ...]) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", _FLAGS)
+@proven_once
 def test_kinds_of_attention(kind: str) -> None:
     differ, looked_at = {}, 0
     for model_type, names in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items():

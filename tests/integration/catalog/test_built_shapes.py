@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tests.integration.catalog.test_shapes_match_transformers import MODELS
+from tests.zoo.proofs import proven_once
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tuneyard.api import BadInput
@@ -43,6 +44,7 @@ ACTIVE = {"glm4_moe": (8, 2), "gpt_oss": (4, 2), "ernie4_5_moe": (4, 2), "llama4
 
 
 @pytest.mark.parametrize("name", MODELS)
+@proven_once
 def test_reading_off_finds_what_exact_families_know(name: str) -> None:
     kind, values = MODELS[name]
     config = AutoConfig.for_model(kind, **values).to_dict()
@@ -69,6 +71,7 @@ def test_reading_off_finds_what_exact_families_know(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", OTHERS)
+@proven_once
 def test_kinds_without_an_exact_family(kind: str) -> None:
     config = AutoConfig.for_model(kind, **OTHERS[kind])
     with torch.device("meta"):

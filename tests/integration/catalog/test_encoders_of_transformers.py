@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from tests.zoo.configs import tiny_config_of
+from tests.zoo.proofs import proven_once
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -40,6 +41,7 @@ def looks_ahead(config: Any) -> bool:
     return False
 
 
+@proven_once
 def test_encoders_are_the_classes_that_see_ahead_unless_they_are_made_decoders() -> None:
     either = [name for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if "is_decoder" in CONFIG_MAPPING[name].__dataclass_fields__]
     asked = {}
@@ -54,6 +56,7 @@ def test_encoders_are_the_classes_that_see_ahead_unless_they_are_made_decoders()
     assert sum(asked.values()) > 15
 
 
+@proven_once
 def test_what_is_not_refused_learns_the_next_token() -> None:
     """A loss that compares each token with itself, as of BART's decoder alone, makes a model that copies."""
     wrong = {}

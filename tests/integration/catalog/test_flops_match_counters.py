@@ -5,14 +5,25 @@
 
 import pytest
 from benchmarks.flops import compare
+from tests.zoo.proofs import proven_once
 
-CASES = [
-    (model, method, again) for model in ("llama", "mixtral", "gpt2", "qwen2") for method in ("full", "lora") for again in (False, True)
-]
+CASES = [(model, method, again) for model in ("llama", "mixtral", "gpt2") for method in ("full", "lora") for again in (False, True)]
 
 
 @pytest.mark.parametrize(("model", "method", "recompute"), [*CASES, ("llama", "dora", True), ("gemma2", "lora", True)])
+@proven_once
 def test_flops_are_within_two_percent_of_the_counters(model: str, method: str, recompute: bool) -> None:
+    assert_close(model, method, recompute)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("method", "recompute"), [(method, again) for method in ("full", "lora") for again in (False, True)])
+def test_flops_of_qwen_2_are_within_two_percent_of_the_counters(method: str, recompute: bool) -> None:
+    """The short test has Llama, whose layers differ in biases alone."""
+    assert_close("qwen2", method, recompute)
+
+
+def assert_close(model: str, method: str, recompute: bool) -> None:
     found = compare(model, method, recompute)
     assert found.error == pytest.approx(0, abs=0.02)
     # What PEFT computes with whole weight matrices is executed, but not needed by the maths.

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from tests.zoo.proofs import proven_once
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tuneyard.api import Method
@@ -67,6 +68,7 @@ def build(name: str) -> tuple[Any, ModelShape]:
 
 
 @pytest.mark.parametrize("name", MODELS)
+@proven_once
 def test_parameters_are_those_of_the_model(name: str) -> None:
     model, shape = build(name)
     assert shape.exact
@@ -74,6 +76,7 @@ def test_parameters_are_those_of_the_model(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
+@proven_once
 def test_lora_on_all_linear_layers_trains_what_peft_trains(name: str) -> None:
     model, shape = build(name)
     adapted = get_peft_model(model, LoraConfig(r=3, target_modules="all-linear", task_type="CAUSAL_LM"))
@@ -94,6 +97,7 @@ def test_lora_on_all_linear_layers_trains_what_peft_trains(name: str) -> None:
         ("qwen2_moe", "lora", {"target_modules": ["gate_proj", "up_proj", "down_proj"]}),
     ],
 )
+@proven_once
 def test_explicit_lora_targets_train_what_peft_trains(name: str, method: str, settings: dict[str, Any]) -> None:
     model, shape = build(name)
     adapted = get_peft_model(model, LoraConfig(r=5, use_dora=method == "dora", task_type="CAUSAL_LM", **settings))

@@ -76,8 +76,8 @@ def test_models_whose_tokens_meet_outside_of_attention_are_refused() -> None:
 
 
 LAYOUTS: dict[str, dict[str, Any]] = {
-    "1 x 2, ZeRO 2": {"workers": 2, "context_parallel": 2, "grad_accum": 4, "zero": 2, "recompute": True},
-    "1 x 2, ZeRO 3": {"workers": 2, "context_parallel": 2, "grad_accum": 4, "zero": 3},
+    "1 x 2, ZeRO 2": {"workers": 2, "context_parallel": 2, "micro_batch": 4, "grad_accum": 2, "zero": 2, "recompute": True},
+    "1 x 2, ZeRO 3": {"workers": 2, "context_parallel": 2, "micro_batch": 4, "grad_accum": 2, "zero": 3},
     "2 x 2": {"workers": 4, "context_parallel": 2, "grad_accum": 2},
     "2 x 2, ZeRO 2": {"workers": 4, "context_parallel": 2, "grad_accum": 2, "zero": 2, "recompute": True},
     "1 x 4, ZeRO 3": {"workers": 4, "context_parallel": 4, "grad_accum": 4, "zero": 3},
@@ -126,7 +126,7 @@ def test_experts_are_balanced_over_whole_rows(material: Material, tmp_path: Path
     """The loss that spreads tokens over experts is no mean over tokens; padding does not count in it."""
     model, task = write_model(tmp_path / "model", "mixtral"), {**TASKS["padded"], "steps": 4}
     alone = train(request_of(tmp_path / "alone", model, material.text, task))
-    request = request_of(tmp_path / "split", model, material.text, task, workers=2, context_parallel=2, grad_accum=4)
+    request = request_of(tmp_path / "split", model, material.text, task, workers=2, context_parallel=2, micro_batch=4, grad_accum=2)
 
     [split] = results_in_ranks([request], workers=2)
 
@@ -136,7 +136,7 @@ def test_experts_are_balanced_over_whole_rows(material: Material, tmp_path: Path
 
 
 LEGS: list[dict[str, Any]] = [
-    {"workers": 2, "context_parallel": 2, "grad_accum": 4, "zero": 2},
+    {"workers": 2, "context_parallel": 2, "micro_batch": 4, "grad_accum": 2, "zero": 2},
     {"workers": 2, "grad_accum": 2, "zero": 3},
 ]
 FOUR_LEGS: list[dict[str, Any]] = [LEGS[0], {"workers": 4, "context_parallel": 2, "grad_accum": 2, "zero": 3}]
@@ -163,7 +163,7 @@ def test_streamed_rows_are_split_too(material: Material, tmp_path: Path, monkeyp
     task = {"data": {"maxLength": 64, "streaming": True, "workers": 0}, "steps": 6}
     alone = train(request_of(tmp_path / "alone", material.model, material.text, task))
 
-    split = request_of(tmp_path / "split", material.model, material.text, task, workers=2, context_parallel=2, grad_accum=4)
+    split = request_of(tmp_path / "split", material.model, material.text, task, workers=2, context_parallel=2, micro_batch=4, grad_accum=2)
     [result] = results_in_ranks([split], workers=2)
 
     assert result.losses == pytest.approx(alone.losses, abs=1e-4)

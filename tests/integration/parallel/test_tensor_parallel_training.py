@@ -38,9 +38,9 @@ def furthest(some: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> 
 
 FEW_LEGS: list[dict[str, Any]] = [
     ONE,
-    {"workers": 2, "tensor_parallel": 2, "zero": 0},
+    {"workers": 2, "tensor_parallel": 2, "zero": 0, "micro_batch": 4},
     {"workers": 2, "zero": 3},
-    {"workers": 2, "tensor_parallel": 2, "zero": 0, "sequence_parallel": True},
+    {"workers": 2, "tensor_parallel": 2, "zero": 0, "micro_batch": 4, "sequence_parallel": True},
     {"workers": 4, "tensor_parallel": 2, "zero": 2},
 ]
 """Four ranks once, for a mesh with a second dimension."""

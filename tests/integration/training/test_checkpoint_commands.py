@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.builders.checkpoints import checkpoint
+from tests.builders.checkpoints import checkpoint, saves_in_turn
 from tests.builders.models import cpu_plan, tiny_config, train_request, train_task, write_tokenizer
 from tests.integration.training.conftest import Material
 from tests.ranks.groups import results_in_ranks
@@ -57,7 +57,8 @@ def checkpoints(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
 def output(material: Material, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Output of a task with checkpoints of steps 2 and 4. Tests that change something take a copy."""
     folder = tmp_path_factory.mktemp("checkpoints")
-    train(request_of(folder, material))
+    with saves_in_turn():
+        train(request_of(folder, material))
     return folder / "out"
 
 

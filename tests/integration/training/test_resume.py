@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from safetensors.torch import load_file
-from tests.builders.checkpoints import checkpoint, stop_after
+from tests.builders.checkpoints import checkpoint, saves_in_turn, stop_after
 from tests.builders.models import cpu_plan, train_request, train_task
 from tests.integration.training.conftest import Material
 from tests.ranks.groups import results_in_ranks, stopping_at
@@ -37,7 +37,8 @@ def interrupted_after(step: int, whole: Path, folder: Path) -> None:
 def whole(material: Material, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainResult, Path]:
     """A run that nothing interrupts, and its folder, of which tests take copies."""
     folder = tmp_path_factory.mktemp("whole")
-    return train(request_of(folder, material)), folder
+    with saves_in_turn():
+        return train(request_of(folder, material)), folder
 
 
 @pytest.mark.parametrize(
