@@ -39,7 +39,7 @@ def furthest(some: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> 
 FEW_LEGS: list[dict[str, Any]] = [
     ONE,
     {"workers": 2, "tensor_parallel": 2, "zero": 0, "micro_batch": 4},
-    {"workers": 2, "zero": 3},
+    {"workers": 1, "zero": 3, "micro_batch": 4},
     {"workers": 2, "tensor_parallel": 2, "zero": 0, "micro_batch": 4, "sequence_parallel": True},
     {"workers": 4, "tensor_parallel": 2, "zero": 2},
 ]
@@ -80,7 +80,7 @@ def test_one_run_is_handed_over_meshes_and_stages(legs: list[dict[str, Any]], ma
 
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "partial rotary positions and biases": ("gpt_neox", {"vocab_size": 387}, {"workers": 2}),
-    "packed weights, recomputed": ("phi3", {}, {"workers": 4, "recompute": True, "zero": 1, "sequence_parallel": True}),
+    "packed weights, recomputed": ("phi3", {}, {"workers": 2, "recompute": True, "zero": 1, "sequence_parallel": True}),
     "tied embeddings, several micro-batches": ("gemma", {"head_dim": 16}, {"workers": 2, "micro_batch": 1}),
     "experts": (
         "qwen3_moe",
@@ -126,8 +126,8 @@ def _logits_of(folder: Path) -> torch.Tensor:
 def test_bf16_keeps_the_precision_of_its_files(material: Material, tmp_path: Path) -> None:
     for zero in (0, 2):
         layout = {"workers": 2, "tensor_parallel": 2, "zero": zero, "precision": "bf16"}
-        alone = train(mesh_request(tmp_path / f"alone-{zero}", material.model, material.text, steps=4, **ONE, zero=zero, precision="bf16"))
-        request = mesh_request(tmp_path / f"{zero}", material.model, material.text, steps=4, **layout)
+        alone = train(mesh_request(tmp_path / f"alone-{zero}", material.model, material.text, steps=2, **ONE, zero=zero, precision="bf16"))
+        request = mesh_request(tmp_path / f"{zero}", material.model, material.text, steps=2, **layout)
         (result, first), (_, second) = called([Call(_with_proofs, (request,), place) for place in group(2, per_machine=2)])
         assert (first, second) == (1, 0), "rank 0 proves the plan for all ranks"
         assert result.losses == pytest.approx(alone.losses, rel=5e-3)
