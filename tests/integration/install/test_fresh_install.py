@@ -101,21 +101,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def say(client: Install, folder: Path) -> Callable[[str], tuple[int, str, str]]:
-    """Run a command line; its exit code, stdout and stderr. None may be a bug."""
-
-    def run(line: str) -> tuple[int, str, str]:
-        done = client(*line.split(), cwd=folder)
-        assert "bug in Tuneyard" not in done.stderr, done.stderr
-        return done.returncode, done.stdout, done.stderr
-
-    return run
-
-
-Say = Callable[[str], tuple[int, str, str]]
-
-
-@pytest.fixture(scope="module")
 def say_all(client: Install, folder: Path) -> Callable[[Sequence[str]], dict[str, tuple[int, str, str]]]:
     """Run command lines one after the other; line -> exit code, stdout and stderr."""
 
@@ -128,6 +113,7 @@ def say_all(client: Install, folder: Path) -> Callable[[Sequence[str]], dict[str
     return run
 
 
+Said = dict[str, tuple[int, str, str]]
 SayAll = Callable[[Sequence[str]], dict[str, tuple[int, str, str]]]
 GROUPS = {
     "checkpoints": ("list", "verify", "convert", "prune"),
@@ -147,38 +133,46 @@ def test_every_command_has_its_help(say_all: SayAll) -> None:
     assert {line: (code, err) for line, (code, out, err) in found.items() if code or "Usage: tuneyard" not in out} == {}
 
 
-@pytest.mark.parametrize(
-    ("line", "shown"),
-    [
-        ("validate job.yaml score.yaml process.yaml", "job.yaml: ok (JobSpec light)"),
-        ("init --data chats.jsonl --model model --out new.yaml", "new.yaml"),
-        ("plan job.yaml", "a100-80gb"),
-        ("run process.yaml --out runs/copy", "runs/copy/report.json"),
-        ("report runs/copy", "copy"),
-        ("history list", "copy"),
-        ("data inspect chats.jsonl", "2 + 2"),
-        ("simulate --trace trace.csv --clusters clusters.yaml", "tuneyard"),
-        ("schema crd", "jobspecs.tuneyard.dev"),
-    ],
-)
-def test_what_a_client_does_needs_no_extra(say: Say, line: str, shown: str) -> None:
-    code, out, err = say(line)
+WORKS = {
+    "validate job.yaml score.yaml process.yaml": "job.yaml: ok (JobSpec light)",
+    "init --data chats.jsonl --model model --out new.yaml": "new.yaml",
+    "plan job.yaml": "a100-80gb",
+    "run process.yaml --out runs/copy": "runs/copy/report.json",
+    "report runs/copy": "copy",
+    "history list": "copy",
+    "data inspect chats.jsonl": "2 + 2",
+    "simulate --trace trace.csv --clusters clusters.yaml": "tuneyard",
+    "schema crd": "jobspecs.tuneyard.dev",
+}
+"""Command lines, and what each prints."""
+LACKS = {
+    "run job.yaml": ("train", "train task train needs the extra [train]"),
+    "tune job.yaml": ("train", "train task train needs the extra [train]"),
+    "generate runs/first hello": ("train", "tuneyard generate needs the extra [train]"),
+    "run score.yaml": ("score", "score task judge needs the extra [score"),
+    "history import trace.csv": ("train", "this needs pandas of the extra [train]"),
+    "data inspect chats.jsonl --tokenizer model": ("train", "this needs transformers of the extra [train]"),
+}
+"""Command lines, with the extra that each needs, and its words."""
+
+
+@pytest.fixture(scope="module")
+def said(say_all: SayAll) -> Said:
+    """The outcome of each of these lines, in their order. None may be a bug."""
+    found = say_all([*WORKS, *LACKS])
+    assert {line: err for line, (_, _, err) in found.items() if "bug in Tuneyard" in err} == {}
+    return found
+
+
+@pytest.mark.parametrize(("line", "shown"), WORKS.items())
+def test_what_a_client_does_needs_no_extra(said: Said, line: str, shown: str) -> None:
+    code, out, err = said[line]
     assert (code, shown in out) == (0, True), (out, err)
 
 
-@pytest.mark.parametrize(
-    ("line", "extra", "what"),
-    [
-        ("run job.yaml", "train", "train task train needs the extra [train]"),
-        ("tune job.yaml", "train", "train task train needs the extra [train]"),
-        ("generate runs/first hello", "train", "tuneyard generate needs the extra [train]"),
-        ("run score.yaml", "score", "score task judge needs the extra [score"),
-        ("history import trace.csv", "train", "this needs pandas of the extra [train]"),
-        ("data inspect chats.jsonl --tokenizer model", "train", "this needs transformers of the extra [train]"),
-    ],
-)
-def test_a_command_whose_extra_is_missing_names_it_with_the_pip_command(say: Say, line: str, extra: str, what: str) -> None:
-    code, _, err = say(line)
+@pytest.mark.parametrize(("line", "extra", "what"), [(line, *found) for line, found in LACKS.items()])
+def test_a_command_whose_extra_is_missing_names_it_with_the_pip_command(said: Said, line: str, extra: str, what: str) -> None:
+    code, _, err = said[line]
     assert code == 2
     assert what in err
     # What was installed from a file is installed from there again. vLLM for processors needs PyTorch's own build of torch, which uv finds.
