@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.builders.reports import train_events
-from tests.servers.chromium import Tab, browser, violations
+from tests.servers.chromium import Tab, violations
 from tests.servers.consoles import HOSTILE, begun_job, console, failed_job, finished_job, many_jobs, url_of
 
 
@@ -28,12 +28,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def address(folder: Path) -> Iterator[str]:
     with console(folder) as found:
         yield found
-
-
-@pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    with browser(tmp_path_factory.mktemp("browser")) as made:
-        yield made
 
 
 def pages(folder: Path) -> dict[str, str]:
@@ -95,7 +89,7 @@ def test_keys_find_move_mark_and_open(address: str, tab: Tab) -> None:
 
 
 def test_the_first_tab_stop_skips_to_the_content(address: str, tab: Tab) -> None:
-    tab.look(f"{address}/")
+    tab.look(f"{address}/", pictured=False)
     tab.press("Tab")
     assert tab.ask("document.activeElement.className") == "skip"
     assert tab.ask("document.activeElement.getBoundingClientRect().left") >= 0
@@ -104,14 +98,14 @@ def test_the_first_tab_stop_skips_to_the_content(address: str, tab: Tab) -> None
 
 
 def test_the_theme_is_switched_and_kept(address: str, tab: Tab) -> None:
-    tab.look(f"{address}/jobs?q=bot")
+    tab.look(f"{address}/jobs?q=bot", pictured=False)
     colour = "getComputedStyle(document.body).backgroundColor"
     light = tab.ask(colour)
     switch = "document.querySelector('.themes button').click()"
     tab.ask(switch)
     tab.wait_for(f"document.body !== null && {colour} != '{light}'", limit_s=60)
     assert tab.ask("location.search") == "?q=bot"
-    assert tab.look(f"{address}/").errors == []
+    assert tab.look(f"{address}/", pictured=False).errors == []
     assert tab.ask("document.documentElement.dataset.theme") == "dark"
     for theme in ("light", "auto"):
         tab.ask(switch)
@@ -124,7 +118,7 @@ def test_names_that_people_chose_run_nothing_and_turn_nothing(address: str, fold
         history.execute("update jobs set name = ?, team = ?, message = ? where name = 'nightly-eval'", (HOSTILE, HOSTILE, HOSTILE))
     try:
         for path in ("/", "/jobs"):
-            seen = tab.look(f"{address}{path}")
+            seen = tab.look(f"{address}{path}", pictured=False)
             assert "<img src=x onerror=alert(1)>\\u202egnp.exe" in seen.text
             assert seen.errors == []
         tab.ask("[...document.querySelectorAll('td.main a')].find(a => a.textContent.includes('img')).click()")

