@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from tuneyard.federation import Undecidable
-from tuneyard_operators.hub.forecasts import Starts
+from tuneyard_operators.forecast_process import Starts
 from tuneyard_operators.hub.jobspecs import JobSpecs
 from tuneyard_operators.hub.members import Members
 from tuneyard_operators.hub.metrics import Metrics

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import chain, islice, takewhile
 
-from tuneyard_operators.hub.forecasts import Starts
+from tuneyard_operators.forecast_process import Starts
 from tuneyard_operators.hub.records import JobRecords
 from tuneyard_operators.kube import Key
 

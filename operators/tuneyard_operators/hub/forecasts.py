@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import os
-import signal
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from multiprocessing import get_context
 
-from tuneyard.federation import Policy, Scheduler, World, forecast
+from tuneyard.federation import Scheduler
+from tuneyard_operators.forecast_process import Starts, end_with, predict_starts
 
 log = logging.getLogger(__name__)
-Starts = Mapping[tuple[str, str], float]
-"""Job and task -> seconds since the epoch."""
 _MOST_OF_A_CORE = 0.1
-_MOMENTS = 5000
-_PR_SET_PDEATHSIG = 1
 
 
 class Forecasts:
@@ -36,7 +30,7 @@ class Forecasts:
     async def run(self) -> None:
         """Run until cancelled. A process that dies is replaced."""
         while True:
-            pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),))
+            pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=end_with, initargs=(os.getpid(),))
             try:
                 with suppress(BrokenProcessPool):
                     await self._run(pool)
@@ -59,24 +53,10 @@ class Forecasts:
             try:
                 world, policy = scheduler.world(now), scheduler.policy
                 shown_s = time.thread_time() - began
-                found, used_s = await asyncio.get_running_loop().run_in_executor(pool, _starts, world, policy, now)
+                found, used_s = await asyncio.get_running_loop().run_in_executor(pool, predict_starts, world, policy, now)
             except BrokenProcessPool:
                 raise
             except Exception:  # a failed forecast leaves the tasks without predicted starts
                 log.exception("starts cannot be predicted")
             self._told(found)
             pause_s = max(self._least_pause_s, (used_s + shown_s) / _MOST_OF_A_CORE)
-
-
-def _end_with(hub: int) -> None:
-    """Let the kernel end this process together with the hub, even if the hub is killed. `hub`: its process id. Works on Linux only."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != hub:  # the hub ended before the call
-            os._exit(0)
-
-
-def _starts(world: World, policy: Policy, now: float) -> tuple[Starts, float]:
-    """Predicted starts, and the CPU seconds of the prediction, without the start of this process."""
-    began = time.process_time()
-    return forecast(world, policy, now, limit=_MOMENTS), time.process_time() - began

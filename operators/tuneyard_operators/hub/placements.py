@@ -32,11 +32,11 @@ from tuneyard.federation import (
     attempts_of,
     new_scheduler,
 )
+from tuneyard_operators.forecast_process import Starts
 from tuneyard_operators.hub.backlog import Backlog
 from tuneyard_operators.hub.corrections import Corrections
 from tuneyard_operators.hub.decisions import Decided, Verdict
 from tuneyard_operators.hub.explanations import has_moved
-from tuneyard_operators.hub.forecasts import Starts
 from tuneyard_operators.hub.member import Member
 from tuneyard_operators.hub.placement_status import guessed_s, placement_of
 from tuneyard_operators.hub.records import JobRecords

@@ -13,7 +13,8 @@ from pathlib import Path
 from tests.builders.worlds import HOUR, ask, member, running
 
 from tuneyard.federation import POLICIES, World, forecast, scheduler_of
-from tuneyard_operators.hub.forecasts import Forecasts, Starts
+from tuneyard_operators.forecast_process import Starts
+from tuneyard_operators.hub.forecasts import Forecasts
 
 
 def test_all_who_wait_are_told_also_after_the_process_has_died() -> None:
@@ -40,6 +41,11 @@ def test_all_who_wait_are_told_also_after_the_process_has_died() -> None:
     asyncio.run(asyncio.wait_for(hear(), 120))
     expected = forecast(world, POLICIES["tuneyard"], now)
     assert set(told[0]) == set(told[-1]) == set(expected) == {(each.job, "train") for each in asks}
+
+
+def test_the_process_loads_no_client_of_api_servers() -> None:
+    program = "import sys, tuneyard_operators.forecast_process; print(sorted({'kubernetes_asyncio', 'aiohttp'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 _HUB = """
