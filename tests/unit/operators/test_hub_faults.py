@@ -93,3 +93,23 @@ def test_every_job_ends_once_and_is_forgotten(seed: int) -> None:
         assert not api.objects["NetworkPolicy"]
 
     asyncio.run(run())
+
+
+def test_two_hubs_that_both_lead_start_nothing_twice() -> None:
+    """A status is written over the version that was read: of two decisions about a job one is refused, and made again."""
+
+    async def run() -> None:
+        chance = random.Random(1)
+        async with running_hub(settings=QUICK) as one, running_hub(settings=QUICK, api=one.api):
+            member = asyncio.create_task(attempts_run(one, chance))
+            for name in NAMES:
+                await one.submit(name, workers=8)
+            await until(lambda: all(settled(one, name) for name in NAMES), "every job ends")
+            made = [name for verb, kind, name in one.api.requests if (verb, kind) == ("create", "RayJob")]
+            recorded = {attempt["name"] for name in NAMES for attempt in one.status(name)["attempts"]}
+            assert set(made) == recorded, "an attempt was started that no status names"
+            ends = {name: [attempt["phase"] for attempt in one.status(name)["attempts"]] for name in NAMES}
+            assert all("Succeeded" not in phases[:-1] for phases in ends.values()), ends
+            member.cancel()
+
+    asyncio.run(run())
