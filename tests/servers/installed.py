@@ -266,6 +266,9 @@ def webhdfs_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     command = [
         "java",
         "-Xmx400m",
+        # It ends before better machine code and a parallel collector would pay.
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
         "-cp",
         f"{hadoop_jars()}/*",
         "org.apache.hadoop.test.MiniDFSClusterManager",

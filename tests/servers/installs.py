@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,17 @@ from tests.servers.installed import call
 
 ROOT = Path(__file__).parents[2]
 UV = str(Path(sys.executable).with_name("uv"))
+
+_LINES = """
+import contextlib, io, json, sys
+from tuneyard.cli import main
+found = {}
+for line in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        found[line] = [main(line.split()), out.getvalue(), err.getvalue()]
+print(json.dumps(found))
+"""
+"""An interpreter and its imports take longer than what command lines do."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +46,13 @@ class Install:
         environment = {"HOME": str(home), "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin", "HF_HUB_OFFLINE": "1", **variables}
         line = [*command, *map(str, words)]
         return subprocess.run(line, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+    def run_lines(self, lines: Sequence[str], *, cwd: Path, **variables: str) -> dict[str, tuple[int, str, str]]:
+        """Run command lines of `tuneyard`, in one process; line -> exit code, stdout and stderr."""
+        (cwd / "lines.py").write_text(_LINES)
+        done = self(json.dumps(lines), cwd=cwd, module="lines", **variables)
+        assert done.returncode == 0, done.stderr
+        return {line: tuple(found) for line, found in json.loads(done.stdout).items()}
 
     def distributions(self) -> set[str]:
         """What is installed, by name."""

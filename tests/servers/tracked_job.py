@@ -45,16 +45,15 @@ PREFIXES = ("COMET_", "WANDB_", "MLFLOW_")
 
 def run_tracked(folder: Path, tracking: dict[str, Any], **environment: str) -> list[str]:
     """Lines that a job with trackers prints, on both streams, without the time that its end took."""
-    done = subprocess.run(
-        [*shlex.split(shim_command(_server().socket)), __file__, str(folder), json.dumps(tracking)],
-        env={**_environment(), **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = run_forked(__file__, str(folder), json.dumps(tracking), **environment)
     print(done.stdout, done.stderr)
     return [line for line in (done.stdout + done.stderr).splitlines() if line and not line.startswith("closed in ")]
+
+
+def run_forked(script: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a process of its own, in which `tuneyard.tracking` is loaded."""
+    command = [*shlex.split(shim_command(_server().socket)), script, *words]
+    return subprocess.run(command, env={**_environment(), **environment}, capture_output=True, text=True, timeout=300, check=False)
 
 
 @functools.cache

@@ -4,12 +4,9 @@ from typing import Any
 
 import pytest
 from tests.builders.models import write_tokenizer
-from tests.servers.installed import s3, s3_server, webhdfs_port
 
 from tuneyard.api import TrainData
 from tuneyard.data import Prepared, prepare
-
-__all__ = ["s3", "s3_server", "webhdfs_port"]
 
 
 @pytest.fixture(scope="session")

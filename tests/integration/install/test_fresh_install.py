@@ -61,16 +61,6 @@ TRACE = "submit_s,duration_s,gpus,team\n50,100,8,maps\n60,50,8,search\n"
 CLUSTERS = "clusters:\n- {name: east, skus: [{name: a100-80gb, nodes: 1, gpusPerNode: 8}]}\n"
 CHAT = {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]}
 
-_LINES = """
-import contextlib, io, json, sys
-from tuneyard.cli import main
-found = {}
-for line in json.loads(sys.argv[1]):
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
-        found[line] = [main(line.split()), out.getvalue(), err.getvalue()]
-print(json.dumps(found))
-"""
-"""Several command lines in one process: an interpreter and its imports take longer than what they do."""
 _PROGRAM = """
 import tuneyard
 from tuneyard.api import BadInput
@@ -103,14 +93,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def say_all(client: Install, folder: Path) -> Callable[[Sequence[str]], dict[str, tuple[int, str, str]]]:
     """Run command lines one after the other; line -> exit code, stdout and stderr."""
-
-    def run(lines: Sequence[str]) -> dict[str, tuple[int, str, str]]:
-        (folder / "lines.py").write_text(_LINES)
-        done = client(json.dumps(lines), cwd=folder, module="lines")
-        assert done.returncode == 0, done.stderr
-        return {line: tuple(found) for line, found in json.loads(done.stdout).items()}
-
-    return run
+    return lambda lines: client.run_lines(lines, cwd=folder)
 
 
 Said = dict[str, tuple[int, str, str]]

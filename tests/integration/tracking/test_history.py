@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +16,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from tests.builders.reports import make_job, tell, train_events, train_result
 from tests.servers.installed import free_port
+from tests.servers.tracked_job import run_forked
 
 from tuneyard.api import BadInput, JobSpec, StorageError
 from tuneyard.tracking import Evaluated, Event, History, Recorder, Step, TaskEvent, Warned, open_recorder, tables
@@ -115,11 +114,13 @@ def test_the_migrations_make_the_tables_that_the_code_uses(url: str) -> None:
         assert compare_metadata(MigrationContext.configure(connection), tables.metadata) == []
 
 
-def test_processes_that_open_a_new_database_at_once_all_succeed(url: str) -> None:
-    program = "import sys; from tuneyard.tracking import History; print(len(History.open(sys.argv[1]).jobs()))"
+def test_processes_that_open_a_new_database_at_once_all_succeed(url: str, tmp_path: Path) -> None:
+    script = tmp_path / "open.py"
+    script.write_text("import sys; from tuneyard.tracking import History; print(len(History.open(sys.argv[1]).jobs()))")
 
     def open_in_a_process(_: int) -> str:
-        return subprocess.run([sys.executable, "-c", program, url], capture_output=True, text=True, check=True).stdout.strip()
+        done = run_forked(str(script), url)
+        return done.stdout.strip() + done.stderr
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(open_in_a_process, range(4))) == ["0"] * 4
