@@ -1,4 +1,4 @@
-"""Real clusters for tests: `clusters` has real pods and is shared by a whole run; `api_servers` makes what a test asks for, without any."""
+"""Real clusters for tests: `home` has real pods, `plain` has none; a whole run shares either. `api_servers` makes what a test asks for."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from tests.cluster.home import home, storage_of
 from tests.testcluster import Hub, Member, Unavailable
 from tests.testcluster.clusters import Clusters
 from tests.testcluster.fake_nodes import FakeNodes
+from tests.testcluster.install import write_crds
 from tests.testcluster.leftovers import own_folder, remove
 
 __all__ = ["home", "storage_of"]
 ApiServers = Callable[..., Clusters]
+MEMBERS = ("member-1", "member-2")
 _FROM_NOTHING_S = 3600
 """The first test on a machine waits for Go to build Kubernetes."""
 
@@ -54,6 +56,31 @@ def clusters(cluster_folder: Path) -> Iterator[Clusters]:
     made = started(Clusters.in_folder(cluster_folder / "real", 2))
     yield made
     made.close()
+
+
+PAIR = {"tuneyard.test/pair": "yes"}
+"""Label of two of the machines of `plain`'s first member."""
+
+
+@pytest.fixture(scope="session")
+def plain(cluster_folder: Path) -> Iterator[Clusters]:
+    """A hub and two members with fake machines of eight GPUs. Files use it in turn: each prepares what it needs, and leaves no Cluster."""
+    folder = cluster_folder / "plain"
+    machines = ((FakeNodes("gpu", 50), FakeNodes("pair", 2, labels=PAIR)), (FakeNodes("gpu", 50),))
+    members = [Member(name, folder / name, fake=fake, with_kuberay=False) for name, fake in zip(MEMBERS, machines, strict=True)]
+    made = started(Clusters(Hub("hub", folder / "hub"), tuple(members)))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def hub_server(cluster_folder: Path) -> Iterator[Hub]:
+    """A hub without an operator, with the CRDs and the namespace `maps`."""
+    alone = started(Clusters(Hub("client", cluster_folder / "client"), ()))
+    crds = write_crds(cluster_folder / "crds")
+    alone.hub.apply(*crds, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "maps"}})
+    yield alone.hub
+    alone.close()
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
-from tests.testcluster import Hub, Unavailable
+from tests.testcluster import Hub
+from tests.testcluster.clusters import Clusters
 from tests.testcluster.waiting import wait_for
 
 from tuneyard.api import FailureKind
@@ -63,28 +63,21 @@ class Member:
         self.hub.api.patch(f"{REPORTS}/{name}", {"spec": {"stop": {"reason": reason, "graceS": 60}}})
 
     def new_token(self) -> None:
-        self.pod.token_file.write_text(self.hub.kubectl("create", "token", "tuneyard-job", "-n", NAMESPACE))
+        self.pod.token_file.write_text(self.hub.token("tuneyard-job", NAMESPACE))
 
 
 @pytest.fixture(scope="module")
-def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Member]:
+def member(plain: Clusters, tmp_path_factory: pytest.TempPathFactory) -> Member:
     crds, account = tmp_path_factory.mktemp("crds"), tmp_path_factory.mktemp("account")
     write_crds(str(crds))
-    hub = Hub("reports", Path("/tmp") / tmp_path_factory.mktemp("hub").name / "reports")
-    try:
-        hub.start()
-        hub.apply(crds / "attemptreports.yaml")
-        hub.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        hub.apply(ACCOUNT, RIGHTS, GRANTED)
-        authority = yaml.safe_load(hub.kubeconfig.read_text())["clusters"][0]["cluster"]["certificate-authority-data"]
-        (account / "ca.crt").write_bytes(base64.b64decode(authority))
-        made = Member(hub, ApiServer(hub.server, account / "ca.crt", account / "token"))
-        made.new_token()
-        yield made
-    except Unavailable as reason:
-        pytest.skip(f"no API server here: {reason}")
-    finally:
-        hub.close()
+    hub = plain.members[1]
+    hub.apply(crds / "attemptreports.yaml", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    hub.apply(ACCOUNT, RIGHTS, GRANTED)
+    authority = yaml.safe_load(hub.kubeconfig.read_text())["clusters"][0]["cluster"]["certificate-authority-data"]
+    (account / "ca.crt").write_bytes(base64.b64decode(authority))
+    made = Member(hub, ApiServer(hub.server, account / "ca.crt", account / "token"))
+    made.new_token()
+    return made
 
 
 def running(step: int) -> AttemptState:

@@ -19,14 +19,27 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.cluster.conftest import started
-from tests.clusters.hubs import API, JOBS, RAYJOBS, Operator, job, jobspec, phases, prepared, rayjobs, register, speak, submit_all, until
+from tests.clusters.hubs import (
+    API,
+    JOBS,
+    RAYJOBS,
+    Operator,
+    job,
+    jobspec,
+    phases,
+    prepared,
+    rayjobs,
+    register,
+    remove_all,
+    speak,
+    submit_all,
+    until,
+)
 from tests.servers.installed import S3, s3, s3_server
 from tests.servers.installs import ROOT, install
 from tests.servers.otlp_receiver import check_tree, receiver
-from tests.testcluster import Hub, Member
+from tests.testcluster import Member
 from tests.testcluster.clusters import Clusters
-from tests.testcluster.fake_nodes import FakeNodes
 
 from tuneyard.api import Schedule
 from tuneyard.cli import main
@@ -42,15 +55,11 @@ SKU = {"name": "h100-80gb", "nodes": 1000, "gpusPerNode": 8}
 
 
 @pytest.fixture(scope="module")
-def stage(cluster_folder: Any) -> Iterator[Clusters]:
+def stage(plain: Clusters) -> Iterator[Clusters]:
     """A hub and two members with 50 fake machines each."""
-    folder = cluster_folder / "operator"
-    nodes = (FakeNodes("gpu", 50),)
-    members = tuple(Member(f"member-{n}", folder / f"member-{n}", fake=nodes, with_kuberay=False) for n in (1, 2))
-    clusters = started(Clusters(Hub("hub", folder / "hub"), members))
-    prepared(clusters)
-    yield clusters
-    clusters.close()
+    prepared(plain)
+    yield plain
+    remove_all(plain.hub, "clusters")
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +74,8 @@ def operator(stage: Clusters) -> Iterator[Operator]:
 def no_jobs_left(stage: Clusters, operator: Operator) -> Iterator[None]:
     yield
     try:
-        stage.hub.kubectl("delete", "jobspecs", "--all", "-A", "--wait=true", "--timeout=240s")
-    except RuntimeError as error:
+        remove_all(stage.hub, "jobspecs")
+    except AssertionError as error:
         left = stage.hub.kubectl("get", "jobspecs", "-o", "yaml")
         raise AssertionError(f"{error}\n{left[-4000:]}\n{operator.log[-4000:]}") from error
     for member in stage.members:
@@ -89,11 +98,11 @@ def attempt_of(stage: Clusters, name: str, number: int = 1) -> tuple[Member, str
 
 
 def phase(stage: Clusters, name: str, wanted: str, limit_s: float = 240) -> dict[str, Any]:
-    found: dict[str, Any] = until(
-        lambda: (job(stage.hub, name).get("status") or {}) if phases(stage.hub).get(name) == wanted else None,
-        f"{name} is {wanted}",
-        limit_s,
-    )
+    def there() -> dict[str, Any] | None:
+        status = job(stage.hub, name).get("status") or {}
+        return status if status.get("phase") == wanted else None
+
+    found: dict[str, Any] = until(there, f"{name} is {wanted}", limit_s)
     return found
 
 

@@ -13,29 +13,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.conftest import started
-from tests.clusters.hubs import API, JOBS, Operator, job, jobspec, prepared, rayjobs, speak, submit_all, until
-from tests.testcluster import Hub, Member
+from tests.cluster.conftest import PAIR
+from tests.clusters.hubs import API, JOBS, Operator, job, jobspec, prepared, rayjobs, remove_all, speak, submit_all, until
 from tests.testcluster.clusters import Clusters
-from tests.testcluster.fake_nodes import FakeNodes
 
 pytestmark = pytest.mark.usefixtures("operator")
 
 
 @pytest.fixture(scope="module")
-def stage(cluster_folder: Any) -> Iterator[Clusters]:
+def stage(plain: Clusters) -> Iterator[Clusters]:
     """A hub, and one member with two machines of eight GPUs."""
-    folder = cluster_folder / "scheduling"
-    members = (Member("member-1", folder / "member-1", fake=(FakeNodes("gpu", 2),), with_kuberay=False),)
-    clusters = started(Clusters(Hub("hub", folder / "hub"), members))
-    prepared(clusters)
+    clusters = Clusters(plain.hub, plain.members[:1])
+    prepared(clusters, selector=PAIR)
     yield clusters
-    clusters.close()
+    remove_all(plain.hub, "clusters")
 
 
 @pytest.fixture(scope="module")
 def operator(stage: Clusters) -> Iterator[Operator]:
-    made = Operator(stage.hub.folder, stage.hub.kubeconfig, options=("--settle-after", "3"))
+    made = Operator(stage.hub.folder, stage.hub.kubeconfig, "scheduling", options=("--settle-after", "3"))
     made.start()
     yield made
     made.stop()
@@ -44,7 +40,7 @@ def operator(stage: Clusters) -> Iterator[Operator]:
 @pytest.fixture(autouse=True)
 def nothing_left(stage: Clusters, operator: Operator) -> Iterator[None]:
     yield
-    stage.hub.kubectl("delete", "jobspecs,teams", "--all", "-A", "--wait=true", "--timeout=240s")
+    remove_all(stage.hub, "jobspecs", "teams")
     until(lambda: not rayjobs(stage.members[0]), f"nothing is left on the member\n{operator.log[-3000:]}")
 
 

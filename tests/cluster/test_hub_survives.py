@@ -19,12 +19,10 @@ import urllib3
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from tests.builders import hostile
-from tests.cluster.conftest import started
-from tests.clusters.hubs import API, JOBS, Operator, job, jobspec, prepared, rayjobs, submit_all, until
+from tests.clusters.hubs import API, JOBS, Operator, job, jobspec, prepared, rayjobs, remove_all, submit_all, until
 from tests.servers.installed import free_port
 from tests.testcluster import Hub, Member
 from tests.testcluster.clusters import Clusters
-from tests.testcluster.fake_nodes import FakeNodes
 from tests.testcluster.install import SYSTEM
 from tests.testcluster.kubeapi import Refused
 
@@ -42,7 +40,7 @@ KINDS = {"jobspecs": "JobSpec", "schedules": "Schedule", "teams": "Team", "clust
 
 @dataclass
 class House:
-    """A hub with one member of two machines, its operator, and jobs whose reports others write."""
+    """A hub with one member, its operator, and jobs whose reports others write."""
 
     hub: Hub
     member: Member
@@ -55,7 +53,7 @@ class House:
     def start(self) -> None:
         self.operator.start()
         until(self.answers, "the hub answers")
-        self.pid = self.operator.processes.pid("operator")
+        self.pid = self.operator.processes.pid(self.operator.name)
 
     def answers(self) -> bool:
         """Whether /healthz says within a second that the hub is well."""
@@ -66,7 +64,7 @@ class House:
 
     def lives(self, after: object) -> None:
         until(self.answers, f"the hub answers after {after!s:.3000}\n{self.operator.log[-3000:]}", 60)
-        assert self.operator.processes.pid("operator") == self.pid, f"the hub has ended after {after}\n{self.operator.log[-3000:]}"
+        assert self.operator.processes.pid(self.operator.name) == self.pid, f"the hub has ended after {after}\n{self.operator.log[-3000:]}"
 
     def write(self, act: tuple[str, Any, Any]) -> None:
         """Write as somebody would; a refusal of an API server is as good as any other outcome."""
@@ -151,19 +149,17 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def house(cluster_folder: Any) -> Iterator[House]:
-    folder = cluster_folder / "survives"
-    nodes = (FakeNodes("gpu", 8),)
-    members = (Member("member-1", folder / "member-1", fake=nodes, with_kuberay=False),)
-    clusters = started(Clusters(Hub("hub", folder / "hub"), members))
-    prepared(clusters)
+def house(plain: Clusters) -> Iterator[House]:
+    """Its CRDs let everything through at the end; `prepared` renews them."""
+    member = plain.members[0]
+    prepared(Clusters(plain.hub, (member,)))
     port = free_port()
-    operator = Operator(clusters.hub.folder, clusters.hub.kubeconfig, options=("--metrics-port", str(port)))
-    made = House(clusters.hub, clusters.members[0], operator, port)
+    operator = Operator(plain.hub.folder, plain.hub.kubeconfig, "survives", options=("--metrics-port", str(port)))
+    made = House(plain.hub, member, operator, port)
     made.start()
     yield made
     operator.stop()
-    clusters.close()
+    remove_all(plain.hub, "clusters")
 
 
 NAMED: tuple[tuple[str, str, dict[str, Any]], ...] = (

@@ -39,19 +39,15 @@ def apply_account(hub: Hub, *, variant: str = "hub-with-console-behind-a-proxy")
     hub.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
     hub.apply(*of_kind(mine, "ServiceAccount", "ClusterRole", "ClusterRoleBinding"))
     config = yaml.safe_load(hub.kubeconfig.read_text())
-    config["users"][0]["user"] = {"token": token_of(hub, "tuneyard-hub-console", SYSTEM)}
+    config["users"][0]["user"] = {"token": hub.token("tuneyard-hub-console", SYSTEM)}
     return str(yaml.safe_dump(config))
-
-
-def token_of(hub: Hub, account: str, namespace: str = "default") -> str:
-    return hub.kubectl("create", "token", account, "-n", namespace, "--duration=2h").strip()
 
 
 def make_account(hub: Hub, name: str, *, role: str = "", namespaces: Sequence[str] = ()) -> str:
     """A service account of the namespace default with a ClusterRole in some namespaces; its token."""
     hub.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "default"}})
     bind(hub, {"kind": "ServiceAccount", "name": name, "namespace": "default"}, role, namespaces)
-    return token_of(hub, name)
+    return hub.token(name)
 
 
 def bind(hub: Hub, subject: dict[str, str], role: str, namespaces: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import signal
 import sys
 import time
@@ -69,18 +70,31 @@ class Operator:
         return self.processes.log(self.name).read_text(errors="replace")
 
 
-def prepared(clusters: Clusters, *, sku: str = "h100-80gb", gpus_per_node: int = 8, nodes: int = 1000, tokens: bool = False) -> None:
+def prepared(
+    clusters: Clusters,
+    *,
+    sku: str = "h100-80gb",
+    gpus_per_node: int = 8,
+    nodes: int = 1000,
+    selector: Mapping[str, str] | None = None,
+    tokens: bool = False,
+) -> None:
     """Hub and members without pods, as the charts would have them: kinds, namespaces, a Cluster per member.
 
-    `tokens`: the hub reaches its members `by_token`.
+    `selector`: labels of the machines that the hub may use; by default all. `tokens`: the hub reaches its members `by_token`.
     """
     hub = clusters.hub
     crds = write_crds(hub.folder.parent / "crds")
     hub.apply(*crds, _namespace(SYSTEM))
     for member in clusters.members:
-        member.apply(*[file for file in crds if file.stem == "attemptreports"], *kuberay.crds(), _namespace(JOBS))
+        member.apply(
+            *[file for file in crds if file.stem == "attemptreports"],
+            *kuberay.crds("rayjobs"),
+            _namespace(JOBS),
+        )
         credentials = by_token(member) if tokens else None
-        register(hub, member, {"name": sku, "nodes": nodes, "gpusPerNode": gpus_per_node}, kubeconfig=credentials)
+        machines = {"name": sku, "nodes": nodes, "gpusPerNode": gpus_per_node, **({"nodeSelector": dict(selector)} if selector else {})}
+        register(hub, member, machines, kubeconfig=credentials)
         until(lambda member=member: _serves(member, RAYJOBS, f"{API}/namespaces/{JOBS}/attemptreports"), f"{member.name} serves its kinds")
     until(lambda: _serves(hub, f"{API}/jobspecs", f"{API}/teams", f"{API}/clusters"), "the hub serves its kinds")
 
@@ -118,7 +132,7 @@ def by_token(cluster: Hub) -> str:
     }
     cluster.apply(account, binding)
     made = yaml.safe_load(cluster.kubeconfig.read_text())
-    made["users"][0]["user"] = {"token": cluster.kubectl("create", "token", name, "-n", "default", "--duration=24h").strip()}
+    made["users"][0]["user"] = {"token": cluster.token(name, hours=24)}
     return yaml.safe_dump(made)
 
 
@@ -151,6 +165,18 @@ def phases(hub: Hub) -> dict[str, str]:
 
 def rayjobs(member: Member) -> list[dict[str, Any]]:
     return list(member.api.get(RAYJOBS)["items"])
+
+
+def remove_all(hub: Hub, *plurals: str) -> None:
+    """Delete all objects of these kinds, of all namespaces; they are gone on return."""
+    for plural in plurals:
+        for item in hub.api.get(f"{API}/{plural}")["items"]:
+            metadata = item["metadata"]
+            folder = f"{API}/namespaces/{metadata['namespace']}" if "namespace" in metadata else API
+            with contextlib.suppress(Refused):  # gone meanwhile
+                hub.api.delete(f"{folder}/{plural}/{metadata['name']}")
+    for plural in plurals:
+        until(lambda plural=plural: not hub.api.get(f"{API}/{plural}?limit=1")["items"], f"all {plural} are gone")
 
 
 def speak(member: Member, attempt: str, **state: Any) -> None:

@@ -26,7 +26,6 @@ from tests.testcluster.waiting import wait_for
 
 READY_LIMIT_S = 120
 _SERVE_API = ("etcd", "kube-apiserver")
-_APPLY = ("apply", "--server-side", "--force-conflicts", "-o", "name")
 
 
 @dataclass(frozen=True)
@@ -66,6 +65,11 @@ class Hub:
         pki = self._plane.authority
         return kubeconfig(self.name, self.server, pki.certificate, pki.issue(user, groups=groups, valid=valid))
 
+    def token(self, account: str, namespace: str = "default", *, hours: int = 2) -> str:
+        """A token of a service account."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+        return str(self.api.create(path, {"spec": {"expirationSeconds": hours * 3600}})["status"]["token"])
+
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
         """What `kubectl` prints. Raises RuntimeError with its words where it fails."""
         command = [binary("kubectl"), "--kubeconfig", str(self.kubeconfig), "--cache-dir", str(self.folder / "kubectl"), *words]
@@ -76,17 +80,12 @@ class Hub:
 
     def apply(self, *manifests: dict[str, Any] | Path) -> None:
         """Server-side apply, of objects and of files. CustomResourceDefinitions are served on return."""
-        objects = [each for each in manifests if not isinstance(each, Path)]
-        files = [word for each in manifests if isinstance(each, Path) for word in ("-f", str(each))]
-        printed = ""
-        if objects:
-            printed += self.kubectl(*_APPLY, "-f", "-", stdin=yaml.safe_dump_all(objects))
-        if files:
-            printed += self.kubectl(*_APPLY, *files)
-        for line in printed.splitlines():
-            kind, _, name = line.partition("/")
-            if kind == "customresourcedefinition.apiextensions.k8s.io":
-                self._wait_served(name)
+        made = [each for manifest in manifests for each in (_objects(manifest) if isinstance(manifest, Path) else [manifest])]
+        for each in made:
+            self.api.apply(each)
+        for each in made:
+            if each["kind"] == "CustomResourceDefinition":
+                self._wait_served(each["metadata"]["name"])
 
     def programs(self) -> list[str]:
         """What the cluster consists of, in the order in which it is worth building."""
@@ -138,8 +137,9 @@ class Hub:
     # --- parts
 
     @property
-    def _watch_nodes(self) -> bool:
-        return True
+    def _has_nodes(self) -> bool:
+        """Whether pods run here."""
+        return False
 
     @property
     def _processes(self) -> Processes:
@@ -156,7 +156,7 @@ class Hub:
         self._processes.start("etcd", plane.etcd())
         self._processes.start("kube-apiserver", plane.apiserver())
         self._wait_for_api()
-        self._processes.start("kube-controller-manager", plane.controller_manager(self.kubeconfig, watch_nodes=self._watch_nodes))
+        self._processes.start("kube-controller-manager", plane.controller_manager(self.kubeconfig, nodes=self._has_nodes))
 
     def _end_pods(self) -> None:
         """A hub has none."""
@@ -179,3 +179,7 @@ class Hub:
             return any(each["name"] == plural for one in lists for each in one.get("resources", []))
 
         wait_for(f"the CRD {crd}", served)
+
+
+def _objects(file: Path) -> list[dict[str, Any]]:
+    return list(yaml.load_all(file.read_text(), yaml.CSafeLoader))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,8 @@ from tests.testcluster.member import Member
 from tests.testcluster.node import SKU_LABEL, SLOT
 from tests.testcluster.processes import Processes
 from tests.testcluster.waiting import wait_for
+
+from tuneyard.api import schema
 
 SYSTEM = "tuneyard-system"
 """Namespace of the hub's own things."""
@@ -50,7 +51,7 @@ class Storage:
 
 def write_crds(folder: Path) -> list[Path]:
     """The CRDs of all kinds, as files."""
-    subprocess.run([sys.executable, "-m", "tuneyard.api.schema", str(folder)], check=True)
+    schema.main(str(folder))
     return sorted(folder.glob("*.yaml"))
 
 

@@ -7,7 +7,7 @@ import json
 import ssl
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
@@ -18,7 +18,10 @@ import urllib3
 import yaml
 
 _PATIENCE = 60
+_LONGEST_REFUSAL = 2000
 MERGE_PATCH = "application/merge-patch+json"
+_APPLY = "fieldManager=kubectl&force=true&fieldValidation=Strict"
+"""As `kubectl apply --server-side --force-conflicts` asks."""
 
 
 class Refused(RuntimeError):
@@ -62,12 +65,10 @@ class KubeApi:
             if answer.status != HTTPStatus.TOO_MANY_REQUESTS:
                 break
             time.sleep(1)
+        found = _decoded(answer.data)
         if answer.status >= 400:
-            raise Refused(answer.status, answer.data.decode(errors="replace")[:1000])
-        try:
-            return json.loads(answer.data)
-        except ValueError:
-            return answer.data.decode(errors="replace")
+            raise Refused(answer.status, str(found.get("message", found) if isinstance(found, dict) else found)[:_LONGEST_REFUSAL])
+        return found
 
     def get(self, path: str) -> Any:
         return self.call("GET", path)
@@ -87,7 +88,7 @@ class KubeApi:
         answer = pool.request("GET", server + path, preload_content=False)
         try:
             if answer.status >= 400:
-                raise Refused(answer.status, answer.data.decode(errors="replace")[:1000])
+                raise Refused(answer.status, answer.data.decode(errors="replace")[:_LONGEST_REFUSAL])
             rest = b""
             for piece in answer.stream(2**16):
                 *whole, rest = (rest + piece).split(b"\n")
@@ -104,9 +105,43 @@ class KubeApi:
     def delete(self, path: str, **options: Any) -> Any:
         return self.call("DELETE", path, options or None)
 
+    def apply(self, manifest: Mapping[str, Any]) -> None:
+        """Server-side apply of an object, by default into the namespace `default`. Raises Refused for a kind that is not served."""
+        version, kind, metadata = manifest["apiVersion"], manifest["kind"], manifest["metadata"]
+        plural, namespaced = self._served(version, kind)
+        folder = f"/namespaces/{metadata.get('namespace', 'default')}" if namespaced else ""
+        path = f"{_root(version)}{folder}/{plural}/{metadata['name']}?{_APPLY}"
+        self.call("PATCH", path, dict(manifest), content_type="application/apply-patch+yaml")
+
+    def _served(self, version: str, kind: str) -> tuple[str, bool]:
+        """The plural of a kind, and whether it is namespaced."""
+        if (version, kind) not in self._kinds:
+            for each in self.get(_root(version))["resources"]:
+                if "/" not in each["name"]:
+                    self._kinds[version, each["kind"]] = each["name"], each["namespaced"]
+        if (version, kind) not in self._kinds:
+            raise Refused(HTTPStatus.NOT_FOUND, f"{kind} of {version} is not served")
+        return self._kinds[version, kind]
+
+    @cached_property
+    def _kinds(self) -> dict[tuple[str, str], tuple[str, bool]]:
+        return {}
+
     def answers(self) -> bool:
         """Whether the API server says that it is ready."""
         try:
             return str(self.call("GET", "/readyz")) == "ok"
         except (Refused, urllib3.exceptions.HTTPError, OSError):
             return False
+
+
+def _decoded(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:
+        return data.decode(errors="replace")
+
+
+def _root(version: str) -> str:
+    """Where the kinds of an API version are listed."""
+    return f"/apis/{version}" if "/" in version else f"/api/{version}"

@@ -109,7 +109,7 @@ class Member(Hub):
     # --- parts
 
     @property
-    def _watch_nodes(self) -> bool:
+    def _has_nodes(self) -> bool:
         return not self.fake
 
     @cached_property

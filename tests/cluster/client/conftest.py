@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +15,17 @@ import pytest
 from tests.builders.hub_jobs import as_yaml, make_manifest, make_running
 from tests.clusters.hosted_consoles import READER, RULES, apply_account
 from tests.clusters.hub_client import create, report, storage_of_a_cluster
+from tests.clusters.hubs import remove_all
 from tests.servers.installed import S3, s3_server
-from tests.testcluster import Hub, Unavailable
+from tests.testcluster import Hub
 from tests.testcluster.binaries import binary
+from tests.testcluster.kubeapi import Refused
 
-from tuneyard.api.schema import main as write_crds
 from tuneyard.cli import main
 from tuneyard.storage import open_store
 from tuneyard.tracking.task_logs import Chunk
 
 __all__ = ["s3_server"]
-
-
-@pytest.fixture(scope="session")
-def hub_server(cluster_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
-    """A hub without an operator, with the CRDs and the namespace `maps`."""
-    crds = tmp_path_factory.mktemp("crds")
-    write_crds(str(crds))
-    server = Hub("client", cluster_folder / "client")
-    try:
-        server.start()
-        server.apply(*sorted(crds.glob("*.yaml")))
-        server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "maps"}})
-        yield server
-    except Unavailable as reason:
-        pytest.skip(f"NO CLUSTERS ON THIS MACHINE: {reason}")
-    finally:
-        server.close()
 
 
 @pytest.fixture
@@ -51,8 +36,7 @@ def hub(hub_server: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_PROFILE", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     yield hub_server
-    hub_server.kubectl("delete", "jobspecs", "--all", "-A", "--wait=false")
-    hub_server.kubectl("delete", "clusters.tuneyard.dev", "--all")
+    remove_all(hub_server, "jobspecs", "clusters")
 
 
 @pytest.fixture
@@ -104,7 +88,9 @@ def logged(hub: Hub, s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator
     report(hub, make_running() | {"output": output})
     hub.apply(storage_of_a_cluster(s3_server.environment))
     yield output
-    hub.kubectl("delete", "secrets", "s3", "tuneyard-storage", "--ignore-not-found")
+    for name in ("s3", "tuneyard-storage"):
+        with suppress(Refused):  # a test has removed it
+            hub.api.delete(f"/api/v1/namespaces/default/secrets/{name}")
 
 
 @pytest.fixture(scope="module")

@@ -146,7 +146,7 @@ def test_files_are_shipped_with_the_keys_of_the_jobs_secrets(
     try:
         code, _, err = say("submit", beside, "--out", ones_own_keys)
     finally:
-        hub.kubectl("delete", "secret", "own")
+        hub.api.delete("/api/v1/namespaces/default/secrets/own")
     assert code == 0, err
     assert not any(name in os.environ for name in s3_server.environment), "the environment is as it was"
 
@@ -173,7 +173,7 @@ def test_a_secret_of_others_sends_no_files_to_a_server_of_theirs(
     try:
         code, _, err = say("submit", beside, "--out", ones_own_keys)
     finally:
-        hub.kubectl("delete", "secret", "tuneyard-storage")
+        hub.api.delete("/api/v1/namespaces/default/secrets/tuneyard-storage")
     assert code == 0, err
     assert heard == []
     assert dict(os.environ) == before

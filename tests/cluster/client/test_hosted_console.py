@@ -32,6 +32,7 @@ from tests.clusters.hosted_consoles import (
     make_account,
 )
 from tests.clusters.hub_client import JOBS, create, held, report
+from tests.clusters.hubs import remove_all
 from tests.servers.chromium import browser, violations
 from tests.servers.consoles import HOSTILE
 from tests.testcluster import Hub
@@ -94,7 +95,7 @@ def fleet(hub: Hub) -> Iterator[Hub]:
     status = {"runs": runs, "waiting": waiting, "nextRun": "2031-11-27T01:00:00Z", "lastRun": "2026-11-25T01:00:00Z"}
     hub.api.patch(f"/apis/{API}/namespaces/default/schedules/nightly/status", {"status": status})
     yield hub
-    hub.kubectl("delete", "schedules", "--all", "-n", "default")
+    remove_all(hub, "schedules")
 
 
 # --- by token

@@ -12,6 +12,7 @@ from tests.builders.hub_jobs import as_yaml, make_manifest, make_progress, make_
 from tests.clusters.hub_client import JOBS, Kubectl, create, held, report
 from tests.clusters.hubs import until
 from tests.testcluster import Hub
+from tests.testcluster.kubeapi import Refused
 from tests.unit.docs.markdown import manual
 
 
@@ -81,11 +82,20 @@ ENDPOINT = {"url": "https://api.example.com/v1", "model": "small"}
         ("metadata.name", "Support_Bot", "metadata.name", "must consist of lower case alphanumeric characters"),
     ],
 )
-def test_kubectl_refuses_wrong_specs_with_path_and_reason(hub: Hub, kubectl: Kubectl, path: str, value: Any, where: str, why: str) -> None:
-    done = kubectl("create", "-f", "-", stdin=as_yaml(wrong(path, value)))
-    assert done.returncode == 1
-    assert where in done.stderr
-    assert why in done.stderr
+def test_wrong_specs_are_refused_with_path_and_reason(hub: Hub, path: str, value: Any, where: str, why: str) -> None:
+    with pytest.raises(Refused) as refused:
+        hub.api.create(f"{JOBS.format('default')}?fieldValidation=Strict", wrong(path, value))
+    assert where in str(refused.value)
+    assert why in str(refused.value)
+    assert hub.api.get(JOBS.format("default"))["items"] == []
+
+
+def test_kubectl_shows_path_and_reason_of_a_refusal(hub: Hub, kubectl: Kubectl) -> None:
+    unknown = kubectl("create", "-f", "-", stdin=as_yaml(wrong(f"{TRAIN}.bach", {})))
+    assert (unknown.returncode, 'unknown field "spec.tasks[0].train.bach"' in unknown.stderr) == (1, True)
+    none = kubectl("create", "-f", "-", stdin=as_yaml(wrong(TRAIN, None)))
+    assert (none.returncode, "spec.tasks[0]" in none.stderr) == (1, True)
+    assert "give exactly one of train, score, tune, rank, process" in none.stderr
     assert hub.api.get(JOBS.format("default"))["items"] == []
 
 

@@ -32,7 +32,7 @@ def test_logs_of_all_ranks_with_the_jobs_own_credentials(say: Say) -> None:
 @pytest.mark.usefixtures("logged")
 def test_logs_with_the_namespaces_storage_secret(hub: Hub, s3_server: S3, say: Say) -> None:
     values = s3_server.environment
-    hub.kubectl("delete", "secret", "s3")
+    hub.api.delete("/api/v1/namespaces/default/secrets/s3")
     hub.apply(
         {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tuneyard-storage", "namespace": "default"}, "stringData": values}
     )
@@ -41,7 +41,7 @@ def test_logs_with_the_namespaces_storage_secret(hub: Hub, s3_server: S3, say: S
 
 @pytest.mark.usefixtures("logged")
 def test_logs_with_ones_own_credentials(hub: Hub, s3_server: S3, say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub.kubectl("delete", "secret", "s3")
+    hub.api.delete("/api/v1/namespaces/default/secrets/s3")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.access_key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
     assert say("logs", "support-bot", "--rank", 0)[1] == "hello from rank-0\nmore from rank-0\n"
@@ -76,7 +76,7 @@ def test_of_a_jobs_variables_keys_and_region_reach_the_reader(hub: Hub, tmp_path
     report(hub, make_running() | {"output": "s3://models/support-bot"})
     hub.apply(storage_of_a_cluster({"AWS_ENDPOINT_URL": "http://127.0.0.1:9/", "AWS_REGION": "us-east-1"}))
     found = storage_access(open_hub(), open_hub().job("support-bot"), {})
-    hub.kubectl("delete", "secret", "tuneyard-storage")
+    hub.api.delete("/api/v1/namespaces/default/secrets/tuneyard-storage")
     assert found.variables == {
         "AWS_ENDPOINT_URL": "http://127.0.0.1:9/",
         "AWS_REGION": "us-east-1",

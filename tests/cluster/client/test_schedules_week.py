@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tests.clusters.hubs import remove_all
 from tests.testcluster import Hub
 
 from tuneyard.schedules import next_after
@@ -136,4 +137,4 @@ def test_a_week_with_kills_missed_and_backfilled_runs_and_a_regression(hub: Hub)
         reasons = hub.kubectl("get", "events", "-n", "maps", "-o", "jsonpath={.items[*].reason}").split()
         assert {"Regressed", "Recovered", "RunMissed"} <= set(reasons)
     finally:
-        hub.kubectl("delete", "schedules", "--all", "-A")
+        remove_all(hub, "schedules")

@@ -140,7 +140,7 @@ def test_a_job_that_is_deleted_is_not_waited_for(hub: Hub) -> None:
     create(hub)
     following = open_hub().follow("support-bot")
     next(following)
-    hub.kubectl("delete", "tyj", "support-bot")
+    hub.api.delete(f"{JOBS.format('default')}/support-bot")
     with pytest.raises(JobFailed, match="JobSpec default/support-bot was deleted while it was being followed"):
         list(following)
 

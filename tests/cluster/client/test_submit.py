@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.builders.hub_jobs import as_yaml, make_attempt, make_manifest, make_running
 from tests.clusters.hub_client import JOBS, Say, create, held, report
+from tests.clusters.hubs import remove_all
 from tests.servers.installs import install
 from tests.servers.notebooks import Cell, notebook
 from tests.testcluster import Hub
@@ -176,7 +177,7 @@ TEMPLATE: dict[str, Any] = {
 def template(hub: Hub) -> Iterator[str]:
     hub.apply(TEMPLATE)
     yield "small"
-    hub.kubectl("delete", "modeltemplates", "--all")
+    remove_all(hub, "modeltemplates")
 
 
 def by_template(path: Path, name: str, **spec: Any) -> Path:
@@ -227,17 +228,18 @@ def test_namespaces_come_from_the_file_the_flag_or_the_context(file: Path, say: 
 def test_the_install_without_extras_is_a_whole_client(hub: Hub, file: Path, tmp_path: Path) -> None:
     client = install(tmp_path / "venv")
 
-    def say(*words: str) -> tuple[int, str]:
-        done = client(*words, cwd=tmp_path, KUBECONFIG=str(hub.kubeconfig))
-        assert "bug in Tuneyard" not in done.stderr, done.stderr
-        return done.returncode, done.stdout + done.stderr
-
-    code, shown = say("submit", str(file))
-    assert code == 0, shown
+    words = {
+        f"submit {file}": "support-bot",
+        "status": "support-bot",
+        "why support-bot": "waits for",
+        "cancel support-bot": "support-bot",
+        "clusters": "",
+        "usage": "",
+    }
+    for line, (code, out, err) in client.run_lines(list(words), cwd=tmp_path, KUBECONFIG=str(hub.kubeconfig)).items():
+        assert (code, words[line] in out + err) == (0, True), (out, err)
+        assert "bug in Tuneyard" not in err, err
     assert held(hub)["spec"]["tasks"]
-    for verb, words in {"status": "support-bot", "why": "waits for", "cancel": "support-bot", "clusters": "", "usage": ""}.items():
-        code, shown = say(verb, *(["support-bot"] if verb in ("why", "cancel") else []))
-        assert (code, words in shown) == (0, True), shown
 
 
 def test_a_shell_completes_names_of_jobs(hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,31 +10,27 @@ import yaml
 from tests.cluster.logs_api.replica import KEYS, Object, Say, Served, cluster, make_job, secret
 from tests.clusters.hubs import Operator
 from tests.servers.installed import free_port, make_s3
-from tests.testcluster import Hub, Unavailable
-from tests.testcluster.aggregated import served_here
-from tests.testcluster.install import SYSTEM, write_crds
+from tests.testcluster import Hub
+from tests.testcluster.aggregated import LOGS_API, served_here
+from tests.testcluster.install import SYSTEM
 from tests.testcluster.waiting import wait_for
 from tests.unit.charts.rendering import HUB, render
 
 from tuneyard.cli import main
 from tuneyard.tracking.task_logs import Chunk
 
+APIS = (LOGS_API, "v1alpha1.history.tuneyard.dev")
 _NOT_OF_A_PROCESS = ("Deployment", "PodDisruptionBudget", "CustomResourceDefinition")
 
 
 @pytest.fixture(scope="package")
-def served(cluster_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(hub_server: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The hub's cluster, the chart's objects, and a replica that never leads: it is given no lease."""
     folder = tmp_path_factory.mktemp("logs")
-    hub = Hub("logs", cluster_folder / "logs")
+    hub = hub_server
     s3 = make_s3(folder)
     port, health = free_port(), free_port()
-    try:
-        hub.start()
-    except Unavailable as reason:
-        pytest.skip(f"NO CLUSTERS ON THIS MACHINE: {reason}")
     if hub.address.startswith("127."):
-        hub.close()
         pytest.skip("NO BRIDGE WITHOUT ROOT: an API server reaches no Service on a loopback address")
     operator = Operator(
         folder,
@@ -49,14 +45,14 @@ def served(cluster_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         },
     )
     try:
-        hub.apply(*write_crds(folder / "crds"), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
+        hub.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
         chart = [
             each for each in render(HUB, {"postgresql": {"external": {"secretName": "history"}}}) if each["kind"] not in _NOT_OF_A_PROCESS
         ]
         chart = [each for each in chart if each["metadata"]["name"] != "tuneyard-hub-metrics"]
         leases = [each for each in chart if each["kind"] in ("Role", "RoleBinding") and each["metadata"]["name"] == "tuneyard-hub"]
         hub.apply(*served_here((each for each in chart if each not in leases), hub.address, port))
-        token = hub.kubectl("create", "token", "tuneyard-hub", "-n", SYSTEM, "--duration=24h").strip()
+        token = hub.token("tuneyard-hub", SYSTEM, hours=24)
         config = yaml.safe_load(hub.kubeconfig.read_text())
         config["users"][0]["user"] = {"token": token}
         operator.kubeconfig.write_text(yaml.safe_dump(config))
@@ -72,7 +68,8 @@ def served(cluster_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> It
             yield found
     finally:
         operator.processes.end_all()
-        hub.close()
+        for name in APIS:
+            hub.api.delete(f"/apis/apiregistration.k8s.io/v1/apiservices/{name}")
 
 
 def binding(user: str, role: str, namespace: str = "default") -> Object:
