@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -20,6 +21,26 @@ from tuneyard.ranking.click_log import config_of
 from tuneyard.training.request import TrainRequest
 
 LAYERS = [["dlrm", "linear"], ["dcn", "linear"]]
+RAW_STEPS: list[dict[str, Any]] = [
+    {"op": "sigrid_hash", "inputs": ["name"], "output": "user_id", "tableSize": 200},
+    {"op": "first_x", "inputs": ["history"], "output": "recent", "count": 4},
+    {"op": "cartesian", "inputs": ["category", "device"], "output": "category_by_device", "tableSize": 400},
+    {"op": "get_local_hour", "inputs": ["time"], "output": "hour", "timeZone": "Europe/Vienna"},
+    {"op": "clamp", "inputs": ["number0"], "output": "number0", "low": 0, "high": 5},
+    {"op": "clamp", "inputs": ["clicks"], "output": "clicked", "low": 0, "high": 1},
+]
+"""Transforms of `raw_clicks`."""
+RAW_FEATURES: dict[str, Any] = {
+    "dense": ["number0", "number1"],
+    "sparse": [
+        {"name": "user_id", "rows": 200},
+        {"name": "item", "rows": 50},
+        {"name": "recent", "rows": 50, "length": 4},
+        {"name": "category_by_device", "rows": 400},
+        {"name": "hour", "rows": 24},
+    ],
+}
+"""After these transforms, as a JobSpec has them."""
 
 
 def features() -> dict[str, Any]:
@@ -58,6 +79,16 @@ def rank_request(folder: Path, task: RankTask, **plan: Any) -> TrainRequest:
         output=str(folder / "out"),
         scratch=str(folder / "scratch"),
     )
+
+
+def raw_clicks(rows: int, *, first_row: int = 0) -> pa.Table:
+    """The log of clicks as its logger might write it: names of users, seconds, numbers of clicks."""
+    log = pa.Table.from_batches(list(generated_clicks(rows, seed=3, batch=1_000, first_row=first_row)))
+    names = pa.array([f"user {user}" for user in log.column("user").to_pylist()])
+    times = pa.array(log.column("hour").to_numpy() * 3_600 + 1_700_000_000)
+    clicks = pa.array(log.column("clicked").to_numpy().astype(np.int64) * 3)
+    kept = log.select(["number0", "number1", "item", "history", "category", "device"])
+    return kept.append_column("name", names).append_column("time", times).append_column("clicks", clicks)
 
 
 @contextmanager

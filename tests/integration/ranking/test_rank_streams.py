@@ -1,22 +1,16 @@
-"""Rank tasks on streamed tables: the losses of stored rows, on any number of ranks, across stops; beside the ranks and from a service."""
+"""Rank tasks on streamed tables: the losses of stored rows, on any number of ranks, across stops."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.builders.checkpoints import stop_after
-from tests.builders.rankers import LAYERS, rank_request, rank_task, small_windows, write_clicks
-from tests.integration.runtime.conftest import TUNEYARD, environment, read_report, write_jobspec
+from tests.builders.rankers import rank_request, rank_task, small_windows, write_clicks
 from tests.ranks.forks import Call, called
 from tests.ranks.groups import _rank, group, results_in_ranks
 
@@ -132,65 +126,3 @@ def test_a_row_group_that_is_damaged_ends_the_task_with_its_name(tmp_path: Path)
     answers = in_small_windows([rank_request(tmp_path / "run", task_of(path, streaming=True, shuffle=False))], 1, tmp_path / "cache")
     assert isinstance(answers[0], BadInput)
     assert "clicks.parquet: row group 3 cannot be read" in answers[0].cause
-
-
-def test_a_job_with_a_service_ends_as_one_without(tmp_path: Path) -> None:
-    """Its first data worker is killed, where it starts before the end: a busy machine may be too slow for that. The rows that a worker has
-    made are tested in test_ingestion.py."""
-    write_wide_days(tmp_path / "days")
-    body = {
-        "table": {"source": "days"},
-        "features": {"dense": ["age"], "sparse": [{"name": "seen", "rows": 1_000}]},
-        "label": "clicked",
-        "model": {"width": 8, "outputs": 4, "layers": LAYERS, "hidden": [32]},
-        **FIELDS,
-    }
-    served = body | {"service": {"minWorkers": 1, "maxWorkers": 2, "memoryGb": 1}}
-    tasks = [{"name": name, "rank": rank, "resources": {"workers": 2}} for name, rank in (("stored", body), ("served", served))]
-    job = write_jobspec(tmp_path / "job.yaml", *tasks)
-    values = environment(TUNEYARD_CACHE=str(tmp_path / "cache"))
-    done = subprocess.Popen([*TUNEYARD, "run", str(job), "--out", str(tmp_path / "out")], env=values, stderr=subprocess.PIPE, text=True)
-    killed: list[int] = []
-    while done.poll() is None:
-        for pid in _data_workers(done.pid) if not killed else ():
-            os.kill(pid, signal.SIGKILL)
-            killed.append(pid)
-        time.sleep(0.1)
-    assert done.returncode == 0, done.stderr.read() if done.stderr else ""
-    report = read_report(tmp_path / "out")["tasks"]
-    assert report["served"]["losses"] == report["stored"]["losses"]
-    assert report["served"]["details"]["data_service"]["started"] >= 1
-    assert report["served"]["details"]["data"]["streamed"]
-
-
-def write_wide_days(folder: Path) -> None:
-    """Three days of rows with 300 ids each: a split of 8 MiB for each 7,000 rows."""
-    folder.mkdir()
-    for day in range(3):
-        chance, rows, ids = np.random.default_rng(day), 20_000, 300
-        seen = pa.ListArray.from_arrays(np.arange(0, rows * ids + 1, ids, dtype=np.int32), chance.integers(0, 1_000, rows * ids))
-        columns = {"age": chance.random(rows), "seen": seen, "clicked": chance.integers(0, 2, rows)}
-        pq.write_table(pa.table(columns), folder / f"{day}.parquet", row_group_size=5_000)
-
-
-def _data_workers(root: int) -> list[int]:
-    """Processes of data workers below a process, as Ray names them."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            command, parents = (folder / "cmdline").read_bytes(), _ancestors(int(folder.name))
-        except OSError:
-            continue
-        if b"DataWorker" in command and root in parents:
-            found.append(int(folder.name))
-    return found
-
-
-def _ancestors(pid: int) -> list[int]:
-    found = []
-    while pid > 1:
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        found.append(pid)
-    return found

@@ -61,8 +61,9 @@ def test_a_ranker_learns_and_is_judged_on_rows_that_it_has_not_seen(clicks: Path
     assert "row-wise Adagrad" in (tmp_path / "out" / "model" / "README.md").read_text()
 
 
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_losses_are_those_of_one_worker(workers: int, clicks: Path, alone: TrainResult, tmp_path: Path) -> None:
+    """Two workers hold the claim in `make test`; test_sharded_tables.py has three."""
     ways: list[dict[str, Any]] = [{"tables": {"sharding": how}} for how in ("auto", "table", "row", "column")]
     requests = [
         rank_request(tmp_path / str(number), task_of(clicks, model={"width": 32}, **way), workers=workers)
@@ -100,8 +101,14 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(rows: str, clicks: Path, tmp
     assert _weights(tmp_path) is not None
 
 
-def test_one_run_over_1_2_4_3_workers(clicks: Path, alone: TrainResult, tmp_path: Path) -> None:
-    for number, (workers, step) in enumerate([(1, 8), (2, 16), (4, 16), (3, None)]):
+@pytest.mark.parametrize(
+    "stops", [[(1, 8), (3, 16), (2, None)], pytest.param([(1, 8), (2, 16), (4, 16), (3, None)], marks=pytest.mark.long)]
+)
+def test_one_run_over_changing_numbers_of_workers(
+    stops: list[tuple[int, int | None]], clicks: Path, alone: TrainResult, tmp_path: Path
+) -> None:
+    """More workers, then fewer: with up to three in `make test`."""
+    for number, (workers, step) in enumerate(stops):
         request = rank_request(tmp_path, task_of(clicks), workers=workers)
         result = results_in_ranks([request], workers)[0]
         if number:

@@ -2,56 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-import yaml
 from tests.builders.checkpoints import stop_after
-from tests.builders.rankers import LAYERS, rank_request, rank_task
+from tests.builders.rankers import RAW_FEATURES, RAW_STEPS, rank_request, rank_task, raw_clicks
 from tests.ranks.groups import results_in_ranks, train_in_ranks
 
 from tuneyard.api import BadInput, RankTask
 from tuneyard.data.tables import Pipeline
-from tuneyard.ranking import RankMetrics, batch_of, generated_clicks, load
+from tuneyard.ranking import RankMetrics, batch_of, load
 from tuneyard.training import train
-
-STEPS: list[dict[str, Any]] = [
-    {"op": "sigrid_hash", "inputs": ["name"], "output": "user_id", "tableSize": 200},
-    {"op": "first_x", "inputs": ["history"], "output": "recent", "count": 4},
-    {"op": "cartesian", "inputs": ["category", "device"], "output": "category_by_device", "tableSize": 400},
-    {"op": "get_local_hour", "inputs": ["time"], "output": "hour", "timeZone": "Europe/Vienna"},
-    {"op": "clamp", "inputs": ["number0"], "output": "number0", "low": 0, "high": 5},
-    {"op": "clamp", "inputs": ["clicks"], "output": "clicked", "low": 0, "high": 1},
-]
-FEATURES: dict[str, Any] = {
-    "dense": ["number0", "number1"],
-    "sparse": [
-        {"name": "user_id", "rows": 200},
-        {"name": "item", "rows": 50},
-        {"name": "recent", "rows": 50, "length": 4},
-        {"name": "category_by_device", "rows": 400},
-        {"name": "hour", "rows": 24},
-    ],
-}
-
-
-def raw_clicks(rows: int, *, first_row: int = 0) -> pa.Table:
-    """The log of clicks as its logger might write it: names of users, seconds, numbers of clicks."""
-    log = pa.Table.from_batches(list(generated_clicks(rows, seed=3, batch=1_000, first_row=first_row)))
-    names = pa.array([f"user {user}" for user in log.column("user").to_pylist()])
-    times = pa.array(log.column("hour").to_numpy() * 3_600 + 1_700_000_000)
-    clicks = pa.array(log.column("clicked").to_numpy().astype(np.int64) * 3)
-    kept = log.select(["number0", "number1", "item", "history", "category", "device"])
-    return kept.append_column("name", names).append_column("time", times).append_column("clicks", clicks)
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +27,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def task_of(table: Path, transforms: list[dict[str, Any]] = STEPS, **fields: Any) -> RankTask:
-    values = {"transforms": transforms, "features": FEATURES, "batch": {"global": 240}, "steps": 16, "checkpoint": {"everySteps": 8}}
+def task_of(table: Path, transforms: list[dict[str, Any]] = RAW_STEPS, **fields: Any) -> RankTask:
+    values = {"transforms": transforms, "features": RAW_FEATURES, "batch": {"global": 240}, "steps": 16, "checkpoint": {"everySteps": 8}}
     return rank_task(table, **(values | fields))
 
 
@@ -86,14 +51,14 @@ def test_losses_are_those_of_a_table_that_was_transformed_before(folder: Path, t
 
 
 def test_a_run_that_was_stopped_goes_on_with_the_same_steps_alone(folder: Path, tmp_path: Path) -> None:
-    task = task_of(folder / "days.parquet", [*STEPS, {"op": "sampling", "key": "name", "rate": 0.5}], negativeRate=0.5)
+    task = task_of(folder / "days.parquet", [*RAW_STEPS, {"op": "sampling", "key": "name", "rate": 0.5}], negativeRate=0.5)
     request = rank_request(tmp_path, task, workers=2)
     [whole] = results_in_ranks([request], 2)
     stop_after(8, tmp_path / "out")
     [again] = results_in_ranks([request], 2)
     assert (again.resumed_from, again.losses) == (8, whole.losses)
     stop_after(8, tmp_path / "out")
-    seeded = [STEPS[0] | {"seed": 1}, *task.model_dump(by_alias=True, exclude_none=True)["transforms"][1:]]
+    seeded = [RAW_STEPS[0] | {"seed": 1}, *task.model_dump(by_alias=True, exclude_none=True)["transforms"][1:]]
     for changed, said in (
         (task_of(folder / "days.parquet", seeded, negativeRate=0.5), "transforms was"),
         (task_of(folder / "days.parquet"), "share"),
@@ -129,7 +94,7 @@ def test_predictions_are_of_all_rows_though_few_negatives_are_trained_on(rate: f
 def test_what_leaves_nothing_to_train_on_is_refused(tmp_path: Path) -> None:
     pq.write_table(raw_clicks(1_000).slice(0, 40), tmp_path / "few.parquet")
     pq.write_table(raw_clicks(1_000).set_column(6, "name", pa.nulls(1_000, pa.string())), tmp_path / "unnamed.parquet")
-    sampled = [*STEPS, {"op": "sampling", "key": "name", "rate": 0.5}]
+    sampled = [*RAW_STEPS, {"op": "sampling", "key": "name", "rate": 0.5}]
     requests = [
         rank_request(tmp_path / "1", task_of(tmp_path / "few.parquet", negativeRate=1e-6)),
         rank_request(tmp_path / "2", task_of(tmp_path / "unnamed.parquet", sampled)),
@@ -137,40 +102,3 @@ def test_what_leaves_nothing_to_train_on_is_refused(tmp_path: Path) -> None:
     first, second = train_in_ranks(requests, 1)
     assert "negativeRate 1e-06 leaves no row with label 0" in str(first)
     assert "sampling leaves none of 1,000 rows" in str(second)
-
-
-def test_a_job_trains_on_raw_columns_and_scores_the_next_day(folder: Path, tmp_path: Path) -> None:
-    rank: dict[str, Any] = {
-        "table": {"source": str(folder / "days.parquet")},
-        "validation": {"source": str(folder / "next-day.parquet")},
-        "transforms": [*STEPS, {"op": "sampling", "key": "name", "rate": 0.9}],
-        "features": FEATURES,
-        "label": "clicked",
-        "negativeRate": 0.5,
-        "model": {"width": 8, "outputs": 4, "layers": LAYERS},
-        "batch": {"global": 512},
-        "steps": 20,
-        "slices": ["hour"],
-    }
-    score = {
-        "model": {"from": "ranker"},
-        "data": {"source": str(folder / "next-day.parquet"), "keep": ["name", "number0"]},
-        "ranking": {"slices": ["hour"]},
-    }
-    tasks = [{"name": "ranker", "rank": rank, "resources": {"workers": 2}}, {"name": "scores", "score": score}]
-    spec = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "raw"}, "spec": {"tasks": tasks}}
-    (tmp_path / "raw.yaml").write_text(yaml.safe_dump(spec))
-    command = [str(Path(sys.executable).with_name("tuneyard")), "run", str(tmp_path / "raw.yaml"), "--out", str(tmp_path / "run")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TUNEYARD_HISTORY": "off"}
-    ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
-    assert ran.returncode == 0, ran.stderr
-
-    report = json.loads((tmp_path / "run" / "report.json").read_text())["tasks"]
-    assert (report["scores"]["rows"], report["scores"]["errors"]) == (3_000, 0)
-    trained, judged = report["ranker"]["metrics"], report["scores"]["metrics"]
-    assert judged["normalised_entropy"] == pytest.approx(trained["normalised_entropy"], rel=1e-3)
-    assert set(report["scores"]["judged"]["clicked"]["slices"]["hour"]) == set(report["ranker"]["details"]["slices"]["clicked"]["hour"])
-    [output] = (tmp_path / "run").glob("scores/**/parts")
-    kept, rows = pq.read_table(output), pq.read_table(folder / "next-day.parquet")
-    assert kept.column("name").to_pylist() == rows.column("name").to_pylist()
-    assert kept.column("number0").to_pylist() == rows.column("number0").to_pylist()  # as it is in the table: the step is the ranker's
