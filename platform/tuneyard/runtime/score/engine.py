@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +10,6 @@ from typing import Any
 
 from tuneyard.runtime.gang.mailbox import RankProcess, this_process
 from tuneyard.runtime.gang.process_log import output_to
-from tuneyard.scoring.endpoint.worker import EndpointWorker
-from tuneyard.scoring.ranker.worker import RankerWorker
-from tuneyard.scoring.vllm_worker import VllmWorker
 
 
 @dataclass(frozen=True)
@@ -23,29 +20,27 @@ class EngineLogs:
     on_place: Callable[[RankProcess], None]
 
 
-class _Logged:
-    """Redirects the output of a worker's process and its children to `log`. It precedes the worker among the base classes."""
+class LoggedWorker:
+    """A worker of the class `worker` (see `scoring.Work`), with the output of its process and children in `log`. Its process imports the
+    libraries of this class alone."""
 
-    def __init__(self, order: Any, rank: int, log: Path) -> None:
+    def __init__(self, worker: type, order: Any, rank: int, log: Path) -> None:
         self._place = this_process(rank, str(log))
         self._log = ExitStack()
         self._log.enter_context(output_to(log, attempt=1))
-        super().__init__(order)  # type: ignore[call-arg]  # the worker's constructor
+        self._worker = worker(order)
 
     def place(self) -> RankProcess:
         return self._place
 
+    def load(self) -> Any:
+        return self._worker.load()
 
-class LoggedEngine(_Logged, VllmWorker):
-    """A VllmWorker with a log."""
+    def score(self, part: int) -> Any:
+        return self._worker.score(part)
 
+    def open_work(self) -> Any:
+        return self._worker.open_work()
 
-class LoggedClient(_Logged, EndpointWorker):
-    """An EndpointWorker with a log."""
-
-
-class LoggedRanker(_Logged, RankerWorker):
-    """A RankerWorker with a log."""
-
-
-LOGGED: Mapping[type, type] = {VllmWorker: LoggedEngine, EndpointWorker: LoggedClient, RankerWorker: LoggedRanker}
+    def close(self) -> Any:
+        return self._worker.close()

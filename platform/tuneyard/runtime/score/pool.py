@@ -19,7 +19,7 @@ from ray.exceptions import OutOfMemoryError, RayActorError, RayError, RayTaskErr
 from tuneyard.api import Blame, FailureKind, JobFailed, TuneyardError
 from tuneyard.runtime.gang.mailbox import RankProcess
 from tuneyard.runtime.machines import engine_log
-from tuneyard.runtime.score.engine import LOGGED, EngineLogs
+from tuneyard.runtime.score.engine import EngineLogs, LoggedWorker
 from tuneyard.runtime.score.worker import actor_options, error_of_worker
 from tuneyard.scoring import Loaded, Measured, OpenWork, PartDone, Partition, ScoreRequest, Work, work_of
 from tuneyard.tracking import Charged, Emit, Scored, Stage, Warned, silent
@@ -178,7 +178,7 @@ class WorkerPool:
         if self._logs is None:
             return ray.remote(self._work.worker).options(**self._options).remote(self._order)
         log = self._logs.folder / engine_log(self._name, rank).file
-        return ray.remote(LOGGED[self._work.worker]).options(**self._options).remote(self._order, rank, log)
+        return ray.remote(LoggedWorker).options(**self._options).remote(self._work.worker, self._order, rank, log)
 
     # --- workers ------------------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ import os
 import time
 
 from tuneyard.scoring.charges import Spent
-from tuneyard.scoring.endpoint.engine import EndpointEngine
 from tuneyard.scoring.endpoint.key import key_of
 from tuneyard.scoring.endpoint.prompts import EndpointPrompts
 from tuneyard.scoring.own_metrics import own_metrics_of
@@ -19,6 +18,8 @@ class EndpointWorker(PartWorker):
 
     def load(self) -> Loaded:
         """Raises BadInput where the variable with the API key is missing."""
+        from tuneyard.scoring.endpoint.engine import EndpointEngine  # late: the driver needs this class, and no client of HTTP
+
         began = time.perf_counter()
         request = self._order.request
         endpoint = request.task.engine.endpoint
