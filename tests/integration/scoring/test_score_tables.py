@@ -4,43 +4,30 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
-import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
 from tests.builders.rankers import write_clicks
+from tests.integration.scoring.conftest import a_worker_killed, score_until_killed
 
 from tuneyard.api import ScoreTask
 from tuneyard.ranking import EnsembleLayer, RankMetrics, batch_of, load, save
 from tuneyard.ranking.click_log import config_of
 from tuneyard.runtime.score.pool import score
-from tuneyard.runtime.sessions.session import ray_session
 from tuneyard.scoring import ScoreRequest
 from tuneyard.scoring.ranker.work import RankedResult
 from tuneyard.tracking import Event, Warned
 
 ROWS, PARTS, SOME = 20_000, 80, 3_000
-DRIVER = """
-import pickle, sys
-from tuneyard.runtime.score.pool import score
-from tuneyard.runtime.sessions.session import ray_session
-with ray_session(address=None, cpus=2, gpus=0, values={}, setup=[], secrets=[], job="test"):
-    score(pickle.load(open(sys.argv[1], "rb")))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +41,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pq.write_table(pq.read_table(first).slice(0, 0), made / "clicks" / "b.parquet")
     write_clicks(made / "clicks" / "c.parquet", ROWS // 2, first_row=ROWS // 2)
     return made
-
-
-@pytest.fixture(scope="module")
-def ray_here() -> Iterator[None]:
-    with ray_session(address=None, cpus=2, gpus=0, values={}, setup=[], secrets=[], job="test"):
-        yield
 
 
 def request(folder: Path, output: str, **changes: Any) -> ScoreRequest:
@@ -101,28 +82,13 @@ def assert_every_row_once(result: RankedResult, expected: dict[str, Any]) -> Non
     assert [window["rows"] for window in result.judged["clicked"]["windows"]] == [6_000, 6_000, 6_000, 2_000]
 
 
-def parts(output: Path) -> int:
-    return len(list((output / "parts").glob("*.parquet")))
-
-
 @pytest.mark.usefixtures("ray_here")
 def test_a_worker_killed_mid_run_costs_no_row(folder: Path, expected: dict[str, Any]) -> None:
     seen: list[Event] = []
-    killed: list[int] = []
 
-    def kill_one_worker() -> None:
-        while parts(folder / "out-killed") < 5:
-            time.sleep(0.005)
-        workers = [process for process in psutil.Process().children(recursive=True) if process.name().startswith("ray::RankerWor")]
-        killed.append(workers[0].pid)
-        os.kill(workers[0].pid, signal.SIGKILL)
+    with a_worker_killed(folder / "out-killed", 5, "ray::RankerWor"):
+        result = score(request(folder, "out-killed"), emit=seen.append)
 
-    killer = threading.Thread(target=kill_one_worker, daemon=True)
-    killer.start()
-    result = score(request(folder, "out-killed"), emit=seen.append)
-
-    killer.join(timeout=10)
-    assert killed
     assert any(isinstance(event, Warned) and "ranker" in event.message and "died" in event.message for event in seen)
     assert result.details["ranker_deaths"] == 1
     assert result.rows_per_s > 0
@@ -131,15 +97,8 @@ def test_a_worker_killed_mid_run_costs_no_row(folder: Path, expected: dict[str, 
 
 @pytest.mark.usefixtures("ray_here")
 def test_a_run_whose_driver_was_killed_goes_on(folder: Path, expected: dict[str, Any]) -> None:
-    asked = request(folder, "out-resumed")
-    (folder / "request.pickle").write_bytes(pickle.dumps(asked))
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(folder / "request.pickle")])
-    while parts(folder / "out-resumed") < 8:
-        assert driver.poll() is None, "the driver ended before it could be killed"
-        time.sleep(0.005)
-    driver.kill()
-    driver.wait()
-    assert parts(folder / "out-resumed") < PARTS
+    asked = replace(request(folder, "out-resumed"), instances=1)
+    assert score_until_killed(asked, 8) < PARTS
 
     result = score(replace(asked, attempt=2))
 
@@ -149,7 +108,7 @@ def test_a_run_whose_driver_was_killed_goes_on(folder: Path, expected: dict[str,
 
 def job(folder: Path, name: str, **score: Any) -> Path:
     body = {"model": {"name": "./model"}, "data": {"source": "clicks"}, "ranking": {"slices": ["device"]}, **score}
-    tasks = [{"name": "judge", "score": body, "resources": {"instances": 2}}]
+    tasks = [{"name": "judge", "score": body}]
     spec = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": name}, "spec": {"tasks": tasks}}
     (folder / f"{name}.yaml").write_text(yaml.safe_dump(spec))
     return folder / f"{name}.yaml"
@@ -157,7 +116,8 @@ def job(folder: Path, name: str, **score: Any) -> Path:
 
 def tuneyard(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).with_name("tuneyard")), *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TUNEYARD_HISTORY": "off"}
+    # Without the fork server of these tests: a job would start its own.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TUNEYARD_HISTORY": "off", "TUNEYARD_WARM_SERVERS": ""}
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
 
 

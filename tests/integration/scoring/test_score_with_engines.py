@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow.parquet as pq
 import pytest
 from tests.builders.models import CHAT_TEMPLATE, sentences, tokenizer_of, write_model
+from tests.integration.scoring.conftest import Score, a_worker_killed, score_until_killed
 
 from tuneyard.api import BadInput, ScoreTask
-from tuneyard.runtime.score.pool import score
-from tuneyard.runtime.sessions.session import ray_session
 from tuneyard.scoring import ScoreRequest, ScoreResult
 from tuneyard.scoring.prompts import PromptEncoder
-from tuneyard.tracking import Event, Scored, Warned
+from tuneyard.tracking import Event, Warned
 
 ROWS = 96
 
@@ -55,12 +47,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.fixture(scope="module")
-def ray_here() -> Iterator[None]:
-    with ray_session(address=None, cpus=2, gpus=0, values={}, setup=[], secrets=[], job="test"):
-        yield
-
-
 def request(folder: Path, output: str, model: str = "base", *, adapter: bool = False, instances: int = 1, **changes: Any) -> ScoreRequest:
     fields: dict[str, Any] = {
         "model": {"name": "set below"},
@@ -82,13 +68,11 @@ def request(folder: Path, output: str, model: str = "base", *, adapter: bool = F
     )
 
 
-pytestmark = pytest.mark.usefixtures("ray_here")
-
-
 @pytest.fixture(scope="module")
-def base(folder: Path, ray_here: None) -> ScoreResult:  # noqa: ARG001  # needed, and not by name
+def base(folder: Path, score: Score) -> ScoreResult:
     """The base model's result, from one engine that nothing happened to."""
-    return score(request(folder, "out-base"))
+    result: ScoreResult = score(request(folder, "out-base"))
+    return result
 
 
 def table(result: ScoreResult) -> list[dict[str, Any]]:
@@ -144,7 +128,7 @@ def test_perplexity_is_the_loss_that_transformers_computes(folder: Path, base: S
     assert base.metrics["loss"] == pytest.approx(sum(r["nll"] for r in rows) / sum(r["reference_tokens"] for r in rows))
 
 
-def test_an_adapter_counts_like_its_merged_weights(folder: Path, base: ScoreResult) -> None:
+def test_an_adapter_counts_like_its_merged_weights(folder: Path, base: ScoreResult, score: Score) -> None:
     perplexity_only = {"metrics": ["perplexity"]}
     adapted = score(request(folder, "out-adapter", adapter=True, **perplexity_only))
     merged = score(request(folder, "out-merged", "merged", **perplexity_only))
@@ -159,47 +143,23 @@ def test_an_adapter_counts_like_its_merged_weights(folder: Path, base: ScoreResu
     assert adapted.output_tokens == 0
 
 
-def test_an_engine_killed_mid_run_costs_no_row(folder: Path) -> None:
+def test_an_engine_killed_mid_run_costs_no_row(folder: Path, score: Score) -> None:
     seen: list[Event] = []
-    killed: list[int] = []
 
-    def kill_one_engine_after_the_first_rows(event: Event) -> None:
-        seen.append(event)
-        if isinstance(event, Scored) and event.rows > 0 and not killed:
-            engines = [p for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::VllmWorker")]
-            killed.append(engines[0].pid)
-            os.kill(engines[0].pid, signal.SIGKILL)
+    with a_worker_killed(folder / "out-killed", 1, "ray::VllmWorker"):
+        result = score(request(folder, "out-killed", instances=2, generation={"maxTokens": 48}), emit=seen.append)
 
-    result = score(request(folder, "out-killed", instances=2, generation={"maxTokens": 192}), emit=kill_one_engine_after_the_first_rows)
-
-    assert killed
     assert any(isinstance(event, Warned) and "died" in event.message for event in seen)
     assert result.details["engine_deaths"] == 1
     assert_every_row_once_in_input_order(result)
     assert (result.rows, result.errors) == (ROWS, 2)
 
 
-DRIVER = """
-import pickle, sys
-from tuneyard.runtime.score.pool import score
-from tuneyard.runtime.sessions.session import ray_session
-with ray_session(address=None, cpus=2, gpus=0, values={}, setup=[], secrets=[], job="test"):
-    score(pickle.load(open(sys.argv[1], "rb")))
-"""
-
-
-def test_a_run_whose_driver_was_killed_goes_on_to_the_same_metrics(folder: Path, base: ScoreResult) -> None:
-    import pickle
-
+def test_a_run_whose_driver_was_killed_goes_on_to_the_same_metrics(
+    folder: Path, base: ScoreResult, score: Score, engine_server: Path
+) -> None:
     asked = request(folder, "out-resumed")
-    (folder / "request.pickle").write_bytes(pickle.dumps(asked))
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(folder / "request.pickle")])
-    parts = folder / "out-resumed" / "parts"
-    while len(list(parts.glob("*.parquet"))) < 2:
-        assert driver.poll() is None, "the driver ended before it could be killed"
-        time.sleep(0.01)
-    driver.kill()
-    driver.wait()
+    score_until_killed(asked, 2, engine_server)
 
     result = score(replace(asked, attempt=2))
 
@@ -209,7 +169,7 @@ def test_a_run_whose_driver_was_killed_goes_on_to_the_same_metrics(folder: Path,
     assert result.metrics == pytest.approx(base.metrics, rel=1e-4)
 
 
-def test_answers_follow_a_schema_unless_they_are_cut_off(folder: Path) -> None:
+def test_answers_follow_a_schema_unless_they_are_cut_off(folder: Path, score: Score) -> None:
     """A model of random weights writes JSON of the schema, because it can write nothing else."""
     schema = {
         "type": "object",
@@ -226,13 +186,13 @@ def test_answers_follow_a_schema_unless_they_are_cut_off(folder: Path) -> None:
     assert result.off_schema == result.cut_off == len(answers) - len(whole)
 
 
-def test_being_asked_to_stop_leaves_what_is_committed(folder: Path) -> None:
+def test_being_asked_to_stop_leaves_what_is_committed(folder: Path, score: Score) -> None:
     result = score(request(folder, "out-stopped"), should_stop=lambda: True)
 
     assert (result.status, result.rows) == ("stopped", 0)
 
 
-def test_answers_end_where_the_template_ends_turns_and_cut_off_ones_are_warned_of(folder: Path) -> None:
+def test_answers_end_where_the_template_ends_turns_and_cut_off_ones_are_warned_of(folder: Path, score: Score) -> None:
     """A model that says one token for ever: the mark behind a turn, which neither tokenizer nor model names as an end."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -273,7 +233,7 @@ def test_answers_end_where_the_template_ends_turns_and_cut_off_ones_are_warned_o
     assert "4 of 4 answers were cut off at maxTokens 24" in warning
 
 
-def test_thoughts_whose_marks_are_special_tokens_are_told_apart(folder: Path) -> None:
+def test_thoughts_whose_marks_are_special_tokens_are_told_apart(folder: Path, score: Score) -> None:
     """A model that says one token after the other: thoughts that its template has opened, the mark of their end, an answer, the end."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -304,7 +264,7 @@ def test_thoughts_whose_marks_are_special_tokens_are_told_apart(folder: Path) ->
     assert [(row["output"], row["reasoning"], row["finish_reason"]) for row in stopped] == [("", "cat", "stop")] * 2
 
 
-def test_a_chat_without_a_template_is_refused_by_the_engine_that_loads(folder: Path) -> None:
+def test_a_chat_without_a_template_is_refused_by_the_engine_that_loads(folder: Path, score: Score) -> None:
     bare = folder / "bare"
     bare.mkdir()
     for file in (folder / "base").iterdir():
@@ -316,7 +276,7 @@ def test_a_chat_without_a_template_is_refused_by_the_engine_that_loads(folder: P
         score(request(folder, "out-bare", "bare", data=data))
 
 
-def test_a_judge_that_says_nonsense_is_asked_twice_and_costs_no_other_row(folder: Path, base: ScoreResult) -> None:
+def test_a_judge_that_says_nonsense_is_asked_twice_and_costs_no_other_row(folder: Path, base: ScoreResult, score: Score) -> None:
     """A model with random weights gives no score. It judges a sample of the answers of the other one."""
     asked: dict[str, Any] = {
         "data": {"source": base.output, "prompt": "question", "reference": "answer", "sample": 20, "sampleSeed": 1},
