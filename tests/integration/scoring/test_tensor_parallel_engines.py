@@ -136,7 +136,10 @@ def test_a_killed_rank_costs_no_row_and_two_ranks_answer_like_one(folder: Path) 
     spec = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "judges"}, "spec": {"tasks": tasks}}
     (folder / "job.yaml").write_text(json.dumps(spec))
     out, before = folder / "out", abandoned()
-    run = subprocess.Popen([Path(sys.executable).with_name("tuneyard"), "run", str(folder / "job.yaml"), "--out", str(out)])
+    # With a fork server of its own: ranks are looked for below the run.
+    environment = {**os.environ, "TUNEYARD_WARM_SERVERS": ""}
+    command = [Path(sys.executable).with_name("tuneyard"), "run", str(folder / "job.yaml"), "--out", str(out)]
+    run = subprocess.Popen(command, env=environment)
     ranks = wait_for_part(run, out)
     started = psutil.Process(run.pid).children(recursive=True)
 
