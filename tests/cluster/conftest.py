@@ -50,14 +50,6 @@ def started(clusters: Clusters) -> Clusters:
     return clusters
 
 
-@pytest.fixture(scope="session")
-def clusters(cluster_folder: Path) -> Iterator[Clusters]:
-    """A hub and two members, each with a real node, DNS and KubeRay. Tests share it: they clean up after themselves."""
-    made = started(Clusters.in_folder(cluster_folder / "real", 2))
-    yield made
-    made.close()
-
-
 PAIR = {"tuneyard.test/pair": "yes"}
 """Label of two of the machines of `plain`'s first member."""
 

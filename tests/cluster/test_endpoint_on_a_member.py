@@ -1,14 +1,17 @@
-"""A score task at an endpoint on a real member: the key from a Secret, no worker pod, answers in storage, cost in the status."""
+"""A score task at an endpoint on a real member: the key from a Secret, no worker pod, a Ray that is closed to strangers, answers in
+storage, cost in the status."""
 
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.cluster.home import OURS, logs, secret
+from tests.clusters.ray_access import check_that_ray_is_closed
 from tests.servers.openai_server import KEY, MODEL, OpenAIServer
 from tests.testcluster import Member
 from tests.testcluster.install import BUCKET, JOBS, Storage
@@ -55,8 +58,19 @@ def test_an_endpoint_scores_on_the_head_alone_with_a_key_that_no_object_or_log_s
     def words() -> str:
         return json.dumps(home.api.get(f"{OURS}/namespaces/default/jobspecs/asked").get("status", {}))[:3000] + logs(home)
 
-    with OpenAIServer(address=home.address) as server:
+    checked = threading.Event()
+
+    def answer(prompt: str) -> str:
+        checked.wait()
+        return f"answer to {prompt}"
+
+    with OpenAIServer(address=home.address, answer=answer) as server:
         home.apply(job(server.url))
+        try:
+            wait_for("a question", lambda: server.asked, limit_s=900, words=words)
+            check_that_ray_is_closed(home, "asked")
+        finally:
+            checked.set()
         status = wait_for("the end of the job", ended, limit_s=900, every_s=0.2, words=words)
 
     assert status["phase"] == "Succeeded", words()

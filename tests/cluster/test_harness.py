@@ -16,6 +16,7 @@ from tests.cluster.conftest import ApiServers, started
 from tests.testcluster import Hub, Member
 from tests.testcluster.clusters import Clusters
 from tests.testcluster.fake_nodes import FakeNodes
+from tests.testcluster.install import Storage
 from tests.testcluster.kubeapi import KubeApi, Refused
 from tests.testcluster.leftovers import FOLDERS
 from tests.testcluster.mounts import mounts_below
@@ -39,10 +40,19 @@ def node_is_ready(member: Member) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
+@pytest.fixture(scope="module")
+def twins(storage_of: tuple[Member, Storage], cluster_folder: Path) -> Iterator[tuple[Member, Member]]:
+    """Two clusters with real nodes: the one of the whole run, and one that ends with this file."""
+    other = Member("other", cluster_folder / "other", with_kuberay=False)
+    alone = started(Clusters(other, ()))
+    yield storage_of[0], other
+    alone.close()
+
+
 @pytest.fixture
-def member(clusters: Clusters) -> Iterator[Member]:
-    """A member with a real node, without pods."""
-    one = clusters.members[0]
+def member(storage_of: tuple[Member, Storage]) -> Iterator[Member]:
+    """The cluster of the whole run, without pods."""
+    one = storage_of[0]
     yield one
     one.restart_node()
     one.kubectl("delete", "pods", "--all")
@@ -60,8 +70,7 @@ def sleeper(member: Member) -> str:
 
 
 @pytest.mark.long
-def test_a_ray_job_adds_up_a_number_over_two_pods(clusters: Clusters) -> None:
-    member = clusters.members[1]
+def test_a_ray_job_adds_up_a_number_over_two_pods(member: Member) -> None:
     member.api.create(JOBS, allreduce("sum", member))
 
     def ended() -> str | None:
@@ -74,15 +83,15 @@ def test_a_ray_job_adds_up_a_number_over_two_pods(clusters: Clusters) -> None:
         member.api.delete(f"{JOBS}/sum")
 
 
-def test_two_clusters_run_pods_side_by_side(clusters: Clusters) -> None:
-    for one in clusters.members:
+def test_two_clusters_run_pods_side_by_side(twins: tuple[Member, Member]) -> None:
+    for one in twins:
         one.api.create(PODS, pod("twin", ["bash", "-c", "getent hosts kubernetes.default.svc.cluster.local"], one))
-    for one in clusters.members:
+    for one in twins:
         wait_for("the pod's end", lambda one=one: phase(one, "twin") == "Succeeded")
 
-    addresses = [one.api.get(f"{PODS}/twin")["status"]["podIP"] for one in clusters.members]
+    addresses = [one.api.get(f"{PODS}/twin")["status"]["podIP"] for one in twins]
     assert addresses[0].rpartition(".")[0] != addresses[1].rpartition(".")[0]
-    for one in clusters.members:
+    for one in twins:
         one.api.delete(f"{PODS}/twin")
 
 
@@ -269,8 +278,8 @@ def test_a_process_whose_first_thread_has_ended_is_not_gone() -> None:
 
 
 @pytest.mark.long
-def test_the_next_up_removes_what_a_killed_one_left(clusters: Clusters) -> None:
-    """`clusters`: it can run real nodes here, and its own are not touched."""
+def test_the_next_up_removes_what_a_killed_one_left(twins: tuple[Member, Member]) -> None:
+    """`twins`: they can run real nodes here, and their own are not touched."""
     folder = FOLDERS / "killed"
     command = [sys.executable, "-m", "tests.testcluster", "up", "--members=1", "--no-operator", f"--state={folder}"]
     first = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True)
@@ -289,4 +298,4 @@ def test_the_next_up_removes_what_a_killed_one_left(clusters: Clusters) -> None:
     assert not folder.exists()
     assert not mounts_below(folder)
     assert not [name for name in os.listdir("/sys/class/net") if name in {bridge_name(folder / each) for each in ("hub", "member-1")}]
-    assert all(pid is not None for member in clusters.all for pid in member.components().values())
+    assert all(pid is not None for member in twins for pid in member.components().values())

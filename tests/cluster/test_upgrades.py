@@ -44,7 +44,11 @@ def stage(home: Member, storage_of: tuple[Member, Storage], monkeypatch: pytest.
     home.kubectl("delete", "jobspecs,teams", "--all", "-n", "default", "--timeout=240s")
 
 
+@pytest.mark.long
 def test_a_job_trains_through_an_upgrade_and_a_roll_back_and_one_that_waited_ends_like_it(stage: Home, before: Version) -> None:
+    """In `make test`: `test_what_another_version_of_the_hub_has_written_is_kept_or_left_alone` and
+    `test_a_hub_that_is_killed_anywhere_loses_and_doubles_nothing`, on API servers without pods.
+    """
     stage.use_pods_of(before)
     stage.upgrade(before)
     stage.member.apply(quota(1))
@@ -81,8 +85,12 @@ def two(tmp_path: Path) -> Iterator[House]:
         pytest.skip(f"NO CLUSTER: {reason}")
 
 
+@pytest.mark.long
 def test_two_hubs_of_two_versions_that_both_lead_start_nothing_twice(two: House, before: Version) -> None:
-    """A status is written over the version that was read: of two decisions about a job one is refused, and made again."""
+    """A status is written over the version that was read: of two decisions about a job one is refused, and made again.
+
+    In `make test`: `test_two_hubs_that_both_lead_start_nothing_twice`, in memory.
+    """
     jobs, runs = Watch(two.member.api, f"{API}/jobspecs"), Watch(two.member.api, RAYJOBS)
     two.start(before)
     two.start(TREE, namespace=SECOND)
