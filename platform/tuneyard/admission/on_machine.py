@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tuneyard.admission.combinations import lack_of_layout
@@ -11,22 +11,23 @@ from tuneyard.admission.venues import Machine
 from tuneyard.api import BadInput, JobSpec, Task, TrainTask, WorkerRange, check_rules, check_task
 from tuneyard.api.worker_counts import WORKERS_ON_CPU, worker_counts
 from tuneyard.catalog import ModelShape, canonical_sku, gpu
-from tuneyard.catalog.built import model_shape_of
 from tuneyard.planning import plan_of_program, plan_of_ranker
 
 Configs = Mapping[str, Mapping[str, Any]]
 """config.json of the model that a task starts from, by task name, through the tasks before it, where it was read."""
+ShapeOf = Callable[[Mapping[str, Any]], ModelShape]
+"""The shape of a config.json with which a task is planned. Raises BadInput for a model that cannot be planned."""
 _OF_COMBINATION = "take one of the combinations that work"
 
 
-def refusals_on(job: JobSpec, machine: Machine, configs: Configs) -> Iterator[Refusal]:
+def refusals_on(job: JobSpec, machine: Machine, configs: Configs, shape_of: ShapeOf) -> Iterator[Refusal]:
     """All obstacles to each task on this machine. `job` has only the tasks that run on it."""
     for index, task in enumerate(job.spec.tasks):
         try:
-            _check(task, machine, configs.get(task.name, {}))
+            _check(task, machine, configs.get(task.name, {}), shape_of)
         except BadInput as error:
             yield Refusal(("spec", "tasks", index), error.cause, error.next_step)
-    yield from _broken_rules(job, machine, configs)
+    yield from _broken_rules(job, machine, configs, shape_of)
 
 
 def choose_workers(task: Task, machine: Machine) -> int:
@@ -80,7 +81,7 @@ def _undividable(task: Task, training: TrainTask, least: int, usual: int, machin
     )
 
 
-def _check(task: Task, machine: Machine, config: Mapping[str, Any]) -> None:
+def _check(task: Task, machine: Machine, config: Mapping[str, Any], shape_of: ShapeOf) -> None:
     """Raises BadInput for the first obstacle that is not a broken rule."""
     if task.endpoint is not None:
         return  # another server answers
@@ -95,7 +96,7 @@ def _check(task: Task, machine: Machine, config: Mapping[str, Any]) -> None:
     elif task.train is not None and task.train.program is not None:
         plan_of_program(task.train, kind, workers)
     elif task.train is not None and config and not _breaks_rules(task, machine, workers):
-        lack = lack_of_layout(task.train, _planned_shape(task, config), kind, workers)
+        lack = lack_of_layout(task.train, _planned_shape(task, config, shape_of), kind, workers)
         if lack:
             raise BadInput(f"task {task.name}: {lack}", _OF_COMBINATION)
 
@@ -120,11 +121,11 @@ def check_instances(task: Task, machine: Machine) -> None:
         )
 
 
-def _broken_rules(job: JobSpec, machine: Machine, configs: Configs) -> Iterator[Refusal]:
+def _broken_rules(job: JobSpec, machine: Machine, configs: Configs, shape_of: ShapeOf) -> Iterator[Refusal]:
     here = job.model_copy(update={"spec": job.spec.model_copy(update={"tasks": [_on(machine, task) for task in job.spec.tasks]})})
     types = {name: str(config["model_type"]) for name, config in configs.items() if config.get("model_type")}
     asked = {task.name for task in job.spec.tasks if task.score is not None}
-    sizes = {name: size for name, config in configs.items() if name in asked and (size := _head_size(config)) is not None}
+    sizes = {name: size for name, config in configs.items() if name in asked and (size := _head_size(config, shape_of)) is not None}
     device = gpu(machine.sku).device
     for found in check_rules(here, {machine.sku: device}, local_sku=machine.sku, model_types=types, head_sizes=sizes):
         name = job.spec.tasks[int(found.path[2])].name
@@ -143,17 +144,17 @@ def _with_workers(task: Task, workers: int) -> Task:
     return task.model_copy(update={"resources": task.resources.model_copy(update={"workers": workers})})
 
 
-def _planned_shape(task: Task, config: Mapping[str, Any]) -> ModelShape:
+def _planned_shape(task: Task, config: Mapping[str, Any], shape_of: ShapeOf) -> ModelShape:
     """The shape with which the task will be planned. Raises BadInput for a model that cannot be trained, or planned."""
     try:
-        return model_shape_of(config)
+        return shape_of(config)
     except BadInput as error:
         raise BadInput(f"task {task.name}: {error.cause}", error.next_step) from error
 
 
-def _head_size(config: Mapping[str, Any]) -> int | None:
+def _head_size(config: Mapping[str, Any], shape_of: ShapeOf) -> int | None:
     """Head size that an attention kernel has to support. None: there is none, or nobody knows it."""
     try:
-        return model_shape_of(config).kernel_head_size
+        return shape_of(config).kernel_head_size
     except BadInput:
         return None

@@ -12,6 +12,7 @@ from tuneyard.admission import Machine, admit, refused
 from tuneyard.api import BadInput, Embedding, Endpoint, JobSpec, ScoreTask, Source, Task
 from tuneyard.api.local_files import looks_like_path
 from tuneyard.api.programs import missing_object, module_files, module_of
+from tuneyard.catalog.built import model_shape_of
 from tuneyard.extras import need
 from tuneyard.metrics.own import program_of
 from tuneyard.runtime.models import read_config
@@ -72,7 +73,7 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine, names: Collecti
 
 
 def _admit(job: JobSpec, machine: Machine, names: Collection[str] | None, configs: dict[str, dict[str, Any]]) -> None:
-    found = admit(job, machine, names=names, configs=configs)
+    found = admit(job, machine, names=names, configs=configs, shape_of=model_shape_of)
     if found:
         raise refused(found)
 

@@ -15,6 +15,7 @@ from tests.zoo.rows import write_rows
 
 from tuneyard.admission import Machine, admit
 from tuneyard.api import BadInput, JobSpec, load_jobspec
+from tuneyard.catalog.built import model_shape_of
 from tuneyard.cli import main
 from tuneyard.runtime.checks import check_job
 
@@ -124,4 +125,4 @@ def test_an_engine_is_not_refused_for_a_head_size_that_was_guessed(model_type: s
     job = {"metadata": {"name": "small"}, "spec": {"tasks": [{"name": "judge", "score": score}]}}
 
     config = json.loads((tmp_path / "model" / "config.json").read_text())
-    assert admit(JobSpec.model_validate(job), Machine("cpu", 1), configs={"judge": config}) == []
+    assert admit(JobSpec.model_validate(job), Machine("cpu", 1), configs={"judge": config}, shape_of=model_shape_of) == []
