@@ -89,9 +89,9 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 
 
-def request_of(folder: Path, model: Path, text: Path, task: dict[str, Any], **plan: Any) -> TrainRequest:
+def request_of(folder: Path, model: Path, text: Path, task: dict[str, Any], *, refused: bool = False, **plan: Any) -> TrainRequest:
     fields = {"steps": 8, **task, "data": {"source": str(text), **task.get("data", {})}}
-    return train_request(folder, train_task(model, text, **fields), cpu_plan(**plan))
+    return train_request(folder, train_task(model, text, **fields), cpu_plan(**plan), refused=refused)
 
 
 CASES = {"packed": "1 x 2, ZeRO 3", "padded": "2 x 2", "lora": "1 x 2, ZeRO 2"}
@@ -126,7 +126,7 @@ def test_experts_are_balanced_over_whole_rows(material: Material, tmp_path: Path
     """The loss that spreads tokens over experts is no mean over tokens; padding does not count in it."""
     model, task = write_model(tmp_path / "model", "mixtral"), {**TASKS["padded"], "steps": 4}
     alone = train(request_of(tmp_path / "alone", model, material.text, task))
-    request = request_of(tmp_path / "split", model, material.text, task, workers=2, context_parallel=2, micro_batch=4, grad_accum=2)
+    request = request_of(tmp_path / "split", model, material.text, task, workers=2, context_parallel=2, grad_accum=4)
 
     [split] = results_in_ranks([request], workers=2)
 
@@ -170,7 +170,7 @@ def test_streamed_rows_are_split_too(material: Material, tmp_path: Path, monkeyp
 
 
 def test_heads_that_ranks_cannot_share_are_refused(material: Material, tmp_path: Path) -> None:
-    request = request_of(tmp_path, material.model, material.text, {"steps": 2}, workers=3, context_parallel=3, grad_accum=4)
+    request = request_of(tmp_path, material.model, material.text, {"steps": 2}, refused=True, workers=3, context_parallel=3, grad_accum=4)
 
     [refused] = train_in_ranks([request], workers=3)
 

@@ -162,17 +162,13 @@ def test_the_hosts_save_each_shard_once(whole: Any) -> None:
     assert sum(sizes["hybrid bf16 states"]) == pytest.approx(sum(sizes["ZeRO 3"]) * 2 / 3, rel=0.05)
 
 
-@pytest.mark.parametrize(("workers", "per_host"), [(2, 2), (2, 1), (3, 2)], ids=["one host", "one rank per host", "uneven hosts"])
-def test_hosts_without_shards_or_replicas_train_as_one(whole: Any, material: Material, tmp_path: Path, workers: int, per_host: int) -> None:
+@pytest.mark.parametrize("per_host", [4, 1, 3], ids=["one host", "one rank per host", "uneven hosts"])
+def test_hosts_without_shards_or_replicas_train_as_one(whole: Any, material: Material, tmp_path: Path, per_host: int) -> None:
     """A scheduler gives a gang the machines that it has: what it starts must run."""
-    layout = {**HYBRID, "quantised_all_reduce": "int8", "workers": workers}
-    rows = 16 if workers == 2 else 12
-    request = request_of(tmp_path, material, {"batch": {"global": rows}}, **layout, grad_accum=rows // (2 * workers))
-    result = results_in_ranks([request], workers, per_host=per_host)[0]
+    request = request_of(tmp_path, material, **HYBRID, quantised_all_reduce="int8")
+    result = results_in_ranks([request], 4, per_host=per_host)[0]
 
-    if workers == 2:
-        assert result.losses == pytest.approx(whole[1]["ZeRO 3"].losses, rel=SAME)
-    assert len(result.losses) == STEPS
+    assert result.losses == pytest.approx(whole[1]["ZeRO 3"].losses, rel=SAME)
 
 
 def test_moments_are_stored_in_bf16(whole: Any) -> None:
