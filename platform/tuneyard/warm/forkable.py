@@ -10,6 +10,7 @@ import ctypes
 import os
 import sys
 import threading
+from _ctypes import dlopen
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,9 +32,10 @@ def _cuda() -> str:
     if torch is not None and torch.cuda.is_initialized():
         return "CUDA is initialized by torch"
     try:
-        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD)
+        handle = dlopen("libcuda.so.1", os.RTLD_NOLOAD)  # CDLL would make a class each time, before it looks
     except OSError:  # nothing has loaded it
         return ""
+    driver = ctypes.CDLL("libcuda.so.1", handle=handle)
     if driver.cuCtxGetCurrent(ctypes.byref(ctypes.c_void_p())) == _CUDA_NOT_INITIALIZED:
         return ""
     return "CUDA is initialized: a library has called the driver's cuInit"
