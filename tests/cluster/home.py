@@ -125,3 +125,10 @@ def upgrade(member: Member, version: Version, *, crds: bool = True) -> None:
 
 def logs(member: Member) -> str:
     return member.kubectl("logs", "deployment/tuneyard-hub", "-n", SYSTEM, "--all-pods", "--tail=400")
+
+
+def may_patch_ray_clusters(member: Member, account: str) -> bool:
+    """Whether an account of jobs may change a Ray cluster, as the attempt of another team's job."""
+    asked = {"group": "ray.io", "resource": "rayclusters", "verb": "patch", "namespace": JOBS}
+    review = {"spec": {"user": f"system:serviceaccount:{JOBS}:{account}", "resourceAttributes": asked}}
+    return bool(member.api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"]["allowed"])

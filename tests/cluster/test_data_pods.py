@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.cluster.home import OURS, logs
+from tests.cluster.home import OURS, logs, may_patch_ray_clusters
 from tests.servers.slow_store import SlowStore
 from tests.testcluster import Member
 from tests.testcluster.images import ROOT
@@ -120,6 +120,8 @@ def test_data_pods_come_while_ranks_wait_and_leave_when_idle_and_no_row_is_lost(
     wait_for("more data pods", lambda: len(data_pods()) >= 2, limit_s=600, every_s=0.5, words=words)
     assert {pod["spec"]["nodeName"] for pod in pods("data")} == {f"{home.node_name}-2"}
     assert {pod["spec"]["nodeName"] for pod in pods("gang")} == {home.node_name}
+    assert may_patch_ray_clusters(home, "tuneyard-autoscaler"), "while it runs, KubeRay's autoscaler has a role"
+    assert not may_patch_ray_clusters(home, "tuneyard-job"), "code of a job could change the pods of all others"
     killed, before = data_pods()[-1], set(seen)
     home.kill_pod(killed, JOBS)
     wait_for("a data pod in its place", lambda: set(data_pods()) - before, limit_s=300, every_s=0.5, words=words)
