@@ -9,10 +9,10 @@ from typing import Any
 
 from tuneyard.api import BadInput, Task, TrainTask, check_task
 from tuneyard.catalog import Gpu, gpu
+from tuneyard.catalog.built import model_shape_of
 from tuneyard.catalog.cpu import machine_memory_gb
 from tuneyard.planning import Plan, plan_of_program
 from tuneyard.planning.site import search_of
-from tuneyard.runtime.models import model_shape
 from tuneyard.training import TrainRequest
 
 CHAT_TEMPLATE = (
@@ -161,9 +161,10 @@ def why_refused(request: TrainRequest) -> str:
     """
     plan, kind = request.plan, _kind(request.plan.sku)
     task = as_a_user_writes(request.task, plan)
-    known = request.task.program is None and (Path(request.model_uri) / "config.json").is_file()
+    config = Path(request.model_uri) / "config.json"
+    known = request.task.program is None and config.is_file()
     try:
-        shape = model_shape(request.model_uri) if known else None
+        shape = model_shape_of(json.loads(config.read_text())) if known else None
         job = Task.model_validate({"name": "train", "train": task, "resources": {"sku": [plan.sku], "workers": plan.workers}})
         broken = check_task(job, device=kind.device, model_type=shape.model_type if shape is not None else None)
         if broken:

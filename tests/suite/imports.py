@@ -62,21 +62,25 @@ class Imports:
         self.root = root
         packages = [root / package.relative_to(ROOT) for package in PRODUCT]
         self.modules = find_modules([*packages, root / "tests"])
-        self._sources = {module: path.read_text(encoding="utf-8") for module, path in self.modules.items()}
-        self._trees = {module: ast.parse(source) for module, source in self._sources.items()}
-
-    @cached_property
-    def behind(self) -> dict[str, dict[str, str]]:
+        self.behind: dict[str, dict[str, str]] = {}
         """For each package: the module behind each name that it hands out, also at its first use alone."""
+        self._nodes: dict[str, list[ast.Import | ast.ImportFrom]] = {}
+        self._quoted: dict[str, list[str]] = {}
+        for module, path in self.modules.items():
+            # No tree is kept: looking for garbage among all of them would take three times as long as parsing.
+            source = path.read_text(encoding="utf-8")
+            body = ast.parse(source).body
+            self._nodes[module] = [node for node, _ in import_nodes(body)]
+            self._quoted[module] = _QUOTED.findall(source)
+            if path.name == "__init__.py":
+                self.behind[module] = self._handed_out(body)
+
+    def _handed_out(self, body: list[ast.stmt]) -> dict[str, str]:
         return {
-            package: {
-                alias.asname or alias.name: node.module
-                for node, _ in import_nodes(self._trees[package].body, typing=True)
-                if isinstance(node, ast.ImportFrom) and node.module in self.modules
-                for alias in node.names
-            }
-            for package, path in self.modules.items()
-            if path.name == "__init__.py"
+            alias.asname or alias.name: node.module
+            for node, _ in import_nodes(body, typing=True)
+            if isinstance(node, ast.ImportFrom) and node.module in self.modules
+            for alias in node.names
         }
 
     @cached_property
@@ -88,7 +92,7 @@ class Imports:
         yield from self._above(module)
         if module.startswith("tests."):
             yield from self._by_pytest(module)
-        for node, _ in import_nodes(self._trees[module].body):
+        for node in self._nodes[module]:
             for name in named(node, self.modules):
                 yield name
                 yield from self._above(name)
@@ -100,7 +104,7 @@ class Imports:
         modules (commands, stacks) are no needs of whoever reads them."""
         parts = module.split(".")
         conftests = (f"{'.'.join(parts[:end])}.conftest" for end in range(1, len(parts)))
-        quoted = _QUOTED.findall(self._sources[module])
+        quoted = self._quoted[module]
         for name in (*conftests, *quoted, *(f"{name}.__main__" for name in quoted)):
             if name in self.modules:
                 yield name

@@ -11,67 +11,71 @@ from tests.suite.parts import Part
 from tests.suite.results import Counts
 from tests.suite.scheduling import Ended, run_all
 
-FLAKY = """
+TESTS = """
 from pathlib import Path
-import pytest
 
-@pytest.mark.parametrize("number", range({count}))
-def test_fails_the_first_time(number):
-    mark = Path({folder!r}) / str(number)
+def test_fails_the_first_time():
+    mark = Path({folder!r}) / "seen"
     seen = mark.exists()
     mark.touch()
     assert seen
+
+def test_good():
+    with open({folder!r} + "/good", "a") as file:
+        file.write("x")
+
+def test_bad():
+    assert False
 """
-GOOD = "\ndef test_good():\n    with open({counts!r}, 'a') as file:\n        file.write('x')\n"
-BAD = "\ndef test_bad():\n    assert False\n"
 
 
 def end(name: str, *, cpu_s: float = 1, code: int = 0, timed_out: bool = False) -> Ended:
     return Ended(Part(name=name, cpu_min=1, command=("true",)), code, 60.0, cpu_s, timed_out, Path("log"), Path("results"))
 
 
-def run_twice(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> Closing:
-    """A part of real tests, run as `make test` runs it: beside others, and what failed once more."""
-    (folder / "tests").mkdir()
-    (folder / "tests" / "test_some.py").write_text(source)
-    root = Path(__file__).parents[3]
-    monkeypatch.setenv("PYTHONPATH", str(root))
-    part = Part(name="some", cpu_min=1, paths=(str(folder / "tests"), f"--rootdir={folder}", "-c", "/dev/null"))
+def end_with(folder: Path, outcomes: dict[str, bool]) -> Ended:
+    """The end of a part whose tests, by name, have passed or not."""
+    results = folder / "results.xml"
+    cases = "".join(
+        f'<testcase classname="some" name="{name}">{"" if passed else "<failure/>"}</testcase>' for name, passed in outcomes.items()
+    )
+    results.write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
+    return Ended(Part(name="some", cpu_min=1, paths=("tests",)), int(not all(outcomes.values())), 60.0, 1.0, False, Path("log"), results)
+
+
+def test_what_failed_runs_once_more_and_is_flaky_if_it_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By real processes of pytest, as `make test` starts them."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_some.py").write_text(TESTS.format(folder=str(tmp_path)))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    part = Part(name="some", cpu_min=1, paths=(str(tmp_path / "tests"), f"--rootdir={tmp_path}", "-c", "/dev/null"))
     closing = Closing()
-    arguments = {"lanes": 1, "environment": os.environ, "started": lambda _: None}
-    run_all([part], folder, ended=closing.add, **arguments)  # type: ignore[arg-type]
-    run_all(closing.parts_to_run_again(), folder, ended=closing.add_again, again=True, **arguments)  # type: ignore[arg-type]
-    return closing
+    for again, ended in ((False, closing.add), (True, closing.add_again)):
+        run_all([part], tmp_path, lanes=1, environment=os.environ, started=lambda _: None, ended=ended, again=again)
+
+    assert closing.counts == Counts(passed=2, failed=1)
+    words = closing.table(60)
+    assert "flaky: tests.test_some::test_fails_the_first_time failed beside other tests and passed alone" in words
+    assert "failed: some: tests.test_some::test_bad" in words
+    assert (tmp_path / "good").read_text() == "x", "what had passed did not run again"
 
 
-def test_a_test_that_passes_alone_is_named_as_flaky_and_the_run_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = tmp_path / "counts"
-    source = FLAKY.format(count=1, folder=str(tmp_path)) + GOOD.format(counts=str(counts))
+@pytest.mark.parametrize(("flaky", "failed"), [(FLAKY_AT_MOST, 0), (FLAKY_AT_MOST + 1, 1)])
+def test_more_flaky_tests_than_three_fail_the_run(flaky: int, failed: int, tmp_path: Path) -> None:
+    closing = Closing()
+    closing.add(end_with(tmp_path, {f"test_{number}": False for number in range(flaky)}))
+    assert [part.name for part in closing.parts_to_run_again()] == ["some"]
+    closing.add_again(end_with(tmp_path, {f"test_{number}": True for number in range(flaky)}))
 
-    closing = run_twice(tmp_path, monkeypatch, source)
-
-    assert closing.counts == Counts(passed=2)
-    assert "flaky: tests.test_some::test_fails_the_first_time[0] failed beside other tests and passed alone" in closing.table(60)
-    assert counts.read_text() == "x"  # what had passed did not run again
-
-
-def test_a_test_that_fails_twice_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    closing = run_twice(tmp_path, monkeypatch, FLAKY.format(count=1, folder=str(tmp_path)) + BAD)
-
-    assert closing.counts == Counts(passed=1, failed=1)
-    assert "failed: some: tests.test_some::test_bad" in closing.table(60)
+    assert closing.counts == Counts(passed=flaky, failed=failed)
+    assert (f"{flaky} tests are flaky; a run with more than {FLAKY_AT_MOST} fails." in closing.table(60)) == bool(failed)
 
 
-def test_more_flaky_tests_than_three_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    closing = run_twice(tmp_path, monkeypatch, FLAKY.format(count=FLAKY_AT_MOST + 1, folder=str(tmp_path)))
+def test_where_many_tests_fail_none_runs_again(tmp_path: Path) -> None:
+    closing = Closing()
+    closing.add(end_with(tmp_path, {f"test_{number}": False for number in range(ASKED_AGAIN_AT_MOST + 1)}))
 
-    assert closing.counts == Counts(passed=FLAKY_AT_MOST + 1, failed=1)
-    assert f"{FLAKY_AT_MOST + 1} tests are flaky; a run with more than {FLAKY_AT_MOST} fails." in closing.table(60)
-
-
-def test_where_many_tests_fail_none_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    closing = run_twice(tmp_path, monkeypatch, FLAKY.format(count=ASKED_AGAIN_AT_MOST + 1, folder=str(tmp_path)))
-
+    assert closing.parts_to_run_again() == []
     assert closing.counts == Counts(failed=ASKED_AGAIN_AT_MOST + 1)
 
 
