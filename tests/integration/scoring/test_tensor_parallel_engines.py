@@ -5,10 +5,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,14 +19,11 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 from tests.builders.models import sentences, write_model
+from tests.integration.scoring.conftest import Score
 from tests.testcluster.waiting import wait_for
 
-from tuneyard.api import Generation, ScoreTask
-from tuneyard.catalog.built import model_shape_of
-from tuneyard.catalog.config_reader import config_in
-from tuneyard.scoring.engine import VllmEngine
-from tuneyard.scoring.ranks import RankFailed
-from tuneyard.scoring.settings import resolve_engine
+from tuneyard.api import JobFailed, ScoreTask
+from tuneyard.scoring import ScoreRequest
 
 LOAD = """
 import json, sys
@@ -102,16 +101,6 @@ def held(owner: Path) -> bool:
     return False
 
 
-def ranks_of(run: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """The processes of the engine's ranks; empty before the engine has started them."""
-    found = []
-    for process in psutil.Process(run.pid).children(recursive=True):
-        with suppress(psutil.NoSuchProcess):  # Ray starts and ends processes all the time
-            if process.name().startswith("VLLM::Worker_TP"):
-                found.append(process)
-    return found
-
-
 def runs(process: psutil.Process) -> bool:
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
@@ -119,36 +108,51 @@ def runs(process: psutil.Process) -> bool:
         return False
 
 
-def wait_for_part(run: subprocess.Popen[bytes], out: Path) -> list[psutil.Process]:
-    """The two ranks, as soon as the first part is there."""
-    ranks: list[psutil.Process] = []
-    while not list((out / "ranks-2" / "parts").glob("*.parquet")):
+def wait_for_ranks(run: subprocess.Popen[bytes], *, after: Sequence[psutil.Process] = ()) -> list[psutil.Process]:
+    """The two ranks of an engine that has begun to load; `after`: those of earlier engines."""
+    found: list[psutil.Process] = []
+    while len(found) < 2:
         assert run.poll() is None, "the run ended before a rank could be killed"
-        if len(ranks) < 2:
-            ranks = ranks_of(run)  # beforehand: it takes longer than a part
         time.sleep(0.02)
-    assert len(ranks) == 2
-    return ranks
+        found = [rank for rank in announced() if rank not in after]
+    return found
 
 
-def test_a_killed_rank_costs_no_row_and_two_ranks_answer_like_one(folder: Path) -> None:
+def announced() -> list[psutil.Process]:
+    """Ranks of engines that this process has started, directly or by a job or the fork server."""
+    found = []
+    for file in Path("/tmp").glob("ty-engine-*/rank-*"):
+        with suppress(psutil.NoSuchProcess):
+            rank = psutil.Process(int(file.name.removeprefix("rank-")))
+            if psutil.Process() in rank.parents():
+                found.append(rank)
+    return found
+
+
+def test_killed_ranks_cost_no_row_and_two_ranks_answer_like_one(folder: Path, engine_server: Path) -> None:  # noqa: ARG001  # of the job
+    """A rank of the first engine is killed while it loads, and one of the second engine amid the rows."""
     tasks = [{"name": f"ranks-{degree}", "score": score_task(folder, degree)} for degree in (2, 1)]
     spec = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "judges"}, "spec": {"tasks": tasks}}
     (folder / "job.yaml").write_text(json.dumps(spec))
     out, before = folder / "out", abandoned()
-    # With a fork server of its own: ranks are looked for below the run.
-    environment = {**os.environ, "TUNEYARD_WARM_SERVERS": ""}
-    command = [Path(sys.executable).with_name("tuneyard"), "run", str(folder / "job.yaml"), "--out", str(out)]
-    run = subprocess.Popen(command, env=environment)
-    ranks = wait_for_part(run, out)
-    started = psutil.Process(run.pid).children(recursive=True)
+    run = subprocess.Popen([Path(sys.executable).with_name("tuneyard"), "run", str(folder / "job.yaml"), "--out", str(out)])
+    first = wait_for_ranks(run)
+    started = [*first, *first[0].parents()[:1]]
 
-    ranks[1].kill()
+    first[1].kill()
+
+    second = wait_for_ranks(run, after=first)
+    while not list((out / "ranks-2" / "parts").glob("*.parquet")):
+        assert run.poll() is None, "the run ended before a rank could be killed"
+        time.sleep(0.02)
+    started += [*second, *second[0].parents()[:1], *psutil.Process(run.pid).children(recursive=True)]
+
+    second[1].kill()
 
     assert run.wait() == 0
     report = json.loads((out / "report.json").read_text())["tasks"]
     two, one = report["ranks-2"], report["ranks-1"]
-    assert two["details"]["engine_deaths"] == 1
+    assert two["details"]["engine_deaths"] == 2
     assert (two["rows"], two["errors"]) == (ROWS, 0)
     assert [row["output"] for row in rows_of(out, "ranks-2")] == [row["output"] for row in rows_of(out, "ranks-1")]
     assert two["metrics"] == pytest.approx(one["metrics"], rel=1e-4)
@@ -157,19 +161,23 @@ def test_a_killed_rank_costs_no_row_and_two_ranks_answer_like_one(folder: Path) 
     wait_for("nothing is left behind", lambda: abandoned() <= before)
 
 
-def test_a_rank_that_is_killed_while_it_loads_is_lost(folder: Path) -> None:
-    """Whatever the moment: the engine's process may be replaced, and the task does not fail."""
-    rank_is_killed_after(folder, 0)
+def test_why_a_rank_could_not_load_is_told(folder: Path, score: Score) -> None:
+    """The engine's process knows only that a rank ended; the cause is in the rank's."""
+    shutil.copytree(folder / "model", folder / "cut")
+    weights = folder / "cut" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
+    task = ScoreTask.model_validate(score_task(folder, 2))
+    places = {"model_uri": str(folder / "cut"), "output": str(folder / "never"), "scratch": str(folder / "scratch")}
+
+    with pytest.raises(JobFailed, match=r"(?i)the engine cannot load .*(incomplete|header|safetensor)"):
+        score(ScoreRequest(job="test", name="ranks", task=task, **places))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seconds", [0.3, 0.6, 1, 1.5, 2, 3, 4, 5])
+@pytest.mark.parametrize("seconds", [0, 0.3, 0.6, 1, 1.5, 2, 3, 4, 5])
 def test_a_rank_that_is_killed_at_any_moment_of_the_load_is_lost(folder: Path, seconds: float) -> None:
-    rank_is_killed_after(folder, seconds)
-
-
-def rank_is_killed_after(folder: Path, seconds: float) -> None:
-    """Load an engine in a process of its own, as in a run, and kill a rank `seconds` after it has begun to load."""
+    """Load an engine in a process of its own, as in a run, and kill a rank `seconds` after it has begun to load. The engine's process may
+    be replaced, and the task does not fail. `test_killed_ranks_cost_no_row_and_two_ranks_answer_like_one` kills one as it begins."""
     load = subprocess.Popen([sys.executable, "-c", LOAD, str(folder / "model"), json.dumps(score_task(folder, 2))], stdout=subprocess.PIPE)
     assert load.stdout is not None
     engine = Path(load.stdout.readline().decode().strip())
@@ -184,17 +192,3 @@ def rank_is_killed_after(folder: Path, seconds: float) -> None:
     end = said.rpartition("\nRANK ")[2].split()[0] if "\nRANK " in said else "ended"
     assert (code, end) in ((1, "ended"), (0, "lost"), (0, "loaded")), said
     assert seconds > 0 or end != "loaded"
-
-
-def test_why_a_rank_could_not_load_is_told(folder: Path) -> None:
-    """The engine's process knows only that a rank ended; the cause is in the rank's."""
-    task = ScoreTask.model_validate(score_task(folder, 2))
-    settings = resolve_engine(task, folder / "model", model_shape_of(config_in(folder / "model")), None, sku="cpu")
-    weights = folder / "model" / "model.safetensors"
-    kept = weights.read_bytes()
-    weights.write_bytes(kept[: len(kept) // 2])
-    try:
-        with pytest.raises(RankFailed, match=r"(?i)incomplete|header|safetensor"):
-            VllmEngine(settings, Generation())
-    finally:
-        weights.write_bytes(kept)
