@@ -52,7 +52,7 @@ def test_servers_may_be_off(write_job: WriteJob, run_joined: RunJoined, one_work
     job = write_job({"name": "short", "train": short_train(), "resources": {"workers": 1}})
     done = run_joined(job, tmp_path / "out", TUNEYARD_WARM_SERVERS="off")
     assert done.returncode == 0, done.stderr
-    assert "cold" not in done.stderr
+    assert "start cold" not in done.stderr
     assert read_report(tmp_path / "out")["tasks"]["short"]["losses"] == one_worker["short"]["losses"]
 
 
