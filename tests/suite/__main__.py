@@ -57,6 +57,8 @@ def main() -> int:
     )
     parser.add_argument("--list", action="store_true", help="print the chosen parts, and run none")
     given = parser.parse_args()
+    if given.since and given.parts:
+        parser.error("take either SINCE, or the names of parts")
     parts = choose_since(given.since) if given.since else choose(given.parts)
     if given.list:
         print(f"{sum(part.cpu_min for part in parts):.1f} processor minutes: {', '.join(part.name for part in parts)}")

@@ -1,8 +1,9 @@
 """Which modules of this repository a module needs, read from the source of all, without importing any.
 
-`import_nodes` and `named` read the import statements of one file. `Imports` is the graph over the product and its tests: what a file
-imports, at its start or later, the packages above, the modules behind the names of a package that loads them at their first use, the
-modules that it starts as programs (`-m tests.clusters.clocked_hub`), and the `conftest.py` files that pytest loads for it.
+`import_nodes` and `named` read the import statements of one file. `Imports` is the graph over the product, its tests, benchmarks and
+scripts. A module needs what it imports, at its start or later; the packages above; the modules behind the names of a package that loads
+them at their first use; the modules that it starts as programs (`-m tests.clusters.clocked_hub`); and the `conftest.py` files that pytest
+loads for it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -55,25 +56,54 @@ def named(node: ast.Import | ast.ImportFrom, known: Mapping[str, Path]) -> Itera
             yield node.module
 
 
+@dataclass(frozen=True)
+class _Source:
+    """What the graph keeps of a file. Its tree is not kept: garbage collection among all trees would take longer than parsing."""
+
+    nodes: tuple[ast.Import | ast.ImportFrom, ...]
+    quoted: tuple[str, ...]
+    """Names of modules in quotes."""
+    behind: Mapping[str, str]
+    """Of a package: the module behind each name that it hands out, also at its first use alone."""
+
+
 class Imports:
-    """The graph of a tree. `root`: the repository."""
+    """The graph of a tree; a file is read when something reaches it. `root`: the repository."""
 
     def __init__(self, root: Path = ROOT) -> None:
         self.root = root
-        packages = [root / package.relative_to(ROOT) for package in PRODUCT]
-        self.modules = find_modules([*packages, root / "tests"])
-        self.behind: dict[str, dict[str, str]] = {}
-        """For each package: the module behind each name that it hands out, also at its first use alone."""
-        self._nodes: dict[str, list[ast.Import | ast.ImportFrom]] = {}
-        self._quoted: dict[str, list[str]] = {}
-        for module, path in self.modules.items():
-            # No tree is kept: looking for garbage among all of them would take three times as long as parsing.
+        folders = [
+            *(root / package.relative_to(ROOT) for package in PRODUCT),
+            *(root / name for name in ("tests", "benchmarks", "scripts")),
+        ]
+        self.modules = find_modules(folders)
+        self._sources: dict[str, _Source] = {}
+        self._needs: dict[str, frozenset[str]] = {}
+
+    def needs(self, module: str) -> frozenset[str]:
+        """Modules that a module needs by itself."""
+        if module not in self._needs:
+            self._needs[module] = frozenset(self._named_in(module)) - {module}
+        return self._needs[module]
+
+    def reached(self, modules: Iterable[str]) -> set[str]:
+        """These modules and all that they need, directly or through others."""
+        found, left = set[str](), list(modules)
+        while left:
+            module = left.pop()
+            if module not in found:
+                found.add(module)
+                left += self.needs(module)
+        return found
+
+    def _read(self, module: str) -> _Source:
+        if module not in self._sources:
+            path = self.modules[module]
             source = path.read_text(encoding="utf-8")
             body = ast.parse(source).body
-            self._nodes[module] = [node for node, _ in import_nodes(body)]
-            self._quoted[module] = _QUOTED.findall(source)
-            if path.name == "__init__.py":
-                self.behind[module] = self._handed_out(body)
+            behind = self._handed_out(body) if path.name == "__init__.py" else {}
+            self._sources[module] = _Source(tuple(node for node, _ in import_nodes(body)), tuple(_QUOTED.findall(source)), behind)
+        return self._sources[module]
 
     def _handed_out(self, body: list[ast.stmt]) -> dict[str, str]:
         return {
@@ -83,28 +113,24 @@ class Imports:
             for alias in node.names
         }
 
-    @cached_property
-    def edges(self) -> dict[str, frozenset[str]]:
-        """Modules that each module needs by itself."""
-        return {module: frozenset(self._needs(module)) - {module} for module in self.modules}
-
-    def _needs(self, module: str) -> Iterator[str]:
+    def _named_in(self, module: str) -> Iterator[str]:
         yield from self._above(module)
         if module.startswith("tests."):
             yield from self._by_pytest(module)
-        for node in self._nodes[module]:
+        for node in self._read(module).nodes:
             for name in named(node, self.modules):
                 yield name
                 yield from self._above(name)
-            if isinstance(node, ast.ImportFrom) and node.module in self.behind:
-                yield from (self.behind[node.module][alias.name] for alias in node.names if alias.name in self.behind[node.module])
+            if isinstance(node, ast.ImportFrom) and node.module in self.modules:
+                behind = self._read(node.module).behind
+                yield from (behind[alias.name] for alias in node.names if alias.name in behind)
 
     def _by_pytest(self, module: str) -> Iterator[str]:
         """What a test needs without importing it: conftest files above it, and programs that it names. The product's own lists of
         modules (commands, stacks) are no needs of whoever reads them."""
         parts = module.split(".")
         conftests = (f"{'.'.join(parts[:end])}.conftest" for end in range(1, len(parts)))
-        quoted = self._quoted[module]
+        quoted = self._read(module).quoted
         for name in (*conftests, *quoted, *(f"{name}.__main__" for name in quoted)):
             if name in self.modules:
                 yield name
@@ -113,13 +139,3 @@ class Imports:
     def _above(self, module: str) -> Iterator[str]:
         parts = module.split(".")
         yield from (name for end in range(1, len(parts)) if (name := ".".join(parts[:end])) in self.modules)
-
-    def reached(self, modules: Iterable[str]) -> set[str]:
-        """These modules and all that they need, directly or through others."""
-        found, left = set[str](), list(modules)
-        while left:
-            module = left.pop()
-            if module not in found:
-                found.add(module)
-                left += self.edges.get(module, frozenset())
-        return found

@@ -26,7 +26,7 @@ EVERY_PART = (
     "hatch_build.py",
 )
 """What every test rests on: its runner, its configuration, its libraries."""
-ALWAYS_READ = ("docs", "README.md", "CONTRIBUTING.md", "LICENSE", "benchmarks", "scripts", ".ci", ".gitignore", "docker", "tests/golden")
+ALWAYS_READ = ("docs", "README.md", "CONTRIBUTING.md", "LICENSE", ".ci", ".gitignore", "docker", "tests/golden")
 """What unit tests and lint alone look at."""
 
 

@@ -12,19 +12,18 @@ import hashlib
 import inspect
 import os
 import platform
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec
 
 from tests.servers.installed import CACHE
+from tests.suite.imports import Imports
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ROOT / "platform" / "tuneyard"
 PROOFS = CACHE / "proofs"
 P = ParamSpec("P")
-_IMPORTS = re.compile(r"^ *(?:from|import) ((?:tests|benchmarks|tuneyard)\b[\w.]*)(?: import (\([^)]*\)|[^\n(]*))?", re.MULTILINE)
 
 
 def proven_once(test: Callable[P, None]) -> Callable[P, None]:
@@ -64,32 +63,18 @@ _inputs_now = functools.cache(_inputs)
 
 
 def sources_of(file: Path) -> set[Path]:
-    """A file of tests, its conftest files, and all that these import, directly or not."""
-    found: set[Path] = set()
-    reached: set[str] = set()
-    waiting = [file, *(folder / "conftest.py" for folder in file.parents if (folder / "conftest.py").exists())]
-    while waiting:
-        source = waiting.pop()
-        if source not in found:
-            found.add(source)
-            for module in _imported(source) - reached:
-                reached.add(module)
-                waiting += _files_of(module)
-    return found
+    """A file of tests, and all that it reaches. Rooms of the product are taken whole, with their data: their doors import by name."""
+    imports = _imports()
+    reached = imports.reached(name for name, path in imports.modules.items() if path == file)
+    rooms: set[str] = set()
+    while new := {".".join(name.split(".")[:2]) for name in reached if name.startswith("tuneyard.")} - rooms:
+        rooms |= new
+        reached = imports.reached({*reached, *(name for name in imports.modules if ".".join(name.split(".")[:2]) in new)})
+    folders = (PRODUCT / room.partition(".")[2] for room in rooms)
+    data = {each for folder in folders for each in folder.rglob("*") if each.is_file() and each.suffix not in (".pyc", ".so")}
+    return {imports.modules[name] for name in reached} | data
 
 
-def _imported(source: Path) -> frozenset[str]:
-    """Modules of tests and benchmarks, and rooms of the product. A name in a module stands among them too: no file belongs to it."""
-    if source.suffix != ".py":
-        return frozenset()
-    found = _IMPORTS.findall(source.read_text())
-    names = {module for module, _ in found} | {f"{module}.{name}" for module, names in found for name in re.findall(r"\w+", names)}
-    return frozenset(".".join(name.split(".")[:2]) if name.startswith("tuneyard") else name for name in names)
-
-
-def _files_of(module: str) -> list[Path]:
-    first, *rest = module.split(".")
-    path = PRODUCT.joinpath(*rest) if first == "tuneyard" else ROOT.joinpath(first, *rest)
-    if first == "tuneyard" and rest and path.is_dir():
-        return [each for each in path.rglob("*") if each.is_file() and each.suffix not in (".pyc", ".so")]
-    return [each for each in (path.with_suffix(".py"), path / "__init__.py") if each.exists()]
+@functools.cache
+def _imports() -> Imports:
+    return Imports()

@@ -42,6 +42,8 @@ def test_pages_and_unit_tests_touch_no_other_part(file: str) -> None:
         ("tests/integration/scoring/test_score_tables.py", {"scoring"}),
         ("tests/integration/ranking/conftest.py", {"ranking"}),
         ("tests/ranks/ranker_tables.py", {"ranking"}),
+        ("benchmarks/flops.py", {"stores"}),
+        ("benchmarks/peer_side_trl.py", {"training"}),
         ("tests/clusters/clocked_runner.py", {"runs"}),  # started with -m
         ("charts/tuneyard-hub/values.yaml", {"pods", "hub", "client"}),
         ("jobspecs/quickstart.yaml", {"runs"}),
