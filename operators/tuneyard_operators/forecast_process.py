@@ -1,6 +1,6 @@
 """Code of the hub's forecast process.
 
-The module stands outside `hub`, whose import loads the clients of API servers: 1.3 s and 75 MB that a forecast does not need.
+The module stands outside `hub`, whose import loads the clients of API servers, which a forecast does not need.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def _end_processes_of(folder: Path) -> None:
 @contextmanager
 def _fewer_processes() -> Iterator[None]:
     """Start Ray without the autoscaler's monitor, the log monitor, the API server and the dashboard's agent, which one job on one machine
-    does not need. This saves a fifth of the CPU time to a job's first step. `ray.init` has no options for them."""
+    does not need: each imports for seconds before a job's first step. `ray.init` has no options for them."""
     from ray._private import ray_constants, services, utils
     from ray._private.node import Node
 
