@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.ranks.interleavings import (  # noqa: E402 -- found by the line above
+from tests.commits.interleavings import (  # noqa: E402 -- found by the line above
     Deed,
     Fault,
     History,
@@ -31,7 +31,7 @@ from tests.ranks.interleavings import (  # noqa: E402 -- found by the line above
     random_plan,
     run,
 )
-from tests.ranks.promises import violations  # noqa: E402
+from tests.commits.promises import violations  # noqa: E402
 from tests.servers.installed import make_s3  # noqa: E402
 
 from tuneyard.storage import Store, open_store  # noqa: E402

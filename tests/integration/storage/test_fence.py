@@ -8,8 +8,8 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
-from tests.ranks.interleavings import random_order, random_plan, run
-from tests.ranks.promises import violations
+from tests.commits.interleavings import random_order, random_plan, run
+from tests.commits.promises import violations
 
 from tuneyard.api import StorageError
 from tuneyard.storage import AlreadyExists, CommitLog, Fence, Fenced, Store, open_store

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.ranks.interleavings import (
+from tests.commits.interleavings import (
     Choose,
     Deed,
     Fault,
@@ -25,7 +25,7 @@ from tests.ranks.interleavings import (
     random_plan,
     run,
 )
-from tests.ranks.promises import violations
+from tests.commits.promises import violations
 
 from tuneyard.api import StorageError
 from tuneyard.storage import AlreadyExists, Commit, CommitLog, Fenced

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.ranks.interleavings import MemoryStore
+from tests.commits.interleavings import MemoryStore
 
 from tuneyard.api import BadInput, StorageError
 from tuneyard.storage import CommitLog, Fence, Fenced, Holder, Lease, acquire

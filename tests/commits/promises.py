@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.ranks.interleavings import History, Told
+from tests.commits.interleavings import History, Told
 
 
 @dataclass(frozen=True)
