@@ -13,9 +13,8 @@ from tests.zoo.configs import tiny_config_of
 from tests.zoo.findings import read
 from tests.zoo.rows import write_rows
 
-from tuneyard.admission import Machine, admit
-from tuneyard.api import BadInput, JobSpec, load_jobspec
-from tuneyard.catalog.built import model_shape_of
+from tuneyard.admission import Machine
+from tuneyard.api import BadInput, load_jobspec
 from tuneyard.cli import main
 from tuneyard.runtime.checks import check_job
 
@@ -108,8 +107,7 @@ def test_a_class_that_nobody_knows_is_planned_and_said_to_be_assumed(
     rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write_job(tmp_path, rows, "llama", "full")
-    config = tmp_path / "model" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"model_type": "brandnew"}))
+    call_it_brandnew(tmp_path)
 
     for row in planned(file, capsys):
         assert row["fits"]
@@ -117,12 +115,37 @@ def test_a_class_that_nobody_knows_is_planned_and_said_to_be_assumed(
     check_job(load_jobspec(file), base_dir=tmp_path, machine=Machine("cpu", 1))
 
 
-@pytest.mark.parametrize("model_type", ["deepseek_v32", "minicpm3"])
+def write_scoring(folder: Path, rows: Path, model_type: str) -> Path:
+    tiny_config_of(model_type).save_pretrained(folder / "model")
+    score = {"model": {"name": "./model"}, "data": {"source": str(rows), "prompt": "messages"}}
+    tasks = [{"name": "judge", "score": score}]
+    job = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "small"}, "spec": {"tasks": tasks}}
+    (folder / "job.yaml").write_text(yaml.safe_dump(job))
+    return folder / "job.yaml"
+
+
+def call_it_brandnew(folder: Path) -> None:
+    """Give the model a type that neither the catalog nor transformers knows."""
+    config = folder / "model" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"model_type": "brandnew"}))
+
+
+@pytest.mark.parametrize("model_type", ["deepseek_v32", "minicpm3", "brandnew"])
 def test_an_engine_is_not_refused_for_a_head_size_that_was_guessed(model_type: str, rows: Path, tmp_path: Path) -> None:
     """Latent attention has another width than the fields from which a size would be guessed."""
-    tiny_config_of(model_type).save_pretrained(tmp_path / "model")
-    score = {"model": {"name": "./model"}, "data": {"source": str(rows), "prompt": "messages"}}
-    job = {"metadata": {"name": "small"}, "spec": {"tasks": [{"name": "judge", "score": score}]}}
+    file = write_scoring(tmp_path, rows, "llama" if model_type == "brandnew" else model_type)
+    if model_type == "brandnew":
+        call_it_brandnew(tmp_path)
 
-    config = json.loads((tmp_path / "model" / "config.json").read_text())
-    assert admit(JobSpec.model_validate(job), Machine("cpu", 1), configs={"judge": config}, shape_of=model_shape_of) == []
+    check_job(load_jobspec(file), base_dir=tmp_path, machine=Machine("cpu", 1))
+
+
+def test_an_engine_is_refused_for_the_head_size_of_a_model_that_no_family_knows(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The size is read off the built model."""
+    file = write_scoring(tmp_path, rows, "arcee")
+
+    assert main(["run", str(file), "--out", str(tmp_path / "out")]) == 2
+    assert "a model whose head size the engine does not support (on cpu, head size 16)" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
