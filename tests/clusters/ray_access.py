@@ -1,4 +1,4 @@
-"""Who may use the Ray of a running attempt: whoever has its token, and nobody else."""
+"""Access to the Ray of a running attempt: only requests with its token are answered."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def _planned_shape(task: Task, config: Mapping[str, Any], shape_of: ShapeOf) -> 
 
 
 def _head_size(config: Mapping[str, Any], shape_of: ShapeOf) -> int | None:
-    """Head size that an attention kernel has to support. None: there is none, or nobody knows it."""
+    """Head size that an attention kernel must support; None if the model has none, or if it is unknown."""
     try:
         return shape_of(config).kernel_head_size
     except BadInput:

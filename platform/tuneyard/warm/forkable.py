@@ -44,8 +44,8 @@ def _cuda() -> str:
 def _nvml() -> str:
     """Sessions that `pynvml`, or a copy of it in another package, has open.
 
-    torch counts devices by NVML too, without `pynvml`, and leaves its session open. It documents that children can use CUDA
-    (`torch.cuda.is_available`), so that session is not looked for.
+    This check ignores the session that torch opens without `pynvml` to count devices: torch documents that children can use CUDA after it
+    (`torch.cuda.is_available`).
     """
     for name, module in list(sys.modules.items()):
         if name.rpartition(".")[2] != "pynvml" or not hasattr(module, "nvmlInit"):

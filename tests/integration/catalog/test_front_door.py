@@ -1,5 +1,7 @@
-"""Every class of the zoo through the front door: a JobSpec as a user writes it, with a model of which nothing is there but its config.json,
-is validated, planned and admitted, on one device and on eight. The zoo (tests/zoo) trains them."""
+"""Each class of the zoo is validated, planned and admitted from a JobSpec as a user writes it, on one device and on eight.
+
+The model's folder holds its config.json alone. The zoo (tests/zoo) trains the classes.
+"""
 
 from __future__ import annotations
 

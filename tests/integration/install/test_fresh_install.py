@@ -96,7 +96,7 @@ def say_all(client: Install, folder: Path) -> Callable[[Sequence[str]], dict[str
     return lambda lines: client.run_lines(lines, cwd=folder)
 
 
-Said = dict[str, tuple[int, str, str]]
+Answers = dict[str, tuple[int, str, str]]
 SayAll = Callable[[Sequence[str]], dict[str, tuple[int, str, str]]]
 GROUPS = {
     "checkpoints": ("list", "verify", "convert", "prune"),
@@ -140,7 +140,7 @@ LACKS = {
 
 
 @pytest.fixture(scope="module")
-def said(say_all: SayAll) -> Said:
+def said(say_all: SayAll) -> Answers:
     """The outcome of each of these lines, in their order. None may be a bug."""
     found = say_all([*WORKS, *LACKS])
     assert {line: err for line, (_, _, err) in found.items() if "bug in Tuneyard" in err} == {}
@@ -148,13 +148,13 @@ def said(say_all: SayAll) -> Said:
 
 
 @pytest.mark.parametrize(("line", "shown"), WORKS.items())
-def test_what_a_client_does_needs_no_extra(said: Said, line: str, shown: str) -> None:
+def test_what_a_client_does_needs_no_extra(said: Answers, line: str, shown: str) -> None:
     code, out, err = said[line]
     assert (code, shown in out) == (0, True), (out, err)
 
 
 @pytest.mark.parametrize(("line", "extra", "what"), [(line, *found) for line, found in LACKS.items()])
-def test_a_command_whose_extra_is_missing_names_it_with_the_pip_command(said: Said, line: str, extra: str, what: str) -> None:
+def test_a_command_whose_extra_is_missing_names_it_with_the_pip_command(said: Answers, line: str, extra: str, what: str) -> None:
     code, _, err = said[line]
     assert code == 2
     assert what in err

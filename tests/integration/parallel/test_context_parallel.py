@@ -144,7 +144,7 @@ FOUR_LEGS: list[dict[str, Any]] = [LEGS[0], {"workers": 4, "context_parallel": 2
 
 @pytest.mark.parametrize("legs", [LEGS, pytest.param(FOUR_LEGS, marks=pytest.mark.long)], ids=["two ranks", "four ranks"])
 def test_a_run_goes_on_with_another_degree(legs: list[dict[str, Any]], material: Material, tmp_path: Path) -> None:
-    """The long one goes on on a mesh of 2 x 2."""
+    """The long case resumes on a mesh of 2 x 2."""
     task = {"data": {"maxLength": 64}, "steps": 6, "checkpoint": {"everySteps": 2, "keep": 9}}
     whole = train(request_of(tmp_path / "whole", material.model, material.text, task))
     shutil.copytree(tmp_path / "whole", tmp_path / "moved")

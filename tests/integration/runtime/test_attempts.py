@@ -283,7 +283,7 @@ def process_of(log: str) -> int:
 def test_ranks_start_again_in_place_when_one_is_killed_and_when_its_pod_is_replaced(
     start: Start, machines: Machines, prepared: Store, inputs: Path
 ) -> None:
-    """An attempt before that one loses a machine that is not replaced in time: it names the machine, and the next attempt goes on."""
+    """The first attempt loses a machine that is not replaced in time, and names it. The second attempt resumes."""
     job = make_job(inputs, steps=20000)
     first, reader = start(job, "tune", 2), LogReader(prepared, "tune", 2)
     wait_until(lambda: committed() and {"rank-0", "rank-1"} <= set(reader.sources()), first)

@@ -112,7 +112,7 @@ def killed(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Killed:
 
 
 def test_an_agent_that_is_killed_costs_an_attempt_and_no_step(killed: Killed) -> None:
-    """Its rank goes with it: the gang is made anew, and goes on from the last checkpoint."""
+    """The agent's rank ends too. A new gang resumes from the last checkpoint."""
     task = read_report(killed.out)["tasks"]["first"]
     assert task["status"] == "succeeded"
     assert [attempt.get("failure") for attempt in task["attempts"]] == ["NodeLost", None]

@@ -1,4 +1,4 @@
-"""The processes of an embedded Ray: only those that one job on one machine needs."""
+"""An embedded Ray starts only the processes that one job on one machine needs."""
 
 from __future__ import annotations
 

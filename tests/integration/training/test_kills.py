@@ -48,7 +48,7 @@ def test_killed_runs_end_like_runs_left_alone(
 
 @pytest.mark.parametrize("meshes", [MESHES, pytest.param(FOUR_RANKS, marks=pytest.mark.long)], ids=["two ranks", "four ranks"])
 def test_a_run_that_is_killed_goes_on_on_another_mesh(meshes: list[dict[str, Any]], tmp_path: Path) -> None:
-    """The long one goes on on a mesh of 2 x 2."""
+    """The long case resumes on a mesh of 2 x 2."""
     case = Case(folder=str(tmp_path), plan=meshes[-1], layouts=meshes, shape=SHAPE, kills=2, seed=5, steps=12)
 
     outcome = run_case(case)
