@@ -9,10 +9,10 @@ import sys
 import time
 
 from tests.suite.closing import Closing, describe_end
-from tests.suite.imports import ROOT, Imports
+from tests.suite.imports import ROOT
 from tests.suite.parts import BUILD, PARTS, Part
 from tests.suite.scheduling import Ended, run_all
-from tests.suite.touched import changed_since, touched_by
+from tests.suite.touched import changed_since, read_imports, touched_by
 
 MEMORY_FOR_TIME = {"GOGC": "400"}
 """Go programs collect garbage when their heap has grown by this many percent; 100 is the default. docs/testing.md has the effect."""
@@ -35,7 +35,7 @@ def choose_since(revision: str) -> list[Part]:
         files = changed_since(revision)
     except ValueError as error:
         sys.exit(f"error: {error}")
-    touched = touched_by(files, Imports())
+    touched = touched_by(files, read_imports())
     for name, reason in touched.items():
         print(f"{name:<12}{reason}")
     print(

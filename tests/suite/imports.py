@@ -2,8 +2,8 @@
 
 `import_nodes` and `named` read the import statements of one file. `Imports` is the graph over the product, its tests, benchmarks and
 scripts. A module needs what it imports, at its start or later; the packages above; the modules behind the names of a package that loads
-them at their first use; the modules that it starts as programs (`-m tests.clusters.clocked_hub`); and the `conftest.py` files that pytest
-loads for it.
+them at their first use; the modules that it starts as programs (`-m tests.clusters.clocked_hub`); the commands of `tuneyard` that it calls,
+in its process or another; and the `conftest.py` files that pytest loads for it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _QUOTED = re.compile(r"[\"']((?:tuneyard|tuneyard_operators|tests)(?:\.\w+)+)[\"']")
+_CALLED = re.compile(
+    r"(?:[(\[]|= )\[\"(\w+)\"|(?:TUNEYARD, |\btuneyard\"\)*, |\b(?:say|tuneyard|tuneyard_here)\(|\brefusal\(capsys, )\"(\w+)\""
+)
+"""A list that begins with a word as an argument or a value, a word behind the program, or a call of a test's function that runs it."""
 PRODUCT = (ROOT / "platform" / "tuneyard", ROOT / "operators" / "tuneyard_operators")
 
 
@@ -63,20 +67,24 @@ class _Source:
     nodes: tuple[ast.Import | ast.ImportFrom, ...]
     quoted: tuple[str, ...]
     """Names of modules in quotes."""
+    commands: frozenset[str]
+    """Names of commands of `tuneyard` where a call of it may stand."""
     behind: Mapping[str, str]
     """Of a package: the module behind each name that it hands out, also at its first use alone."""
 
 
 class Imports:
-    """The graph of a tree; a file is read when something reaches it. `root`: the repository."""
+    """The graph of a tree; a file is read when something reaches it. `root`: the repository. `commands`: the module of each command of
+    `tuneyard`; without it, calls of commands are no edges."""
 
-    def __init__(self, root: Path = ROOT) -> None:
+    def __init__(self, root: Path = ROOT, commands: Mapping[str, str] | None = None) -> None:
         self.root = root
         folders = [
             *(root / package.relative_to(ROOT) for package in PRODUCT),
             *(root / name for name in ("tests", "benchmarks", "scripts")),
         ]
         self.modules = find_modules(folders)
+        self.commands = commands or {}
         self._sources: dict[str, _Source] = {}
         self._needs: dict[str, frozenset[str]] = {}
 
@@ -102,8 +110,12 @@ class Imports:
             source = path.read_text(encoding="utf-8")
             body = ast.parse(source).body
             behind = self._handed_out(body) if path.name == "__init__.py" else {}
-            self._sources[module] = _Source(tuple(node for node, _ in import_nodes(body)), tuple(_QUOTED.findall(source)), behind)
+            nodes, quoted = tuple(node for node, _ in import_nodes(body)), tuple(_QUOTED.findall(source))
+            self._sources[module] = _Source(nodes, quoted, self._called_in(source), behind)
         return self._sources[module]
+
+    def _called_in(self, source: str) -> frozenset[str]:
+        return frozenset(name for found in _CALLED.findall(source) for name in found if name in self.commands)
 
     def _handed_out(self, body: list[ast.stmt]) -> dict[str, str]:
         return {
@@ -130,8 +142,9 @@ class Imports:
         modules (commands, stacks) are no needs of whoever reads them."""
         parts = module.split(".")
         conftests = (f"{'.'.join(parts[:end])}.conftest" for end in range(1, len(parts)))
-        quoted = self._read(module).quoted
-        for name in (*conftests, *quoted, *(f"{name}.__main__" for name in quoted)):
+        source = self._read(module)
+        commands = (self.commands[name] for name in source.commands)
+        for name in (*conftests, *source.quoted, *(f"{name}.__main__" for name in source.quoted), *commands):
             if name in self.modules:
                 yield name
                 yield from self._above(name)

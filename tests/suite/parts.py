@@ -22,7 +22,7 @@ class Part:
     """`paths`: what pytest runs, or else `command`. `after`: parts that must have ended before.
 
     `cpu_min`: processor minutes that it may take, with all that it starts. `programs` and `reads` tell `touched` what its tests use without
-    importing it: modules that they start as processes, and folders of files.
+    naming it: modules that run in other processes, and folders of files.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Part:
 
 
 BUILD = "servers"
-_RUN = ("tuneyard.cli.entry", "tuneyard.cli.run", "tuneyard.cli.tune", "tuneyard.runtime.stack_server")
+_RUN = ("tuneyard.cli.entry", "tuneyard.cli.run", "tuneyard.runtime.stack_server")
 _HUB = ("tuneyard_operators.__main__",)
 _MEMBER = ("tuneyard.cli.attempt",)
 PARTS = (
@@ -73,10 +73,10 @@ PARTS = (
             "tests/integration/warm",
             "tests/integration/quickstart",
         ),
-        programs=(*_RUN, "tuneyard.cli.schedule.command", "tuneyard.cli.from_python"),
+        programs=(*_RUN, "tuneyard.cli.from_python"),
         reads=("jobspecs",),
     ),
-    Part(name="training", cpu_min=6, paths=("tests/integration/training", "tests/gpu"), programs=("tuneyard.cli.checkpoints",)),
+    Part(name="training", cpu_min=6, paths=("tests/integration/training", "tests/gpu")),
     Part(
         name="attempts",
         cpu_min=5.5,
@@ -94,7 +94,7 @@ PARTS = (
             "tests/integration/install",
             "tests/browser",
         ),
-        programs=("tuneyard.cli.console", "tuneyard.cli.history", "tuneyard.cli.report"),
+        programs=("tuneyard.cli.entry",),
     ),
     Part(
         name="hub",
@@ -118,7 +118,7 @@ PARTS = (
         cpu_min=3,
         paths=("tests/cluster/client", "tests/cluster/test_charts.py", "tests/cluster/logs_api"),
         after=(BUILD,),
-        programs=(*_HUB, "tuneyard.cli.entry", "tuneyard.cli.submit.command", "tuneyard.cli.jobs.status", "tuneyard.cli.console"),
+        programs=(*_HUB, "tuneyard.cli.entry", "tuneyard.console.__main__"),
         reads=("charts",),
     ),
     Part(name="ranking", cpu_min=3, paths=("tests/integration/ranking",)),
@@ -135,7 +135,7 @@ PARTS = (
             "tests/cluster/test_upgrades.py",
         ),
         after=(BUILD,),
-        programs=(*_HUB, *_MEMBER, "tuneyard.cli.submit.command", "tuneyard.cli.console"),
+        programs=(*_HUB, *_MEMBER, "tuneyard.cli.entry", "tuneyard.cli.submit.from_python", "tuneyard.console.__main__"),
         reads=("charts", "docker"),
     ),
     Part(name="stacks", cpu_min=1, paths=("tests/integration/stacks",), programs=_RUN),

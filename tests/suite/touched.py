@@ -14,6 +14,8 @@ from pathlib import Path, PurePath
 from tests.suite.imports import ROOT, Imports
 from tests.suite.parts import PARTS, Part
 
+from tuneyard.cli.commands import COMMANDS
+
 ALWAYS = ("lint", "unit")
 EVERY_PART = (
     "tests/suite",
@@ -43,6 +45,11 @@ def changed_since(revision: str, root: Path = ROOT) -> list[str]:
             raise ValueError(f"git cannot say what changed since {revision}: {done.stderr.strip().splitlines()[-1]}")
         files += done.stdout.splitlines()
     return files
+
+
+def read_imports() -> Imports:
+    """The graph of this tree, with the commands of `tuneyard`."""
+    return Imports(commands={command.name: command.target.partition(":")[0] for command in COMMANDS})
 
 
 def touched_by(files: Iterable[str], imports: Imports, parts: Iterable[Part] = PARTS) -> dict[str, str]:

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from tests.suite.imports import Imports
 from tests.suite.parts import PARTS
-from tests.suite.touched import changed_since, touched_by
+from tests.suite.touched import changed_since, read_imports, touched_by
 
 ALL = {part.name for part in PARTS if not part.beside}
 
 
 @lru_cache(maxsize=1)
 def imports() -> Imports:
-    return Imports()
+    return read_imports()
 
 
 def touched(*files: str) -> set[str]:
@@ -57,6 +57,8 @@ def test_a_file_touches_the_parts_that_use_it(file: str, names: set[str]) -> Non
     ("file", "yes", "no"),
     [
         ("platform/tuneyard/console/app.py", {"stores", "client"}, {"training", "parallel", "ranking", "scoring", "runs", "hub"}),
+        ("platform/tuneyard/cli/plan/command.py", {"runs", "stores", "client"}, {"hub", "ranking", "scoring"}),
+        ("platform/tuneyard/cli/jobs/why.py", {"client"}, {"runs", "training", "stores"}),
         ("operators/tuneyard_operators/hub/lanes.py", {"hub", "pods", "client"}, {"training", "scoring", "ranking", "parallel"}),
         ("platform/tuneyard/scoring/removed.py", {"scoring"}, {"parallel"}),  # a file that is gone: its folder
         ("platform/tuneyard/federation/core/cycle.c", {"hub"}, {"parallel"}),
