@@ -87,6 +87,7 @@ class Imports:
         self.commands = commands or {}
         self._sources: dict[str, _Source] = {}
         self._needs: dict[str, frozenset[str]] = {}
+        self._reached: dict[frozenset[str], set[str]] = {}
 
     def needs(self, module: str) -> frozenset[str]:
         """Modules that a module needs by itself."""
@@ -96,13 +97,16 @@ class Imports:
 
     def reached(self, modules: Iterable[str]) -> set[str]:
         """These modules and all that they need, directly or through others."""
-        found, left = set[str](), list(modules)
-        while left:
-            module = left.pop()
-            if module not in found:
-                found.add(module)
-                left += self.needs(module)
-        return found
+        begin = frozenset(modules)
+        if begin not in self._reached:
+            found, left = set[str](), list(begin)
+            while left:
+                module = left.pop()
+                if module not in found:
+                    found.add(module)
+                    left += self.needs(module)
+            self._reached[begin] = found
+        return self._reached[begin]
 
     def _read(self, module: str) -> _Source:
         if module not in self._sources:

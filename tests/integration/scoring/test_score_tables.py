@@ -95,8 +95,10 @@ def test_a_worker_killed_mid_run_costs_no_row(folder: Path, expected: dict[str, 
     assert_every_row_once(result, expected)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_here")
 def test_a_run_whose_driver_was_killed_goes_on(folder: Path, expected: dict[str, Any]) -> None:
+    """In `make test`: the same of a run with engines, and `test_a_worker_killed_mid_run_costs_no_row` of tables."""
     asked = replace(request(folder, "out-resumed"), instances=1)
     assert score_until_killed(asked, 8) < PARTS
 

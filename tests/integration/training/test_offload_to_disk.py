@@ -66,7 +66,9 @@ def test_states_that_come_and_go_by_sub_group_are_saved_and_resumed(disk: Path, 
     assert resumed.losses == pytest.approx(whole.losses, rel=1e-4)  # the sums of CPU Adam differ in the last digits
 
 
+@pytest.mark.long
 def test_killed_while_its_states_are_on_a_disk_it_goes_on_with_the_losses_of_a_run_left_alone(disk: Path, tmp_path: Path) -> None:
+    """In `make test`: `test_a_run_goes_on_from_disk_to_memory_and_back`, and kills under ZeRO 3 in `test_kills.py`."""
     outcome = run_case(Case(folder=str(tmp_path), plan=on(disk), shape=WIDE, kills=2, seed=3, steps=12))
 
     assert outcome.kills == 2

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.unit.planning.setups import LLAMA_8B
+from tests.zoo.traits import TENSOR_PARALLEL
 
 from tuneyard.api import Method, TrainTask
 from tuneyard.catalog import gpu, shape_from_config
@@ -27,7 +28,13 @@ def two_layers(model_type: str) -> Any:
     return AutoConfig.for_model(model_type, **fields)
 
 
-@pytest.mark.parametrize("model_type", [each for each in _FAMILIES if each not in NOT_HERE])
+def standing_for_their_trait() -> list[Any]:
+    """The families; those that stand for no trait of tensor parallelism are long."""
+    families = [each for each in _FAMILIES if each not in NOT_HERE]
+    return [pytest.param(each, marks=[] if each in TENSOR_PARALLEL.values() else pytest.mark.long) for each in families]
+
+
+@pytest.mark.parametrize("model_type", standing_for_their_trait())
 def test_a_rank_holds_what_the_plan_of_the_model_leaves_it(model_type: str) -> None:
     import torch
     from transformers import AutoModelForCausalLM
