@@ -22,6 +22,8 @@ _READ_PAST = {
     **dict.fromkeys(("mamba", "falcon_mamba"), ("dt_proj", "out_proj", "x_proj")),
     **dict.fromkeys(("mamba2", "bamba", "falcon_h1", "granitemoehybrid", "nemotron_h", "zamba2"), ("out_proj",)),
     "jamba": ("dt_proj", "router"),
+    "gemma3n_text": ("correction_coefs",),
+    "longcat_flash": ("router.classifier",),
     "laguna": ("shared_experts.gate_proj", "shared_experts.up_proj", "shared_experts.down_proj"),
 }
 

@@ -106,9 +106,19 @@ def load_model(request: TrainRequest, start: str, world: World) -> Any:
     except (OSError, ValueError, ImportError) as error:
         raise BadInput(f"{request.model_uri} cannot be loaded: {_first_line(error)}", _loading_advice(plan, error)) from error
     _refuse_missing(request, sorted(loaded["missing_keys"]))
+    _keep_trainable(model)
     spread_weights(model, world)
     model.config.use_cache = False
     return model
+
+
+def _keep_trainable(model: Any) -> None:
+    """On processors with AVX512-BF16, bitsandbytes packs 4-bit weights at their first pass in evaluation mode. Packed weights multiply
+    faster, and pass no gradient on.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
 
 
 def sizes_of_weights(request: TrainRequest, start: str) -> list[int]:

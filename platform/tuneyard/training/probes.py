@@ -8,12 +8,13 @@ row; a list of architectures would never be complete.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from tuneyard.api import BadInput
+from tuneyard.api import BadInput, JobFailed
 
 _LENGTH = 6
 _NOISE = {torch.float32: 1e-5, torch.float64: 1e-5}
@@ -22,6 +23,23 @@ keep samples apart change by at most 4e-7, and architectures that leak change by
 """
 _HALF_NOISE = 3e-2
 """The same in 16 bits, where experts that get other tokens add in another order."""
+
+
+@contextmanager
+def kept_weights(model: Any) -> Iterator[None]:
+    """Around a pass that only looks (a probe, an evaluation). Raises JobFailed if it has replaced a weight: libraries prepare
+    weights for inference at their first such pass, in forms that have no gradient. Weights that ZeRO 3 gathers for a pass are not watched.
+    A weight that changes its dtype is the same weight: bitsandbytes casts biases to the dtype of their inputs.
+    """
+    watched = {name: weight for name, weight in model.named_parameters() if not hasattr(weight, "ds_id")}
+    before = {name: (weight.dtype, _state(weight)) for name, weight in watched.items()}
+    yield
+    changed = [name for name, (dtype, state) in before.items() if watched[name].dtype == dtype and _state(watched[name]) != state]
+    if changed:
+        raise JobFailed(
+            f"a pass that only looks at the model has changed {len(changed)} of its weights, {changed[0]} among them",
+            "report this with the versions of the packages; another method trains the model meanwhile",
+        )
 
 
 def refuse_leaks(
@@ -54,6 +72,11 @@ def refuse_foresight(logits_of: Callable[[dict[str, Any]], torch.Tensor], vocabu
             f"each token sees the tokens after it: its logits change by {change:.2g} (of {scale:.2g}) with the last token of the row",
             "train a decoder-only model; an encoder such as BERT needs is_decoder: true in its config.json",
         )
+
+
+def _state(weight: torch.Tensor) -> tuple[int, torch.Size]:
+    """Its place in memory and its shape. How often it was written says less: PEFT takes weights of experts out and puts them back."""
+    return weight.data_ptr(), weight.shape
 
 
 def _samples(vocabulary: int) -> list[list[int]]:

@@ -11,6 +11,7 @@ Forward, loss, backward, clipping, optimizer, DeepSpeed and DDP are transformers
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,11 +28,13 @@ from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.training.context import refuse_unsplit, slice_loss, split_logits, whole_router_loss
 from tuneyard.training.distributed import World
 from tuneyard.training.expert_load import ExpertLoad
+from tuneyard.training.gradient_proof import GradientProof
 from tuneyard.training.order import Batches, evaluation_batches
-from tuneyard.training.probes import refuse_foresight, refuse_leaks
+from tuneyard.training.probes import kept_weights, refuse_foresight, refuse_leaks
 from tuneyard.training.stopwatch import Lap, Stopwatch
 from tuneyard.training.tensor_parallel import clip, engines_told
 
+_SHORT_ROW = 6
 SaveCheckpoint = Callable[["SteppedTrainer"], None]
 
 
@@ -72,6 +75,7 @@ class SteppedTrainer(Trainer):
         save: SaveCheckpoint,
         on_lap: Callable[[Lap], None],
         on_evaluation: Callable[[int, float, Mapping[str, float]], None],
+        warn: Callable[[str], None] = lambda _: None,
         router_weight: float = 0.0,
         expert_load: ExpertLoad | None = None,
         mixed: MixedRowOrder | None = None,
@@ -86,6 +90,7 @@ class SteppedTrainer(Trainer):
         - `load` puts the state of a checkpoint into the prepared model and optimizer; `save` takes a checkpoint.
         - `on_lap` is called at the end of a step, after its saving and evaluation.
         - `on_evaluation` gets a step's held-out loss, and other figures of held-out rows.
+        - `warn` gets a warning for people.
         - `router_weight`: see `take_router_loss`. `expert_load`: counts tokens by expert.
         - `mixed`: the order of a mixture, to count its parts.
         - `shards`: this rank's parts of the weights, if the model is cut over a tensor group.
@@ -100,6 +105,7 @@ class SteppedTrainer(Trainer):
         self.save = save
         self.on_lap = on_lap
         self.on_evaluation = on_evaluation
+        self._warn = warn
         self.router_weight = router_weight
         self.expert_load = expert_load
         self.mixed = mixed
@@ -111,6 +117,7 @@ class SteppedTrainer(Trainer):
         if optimizer is not None:
             self.optimizer_cls_and_kwargs = optimizer
         self._take_exchange = exchange
+        self._proof: GradientProof | None = None
         self._router_share = torch.zeros((), device=self.args.device)
         self.watch = Stopwatch(self.args.device)
         self._last_lap = batches.start
@@ -168,11 +175,29 @@ class SteppedTrainer(Trainer):
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
         self.watch.mark("other")
-        loss = super().training_step(model, inputs, num_items_in_batch)
+        with self._proof.backward() if self._proof is not None else nullcontext():
+            loss = super().training_step(model, inputs, num_items_in_batch)
         self._step_loss += loss - self.router_weight * self._router_share
         self._step_router_loss += self._router_share
         if self.accelerator.gradient_state.sync_gradients:
+            self._finish_proof()
             self.watch.mark("optimizer")
+        return loss
+
+    def _finish_proof(self) -> None:
+        """At the end of the first step. Raises BadInput for weights that would not be trained."""
+        if self._proof is None:
+            return
+        plain = self.shards is None and self.context is None and not any(hasattr(weight, "ds_id") for weight in self.model.parameters())
+        unreached = self._proof.finish(self.model_wrapped, self._loss_of_short_row if plain else None)
+        self._proof = None
+        if unreached is not None:
+            self._warn(unreached)
+
+    def _loss_of_short_row(self) -> torch.Tensor:
+        ids = torch.arange(_SHORT_ROW, device=self.args.device)[None]
+        with self.compute_loss_context_manager():
+            loss: torch.Tensor = self.model(input_ids=ids, labels=ids).loss
         return loss
 
     def loss_of(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
@@ -226,6 +251,12 @@ class SteppedTrainer(Trainer):
         return prepared
 
     def _probe(self) -> None:
+        """Test the model before its first step, and have its gradients proven in that step. Raises BadInput."""
+        with kept_weights(self.model):
+            self._probe_sight()
+        self._proof = GradientProof(self.model)
+
+    def _probe_sight(self) -> None:
         """Raises BadInput for a model whose tokens see tokens that they must not see, on one device or in slices of rows."""
         embeddings = self.model.get_input_embeddings()
         vocabulary = int(getattr(embeddings, "base_layer", embeddings).num_embeddings)  # an adapter may wrap them
@@ -326,7 +357,7 @@ class SteppedTrainer(Trainer):
         for batch, indices in zip(loader, rows, strict=True):
             batch.pop("tokens"), batch.pop("squares")
             weight = self.weight_of(batch) if indices else 0
-            with torch.no_grad():
+            with torch.no_grad(), kept_weights(self.model):
                 loss = self.loss_of(model, self._prepare_inputs(batch))
             if weight:
                 totals += torch.stack([loss.detach().double() * weight, torch.full_like(totals[0], weight)])

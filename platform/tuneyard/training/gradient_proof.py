@@ -1,0 +1,112 @@
+"""Proof, in the first step of a run, that each weight to train gets a gradient.
+
+A fused loss that reads the head past its adapter, and an operation without a derivative, leave weights as they were, without an error. The
+proof costs one Python call for each weight, once.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from tuneyard.api import BadInput, JobFailed
+
+_NAMED = 4
+_NO_DERIVATIVE = "an autograd kernel was not registered"
+"""What torch says, in a warning, of an operation whose backward pass returns no gradient."""
+_EXPERT = re.compile(r"\.experts\.\d+\.")
+_ADDED = re.compile(r"\.(?:lora_\w+|modules_to_save)\..*")
+"""What PEFT adds below a module."""
+
+
+class GradientProof:
+    """Marks each trainable weight of a model when a gradient reaches it. Engines (DDP, DeepSpeed) may take the gradient away afterwards."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._modules = dict(model.named_modules())
+        self._trained = {id(weight): name for name, weight in model.named_parameters() if weight.requires_grad}
+        self._reached: set[int] = set()
+        self._hooks = [
+            weight.register_post_accumulate_grad_hook(self._mark) for weight in model.parameters() if id(weight) in self._trained
+        ]
+
+    def _mark(self, weight: torch.Tensor) -> None:
+        self._reached.add(id(weight))
+
+    @contextmanager
+    def backward(self) -> Iterator[None]:
+        """Around each backward pass of the step. Raises JobFailed if it meets an operation without a derivative."""
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("error", message=f".*{_NO_DERIVATIVE}")
+                yield
+        except UserWarning as warning:
+            operation = str(warning).partition(": ")[0]
+            raise JobFailed(
+                f"the backward pass ends at {operation}, which has no derivative: weights before it would not be trained",
+                "use another method or attention for this model, and report this with the versions of its packages",
+            ) from warning
+
+    def finish(self, wrapped: Any, loss_of: Callable[[], torch.Tensor] | None) -> str | None:
+        """After the last backward pass of the step, on each rank by itself. Returns a warning if no gradient has reached some weights.
+
+        `wrapped`: the model inside its engine. `loss_of`: the loss of a short row, computed without the engine; None where that is
+        impossible. Raises BadInput if the loss reads a weight past its adapter, and where DDP would wait for a gradient that never comes.
+        """
+        for hook in self._hooks:
+            hook.remove()
+        lost = self._lost()
+        if not lost:
+            return None
+        told = f"no gradient reaches {len(lost)} of the {len(self._trained)} weights to train ({_some(lost)})"
+        past = self._read_past(lost, loss_of) if loss_of is not None else []
+        if past:
+            raise BadInput(
+                f"no gradient reaches the adapters of {_some(past)}: the loss reads these weights past the adapter",
+                "set strategy.liger to false, or train these modules whole: saveModules instead of targets",
+            )
+        if isinstance(wrapped, DistributedDataParallel):
+            raise BadInput(
+                f"{told}, and workers without ZeRO wait for the gradient of each weight",
+                "set strategy.zero to 1, or name targets without these weights",
+            )
+        return f"{told}: the loss does not depend on them, and they stay as they are"
+
+    def _lost(self) -> list[str]:
+        """Names without a gradient. An expert that got no token is none, if the same weight of another expert of its layer has one."""
+        reached = {self._trained[weight] for weight in self._reached}
+        shared = {_EXPERT.sub(".experts.", name) for name in reached if _EXPERT.search(name)}
+        return [name for name in self._trained.values() if name not in reached and _EXPERT.sub(".experts.", name) not in shared]
+
+    def _read_past(self, lost: Sequence[str], loss_of: Callable[[], torch.Tensor]) -> list[str]:
+        """Modules whose adapter, or whose own copy, got no gradient, and whose base weight the loss depends on."""
+        bases = {name: weight for name in lost if (weight := self._base_of(name)) is not None}
+        for weight in bases.values():
+            weight.requires_grad_(True)
+        try:
+            gradients = torch.autograd.grad(loss_of(), list(bases.values()), allow_unused=True) if bases else ()
+        finally:
+            for weight in bases.values():
+                weight.requires_grad_(False)
+        read = [name for name, gradient in zip(bases, gradients, strict=True) if gradient is not None]
+        return list(dict.fromkeys(_ADDED.sub("", name) for name in read))
+
+    def _base_of(self, name: str) -> torch.Tensor | None:
+        """The frozen weight below an adapter, or below a copy that is trained whole; None if there is none that can have a gradient."""
+        module = self._modules.get(_ADDED.sub("", name))
+        base = getattr(module, "base_layer", None) or getattr(module, "original_module", None)
+        weight = getattr(base, "weight", None)
+        return weight if weight is not None and weight.is_floating_point() and not weight.requires_grad else None
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, without what PEFT adds for itself."""
+    plain = [name.removeprefix("base_model.model.").replace(".default", "").replace(".base_layer", "") for name in names[:_NAMED]]
+    return ", ".join(plain) + (f", and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
