@@ -87,6 +87,12 @@ class TokenBatch(Sequence[Mapping[str, Any]]):
                 positions[numbers, :here] = batch.position_ids
         return cls(ids, labels, positions, lengths)
 
+    def widened(self, width: int) -> TokenBatch:
+        """The same rows, padded to at least `width` tokens."""
+        more = ((0, 0), (0, max(0, width - self.input_ids.shape[1])))
+        positions = None if self.position_ids is None else np.pad(self.position_ids, more)
+        return TokenBatch(np.pad(self.input_ids, more), np.pad(self.labels, more, constant_values=IGNORED), positions, self.lengths)
+
     def short_rows(self) -> list[tuple[int, int]]:
         """Rows that are shorter than the longest row, each with its length."""
         width = self.input_ids.shape[1]

@@ -15,6 +15,7 @@ from tuneyard.training.bf16_states import Bf16AdamW
 from tuneyard.training.deepspeed_config import deepspeed_config
 
 OPTIMIZERS = {"adamw": "adamw_torch", "adamw-8bit": "adamw_bnb_8bit", "adafactor": "adafactor", "sgd": "sgd"}
+FUSED_ADAMW = "adamw_torch_fused"
 SCHEDULES = {
     "cosine": "cosine",
     "linear": "linear",
@@ -38,9 +39,11 @@ def argument_values(task: TrainTask, plan: Plan, *, steps: int, scratch: Path, l
         "per_device_train_batch_size": plan.micro_batch,
         "per_device_eval_batch_size": plan.micro_batch,
         "gradient_accumulation_steps": plan.grad_accum,
-        **_optimization(task, steps),
+        **_optimization(task, plan, steps),
         "bf16": plan.precision == "bf16",
         "fp16": plan.precision == "fp16",
+        # What stays in fp32 beside bf16 matmuls (routers, fp32 heads). GPUs with bf16 have TF32.
+        "tf32": True if on_gpu and plan.precision == "bf16" else None,
         "use_cpu": not on_gpu,
         "seed": task.seed,
         "deepspeed": deepspeed_config(plan, max_grad_norm=task.optimizer.max_grad_norm, largest_parameter=largest_parameter),
@@ -77,16 +80,21 @@ def optimizer_of(task: TrainTask) -> tuple[type[torch.optim.Optimizer], dict[str
     return Bf16AdamW, {**names, "seed": task.seed}
 
 
+def fused_adamw(optimizer: str, plan: Plan) -> bool:
+    """Whether AdamW steps in one kernel: on GPUs, unless DeepSpeed's CPU Adam takes its place."""
+    return optimizer == "adamw" and plan.sku != "cpu" and plan.offload_optimizer == "none"
+
+
 def warmup_steps(warmup: float, steps: int) -> int:
     """Steps of warm-up. Below 1, `warmup` is a share of all steps, rounded up; from 1 on, steps. Never more than the run has."""
     return min(steps, math.ceil(warmup * steps) if warmup < 1 else int(warmup))
 
 
-def _optimization(task: TrainTask, steps: int) -> dict[str, Any]:
+def _optimization(task: TrainTask, plan: Plan, steps: int) -> dict[str, Any]:
     optimizer = task.optimizer
     decay = max(1, round(WSD_DECAY_SHARE * steps))
     return {
-        "optim": OPTIMIZERS[optimizer.name],
+        "optim": FUSED_ADAMW if fused_adamw(optimizer.name, plan) else OPTIMIZERS[optimizer.name],
         "learning_rate": optimizer.learning_rate,
         "weight_decay": optimizer.weight_decay,
         "adam_beta1": optimizer.betas[0],

@@ -25,7 +25,7 @@ from tuneyard.training.artifacts import Artifacts, save_artifacts
 from tuneyard.training.checkpoint.checkpoints import Checkpoints
 from tuneyard.training.checkpoint.loading import Restored, load, load_weights
 from tuneyard.training.checkpoint.model_files import save_model_files
-from tuneyard.training.collate import Collator
+from tuneyard.training.collate import WIDTHS, Collator
 from tuneyard.training.context import SliceCollator
 from tuneyard.training.details import details_of, early_stop_of, exchange_of, figures_of
 from tuneyard.training.distributed import World, barrier, gather_objects
@@ -34,7 +34,7 @@ from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.flops import flops_of, peak_flops
 from tuneyard.training.gradients import exchange_gradients
 from tuneyard.training.ledger import Ledger
-from tuneyard.training.memory import held_gb, mapped_libraries_gb, peak_gb, reset_peak
+from tuneyard.training.memory import held_gb, host_peak_gb, mapped_libraries_gb, peak_gb, reserved_gb, reset_peak
 from tuneyard.training.model_card import model_card
 from tuneyard.training.models import adapter_source, find_start, load_dtype, load_model, load_tokenizer, vision_warning
 from tuneyard.training.offload_disk import largest_on_disk
@@ -220,7 +220,9 @@ class Attempt:
                 validation=material.data.validation,
             )
         pad = material.tokenizer.pad_token_id
-        collator: Any = Collator(pad if pad is not None else 0, lay_flat=task.data.pack and plan.attention == "flash")
+        flat = task.data.pack and plan.attention == "flash"
+        multiple = WIDTHS if plan.sku != "cpu" else 1
+        collator: Any = Collator(pad if pad is not None else 0, lay_flat=flat, multiple=multiple, longest=task.data.max_length)
         if plan.context_parallel > 1:
             self.context = ContextParallel(self.world.context_group)
             self.context.prepare(model)
@@ -319,6 +321,7 @@ class Attempt:
             save=save,
             on_lap=ledger.on_lap,
             on_evaluation=evaluated,
+            warn=lambda message: self.emit(Warned(task=self.request.name, message=message)),
             router_weight=self.router_weight,
             expert_load=self.expert_load,
             mixed=material.data.mixed,
@@ -379,6 +382,8 @@ class Attempt:
             peak_from=gpu(plan.sku).basis,
             flops_per_step=throughput.flops_per_step,
             peak_memory_gb=gather_objects(self.world, peak_gb(self.world.device)),
+            reserved_memory_gb=gather_objects(self.world, reserved_gb(self.world.device)),
+            host_memory_gb=gather_objects(self.world, host_peak_gb()),
             libraries_gb=gather_objects(self.world, self.libraries_gb + mapped_libraries_gb() - self.mapped_gb),
             planned_memory_gb=plan.memory.total_gb,
             world_size=self.world.size,

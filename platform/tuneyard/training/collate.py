@@ -17,21 +17,32 @@ import torch
 
 from tuneyard.data.token_batch import IGNORED, TokenBatch
 
+WIDTHS = 64
+"""On GPUs, rows are padded to a multiple of this."""
 Row = Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True)
 class Collator:
-    """Builds micro-batches. `lay_flat`: one row of all samples end to end, for flash attention over packed rows."""
+    """Builds micro-batches. `lay_flat`: one row of all samples end to end, for flash attention over packed rows.
+
+    `multiple`: rows are padded to a multiple of it, but not beyond `longest` tokens. Libraries for GPUs prepare for each width that they
+    meet (cuDNN builds a plan, in about a second).
+    """
 
     pad_token_id: int
     lay_flat: bool = False
+    multiple: int = 1
+    longest: int = 0
 
     def __call__(self, rows: TokenBatch | Sequence[Row]) -> dict[str, Any]:
         """Tensors [rows, longest row]. `tokens` and `squares` are plain numbers for the throughput account: the tokens of each row, and the
         sum of squared sample lengths (attention is quadratic in them). The tensors share memory with the batch, and change it.
         """
         batch = rows if isinstance(rows, TokenBatch) else TokenBatch.of_rows(rows)
+        if self.multiple > 1 and not self.lay_flat:
+            width = batch.input_ids.shape[1]
+            batch = batch.widened(min(width + -width % self.multiple, self.longest))
         if self.pad_token_id:
             for row, length in batch.short_rows():
                 batch.input_ids[row, length:] = self.pad_token_id

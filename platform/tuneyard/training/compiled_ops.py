@@ -86,12 +86,15 @@ def _compiling_in(folder: Path) -> Iterator[None]:
 def _key(builder: Any) -> dict[str, Any]:
     """All inputs that a library depends on."""
     import torch
+    import torch.utils.cpp_extension  # DeepSpeed's builders use it without importing it
+    from deepspeed.ops.op_builder.builder import CUDAOpBuilder
 
+    with_cuda = isinstance(builder, CUDAOpBuilder) and torch.cuda.is_available()
     return {
         "op": builder.name,
         "sources": _content_of(builder),
         "torch": torch.__version__,
-        "cuda": torch.version.cuda if torch.cuda.is_available() else None,
+        "cuda": torch.version.cuda if with_cuda else None,
         "python": sysconfig.get_config_var("SOABI"),
         "compiler": _compiler(),
         "flags": {name: os.environ.get(name) for name in ("CFLAGS", "CXXFLAGS", "LDFLAGS")},

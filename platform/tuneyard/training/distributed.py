@@ -22,6 +22,7 @@ import torch.distributed as dist
 from tuneyard.api import BadInput
 from tuneyard.parallel import Mesh
 
+_ACCELERATOR = "DS_ACCELERATOR"
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 
 
@@ -92,20 +93,27 @@ class World:
         return sorted({self.rank, *(range(0, self.size, self.mesh.tensor) if self.mesh.tensor > 1 else ())})
 
 
+def use_growing_segments() -> None:
+    """Have torch's allocator for GPUs grow its segments, before this process first uses a GPU. Rows of many lengths would otherwise leave
+    gaps that nothing fits into. A setting of the user's stays.
+    """
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+
+
 @contextmanager
 def joined_world(*, on_gpu: bool, with_deepspeed: bool, mesh: Mesh) -> Iterator[World]:
     """The world, with a process group if there is more than one rank, or if DeepSpeed needs one.
 
     A group made here is destroyed at the end. DeepSpeed's group lives as long as the process, because DeepSpeed never releases it. Raises
-    BadInput if the number of ranks differs from `mesh`, or a tensor group spans machines.
+    BadInput if the number of ranks differs from `mesh`, if a tensor group spans machines, or if DeepSpeed has settled on the other kind of
+    device in this process.
     """
-    if not on_gpu:
-        # DeepSpeed and accelerate each search for an accelerator; a CPU task on a GPU machine must not find one.
-        os.environ["DS_ACCELERATOR"] = "cpu"
+    if on_gpu:
+        use_growing_segments()
     world = _world_of_environment(on_gpu, mesh)
     backend = "nccl" if on_gpu else "gloo"
     makes_group = not dist.is_initialized() and (world.size > 1 or with_deepspeed)
-    with _environment_of_one() if world.size == 1 and with_deepspeed else nullcontext():
+    with _accelerator_of_deepspeed(on_gpu, with_deepspeed), _environment_of_one() if world.size == 1 and with_deepspeed else nullcontext():
         if makes_group:
             dist.init_process_group(backend=backend, rank=world.rank, world_size=world.size, timeout=COLLECTIVE_TIMEOUT)
         if with_deepspeed:
@@ -122,6 +130,31 @@ def joined_world(*, on_gpu: bool, with_deepspeed: bool, mesh: Mesh) -> Iterator[
         finally:
             if makes_group and not with_deepspeed:
                 dist.destroy_process_group()
+
+
+@contextmanager
+def _accelerator_of_deepspeed(on_gpu: bool, with_deepspeed: bool) -> Iterator[None]:
+    """Have DeepSpeed find the device of this run. It looks once in a process, at its import, which any run may cause; a run on cpu without
+    DeepSpeed therefore leaves a GPU for it to find. Raises BadInput if it has found the other kind before.
+    """
+    kept = os.environ.get(_ACCELERATOR)
+    if not on_gpu and (with_deepspeed or not torch.cuda.is_available()):
+        os.environ[_ACCELERATOR] = "cpu"
+    try:
+        if with_deepspeed:
+            from tuneyard.training.zero_stack import deepspeed
+
+            found = deepspeed.accelerator.get_accelerator().device_name()
+            if (found == "cpu") == on_gpu:
+                raise BadInput(
+                    f"DeepSpeed works on {found} in this process since an earlier run, and cannot change to {'GPUs' if on_gpu else 'cpu'}",
+                    "start this run in a process of its own (`tuneyard run` does), or set strategy.zero to 0",
+                )
+        yield
+    finally:
+        os.environ.pop(_ACCELERATOR, None)
+        if kept is not None:
+            os.environ[_ACCELERATOR] = kept
 
 
 @contextmanager

@@ -21,7 +21,6 @@ def reset_peak(device: torch.device) -> None:
     """Reset the peak, if the system allows it."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-        return
     try:
         CLEAR_REFS.write_text("5")
     except OSError:
@@ -33,6 +32,11 @@ def peak_gb(device: torch.device) -> float:
     """Peak since `reset_peak` in 1e9 bytes: allocated device memory on a GPU, resident memory of the process on cpu."""
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device)) / 1e9
+    return host_peak_gb()
+
+
+def host_peak_gb() -> float:
+    """Peak resident memory of this process since `reset_peak`, pinned memory included, in 1e9 bytes; 0 if the system does not report it."""
     return _status_bytes("VmHWM") / 1e9
 
 

@@ -16,7 +16,8 @@ from tuneyard.training.compiled_ops import load_op
 from tuneyard.training.distributed import World, barrier
 from tuneyard.training.offload_disk import uses_disk
 
-COMPILER_ERRORS = (RuntimeError, OSError, ImportError, AssertionError, subprocess.CalledProcessError)
+COMPILER_ERRORS = (RuntimeError, OSError, ImportError, AssertionError, subprocess.CalledProcessError, AttributeError, TypeError)
+"""The last two come from DeepSpeed's builders where a CUDA toolkit is missing."""
 
 
 def prepare_offload(plan: Plan, world: World, *, optimizer: str, task: str, emit: Emit) -> None:
@@ -45,7 +46,10 @@ def prepare_offload(plan: Plan, world: World, *, optimizer: str, task: str, emit
 
 
 def _load_async_io(tell: Callable[[], None]) -> None:
-    from deepspeed.ops.op_builder import AsyncIOBuilder, PinMemoryBuilder
+    """By the builders for cpu, also on GPUs: the same sources, which hold no CUDA. Those for GPUs need a toolkit, which no image has.
+    DeepSpeed finds the libraries by their names.
+    """
+    from deepspeed.ops.op_builder.cpu import AsyncIOBuilder, PinMemoryBuilder
 
     try:
         load_op(PinMemoryBuilder(), tell)

@@ -11,6 +11,7 @@ from trl.trainer.dpo_trainer import DataCollatorForPreference
 from tuneyard.api import TrainTask
 from tuneyard.planning import Plan
 from tuneyard.training.arguments import argument_values
+from tuneyard.training.collate import WIDTHS
 from tuneyard.training.distributed import World
 from tuneyard.training.models import load_model
 from tuneyard.training.request import TrainRequest
@@ -40,11 +41,15 @@ def preference_trainer(
     adapter.
     """
     reference = load_model(request, start, world) if request.task.method.adapter is None else None
+    longest = request.task.data.max_length
+    fits = request.plan.sku != "cpu" and longest % WIDTHS == 0  # TRL would pad beyond the longest row
     return PreferenceTrainer(
         model=model,
         ref_model=reference,
         args=arguments,
-        data_collator=PreferenceCollator(pad_token_id=tokenizer.pad_token_id, max_length=request.task.data.max_length),
+        data_collator=PreferenceCollator(
+            pad_token_id=tokenizer.pad_token_id, max_length=longest, pad_to_multiple_of=WIDTHS if fits else None
+        ),
         train_dataset=train,
         eval_dataset=validation,
         processing_class=tokenizer,

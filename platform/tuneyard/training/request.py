@@ -70,6 +70,10 @@ class TrainResult:
     flops_per_step: float
     peak_memory_gb: list[float]
     """Per rank: device memory on GPUs, resident memory of the process on cpu."""
+    reserved_memory_gb: list[float]
+    """Per rank: what torch's allocator held on the GPU at most, with what it could not use; 0 on cpu."""
+    host_memory_gb: list[float]
+    """Per rank: resident memory of the process at most, pinned memory included."""
     libraries_gb: list[float]
     """Per rank: resident memory of the process before it loaded the model, and the pages of shared libraries that it has read since; 0 if
     the system does not report it."""

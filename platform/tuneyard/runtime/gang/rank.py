@@ -96,10 +96,11 @@ def _join_group(order: RankOrder) -> None:
     import torch
     import torch.distributed as dist
 
-    from tuneyard.training.distributed import COLLECTIVE_TIMEOUT
+    from tuneyard.training.distributed import COLLECTIVE_TIMEOUT, use_growing_segments
 
     on_gpu = order.request.plan.sku != "cpu"
     if on_gpu:
+        use_growing_segments()
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % max(1, torch.cuda.device_count()))
     store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=COLLECTIVE_TIMEOUT)
     dist.init_process_group(

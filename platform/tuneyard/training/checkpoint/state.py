@@ -57,11 +57,13 @@ def _set_steps(optimizer: Any, steps: float | None) -> None:
     if steps is None:
         return
     of_torch = type(optimizer).__module__.startswith("torch.")
-    for state in optimizer.state.values():
+    fused = any(group.get("fused") for group in optimizer.param_groups)  # the kernel reads the count where the parameter is
+    for parameter, state in optimizer.state.items():
         if torch.is_tensor(state.get("step")):
             state["step"].fill_(steps)
         elif state:
-            state["step"] = torch.tensor(steps, dtype=torch.float32) if of_torch else int(steps)
+            where = parameter.device if fused else None
+            state["step"] = torch.tensor(steps, dtype=torch.float32, device=where) if of_torch else int(steps)
 
 
 def _loss_scale(trainer: Any) -> dict[str, float] | None:
