@@ -8,6 +8,7 @@ from tuneyard.catalog.families import shape_from_config, shape_from_folder
 from tuneyard.catalog.flops import Flops, forward_flops, train_flops
 from tuneyard.catalog.gpu_entries import entry_of, given_json, keep
 from tuneyard.catalog.gpus import Gpu, canonical_sku, gpu_resource, kinds, known_devices, known_skus, needs_measuring
+from tuneyard.catalog.liger import has_fused_loss, has_liger
 from tuneyard.catalog.local import LocalDevice, local_devices, local_sku
 from tuneyard.catalog.open_models import known_config, known_models, published_parameters
 from tuneyard.catalog.shapes import ModelShape, Projection
@@ -26,6 +27,8 @@ __all__ = [
     "given_json",
     "gpu",
     "gpu_resource",
+    "has_fused_loss",
+    "has_liger",
     "keep",
     "kinds",
     "known_config",

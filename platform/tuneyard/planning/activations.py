@@ -5,7 +5,7 @@ The counting follows Korthikanti et al. 2022 (section 4), which has 34 sbh + 5 a
 
 from __future__ import annotations
 
-from tuneyard.catalog import ModelShape
+from tuneyard.catalog import ModelShape, has_fused_loss
 from tuneyard.planning.context import slice_tokens
 from tuneyard.planning.setup import BYTES, Setup
 from tuneyard.planning.tensor import heads_divide, logits_are_cut
@@ -76,7 +76,7 @@ def loss_bytes(setup: Setup) -> float:
     shape, layout = setup.shape, setup.layout
     width, tokens = BYTES[layout.precision], tokens_of(setup)
     hidden = 3 * shape.hidden * width
-    if layout.liger:
+    if layout.liger and has_fused_loss(shape.model_type):
         return tokens * hidden  # the fused loss works in chunks
     if layout.engine in ("megatron", "nanotron"):
         # Vocabulary-parallel: the fp32 copy becomes the softmax; nanotron makes another copy.

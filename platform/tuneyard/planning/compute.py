@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Literal
 
 from tuneyard.api import Method
-from tuneyard.catalog import ModelShape, adapted_projections, train_flops, trainable_parameters
+from tuneyard.catalog import ModelShape, adapted_projections, has_fused_loss, train_flops, trainable_parameters
 from tuneyard.catalog.flops import attention_forward_flops
 from tuneyard.planning.calibration import Efficiency
 from tuneyard.planning.context import slice_tokens
@@ -157,7 +157,8 @@ def _traffic_bytes(setup: Setup, model: ModelWork, tokens: int) -> tuple[float, 
     moved = shape.layers * tokens * per_token + _weight_bytes(setup, model, width)
     if layout.attention == "eager":
         moved += passes * shape.layers * rows_of(setup) * shape.heads / degree * layout.seq_len**2 * (3 * width + 8)
-    logits = tokens * shape.vocab / degree * (3 * width if layout.liger or layout.fused_loss else 4 * width + 24)
+    fused_loss = layout.fused_loss or (layout.liger and has_fused_loss(shape.model_type))
+    logits = tokens * shape.vocab / degree * (3 * width if fused_loss else 4 * width + 24)
     return moved, logits
 
 

@@ -41,6 +41,7 @@ class Search:
     precision: Precision
     attention: Attention
     liger: bool
+    notes: tuple[str, ...] = ()
     tensor_parallel: tuple[int, ...] = (1,)
     pipeline_parallel: tuple[int, ...] = (1,)
     gpus_per_node: int = 8
@@ -325,4 +326,5 @@ class Search:
             memory=estimate.device,
             host_memory_gb=estimate.host_gb,
             speed=speed,
+            notes=self.notes,
         )
