@@ -39,7 +39,9 @@ class ModelRef(Fields):
         default=None, description="commit, tag or branch on Hugging Face; pin it for jobs that must repeat; default: the newest"
     )
     init: Literal["pretrained", "scratch"] = Field(default="pretrained", description="scratch: random weights from config.json alone")
-    attention: Attention = Field(default="auto", description="auto: flash where the GPU and the model have it, else sdpa, else eager")
+    attention: Attention = Field(
+        default="auto", description="auto: flash where the GPU and the model have it, else sdpa, else eager; `tuneyard plan` says why"
+    )
     trust_remote_code: bool = Field(default=False, description="run Python code that comes with the model")
 
     @model_validator(mode="after")

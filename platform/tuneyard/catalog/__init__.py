@@ -1,7 +1,7 @@
 """Facts: GPUs with their peaks and links, shapes of models, and their FLOPs and parameters. Imports nothing heavy."""
 
 from tuneyard.catalog.adapters import adapted_projections, trainable_parameters
-from tuneyard.catalog.attention import attention_kinds
+from tuneyard.catalog.attention import WIDEST_FLASH_HEAD, attention_kinds, has_varlen
 from tuneyard.catalog.devices import gpu, rules_device
 from tuneyard.catalog.encoders import refuse_encoders
 from tuneyard.catalog.families import shape_from_config, shape_from_folder
@@ -14,6 +14,7 @@ from tuneyard.catalog.open_models import known_config, known_models, published_p
 from tuneyard.catalog.shapes import ModelShape, Projection
 
 __all__ = [
+    "WIDEST_FLASH_HEAD",
     "Flops",
     "Gpu",
     "LocalDevice",
@@ -29,6 +30,7 @@ __all__ = [
     "gpu_resource",
     "has_fused_loss",
     "has_liger",
+    "has_varlen",
     "keep",
     "kinds",
     "known_config",

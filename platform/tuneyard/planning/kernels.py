@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tuneyard.api import BadInput, TrainTask
-from tuneyard.catalog import Gpu, ModelShape, attention_kinds, has_fused_loss, has_liger
+from tuneyard.catalog import WIDEST_FLASH_HEAD, Gpu, ModelShape, attention_kinds, has_fused_loss, has_liger, has_varlen
 from tuneyard.planning.setup import Attention, Precision
 
 
@@ -17,20 +17,30 @@ class Kernels(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def kernels_of(task: TrainTask, shape: ModelShape, gpu: Gpu, precision: Precision, *, flash_package: bool, liger_package: bool) -> Kernels:
-    """The kernels for a task on a device. Raises BadInput for a kernel that the task asks for and cannot have."""
-    attention = _attention(task, shape, gpu, precision, flash_package)
+def kernels_of(
+    task: TrainTask, shape: ModelShape, gpu: Gpu, precision: Precision, *, flash_package: bool | None, liger_package: bool
+) -> Kernels:
+    """The kernels for a task on a device. `flash_package`: flash-attn is installed there; None: not known, so that `auto` does without.
+
+    Raises BadInput for a kernel that the task asks for and cannot have.
+    """
+    attention, about_attention = _attention(task, shape, gpu, precision, flash_package)
+    liger, about_liger = _liger(task, shape, gpu, liger_package)
+    return Kernels(attention, liger, (*about_attention, *about_liger))
+
+
+def _liger(task: TrainTask, shape: ModelShape, gpu: Gpu, package: bool) -> tuple[bool, tuple[str, ...]]:
     lack = _lack_of_liger(task, shape)
     if task.layout.liger == "auto":
-        if not liger_package or gpu.is_cpu:
-            return Kernels(attention, False)
+        if not package or gpu.is_cpu:
+            return False, ()
         if lack is not None:
-            return Kernels(attention, False, (f"no Liger kernels for {lack.words}",))
+            return False, (f"no Liger kernels for {lack.words}",)
         partial = () if has_fused_loss(shape.model_type) else (f"no fused loss of Liger for {shape.model_type}, so logits are kept",)
-        return Kernels(attention, _layout_allows(task), partial)
+        return _layout_allows(task), partial
     if task.layout.liger:
         _refuse_liger(task, gpu, lack)
-    return Kernels(attention, task.layout.liger)
+    return task.layout.liger, ()
 
 
 class _Lack(NamedTuple):
@@ -68,17 +78,20 @@ def _refuse_liger(task: TrainTask, gpu: Gpu, lack: _Lack | None) -> None:
         raise BadInput(lack.cause, lack.next_step)
 
 
-def _attention(task: TrainTask, shape: ModelShape, gpu: Gpu, precision: Precision, available: bool) -> Attention:
-    asked = task.model.attention
-    has = attention_kinds(shape.model_type)
+def _attention(
+    task: TrainTask, shape: ModelShape, gpu: Gpu, precision: Precision, package: bool | None
+) -> tuple[Attention, tuple[str, ...]]:
+    asked, has = task.model.attention, attention_kinds(shape.model_type)
     if task.layout.context_parallel > 1:
         if asked not in ("auto", "sdpa"):
             raise BadInput(
                 f"{asked} attention cannot be split along rows, as contextParallel asks", "set model.attention to auto, which takes sdpa"
             )
-        return "sdpa"
+        return "sdpa", ()
     if asked == "auto":
-        return "flash" if "flash" in has and available and gpu.has_flash and precision != "fp32" else "sdpa" if "sdpa" in has else "eager"
+        why = _why_no_flash(shape, gpu, precision, package=bool(package))
+        taken = "flash" if why is None else next(kind for kind in has if kind != "flash")
+        return taken, () if why is None or gpu.is_cpu else (f"{taken} attention: {why}",)
     if asked not in has:
         raise BadInput(f"a {shape.model_type} model has no {asked} attention in transformers", "set model.attention to auto or eager")
     if asked == "flash" and not gpu.has_flash:
@@ -87,4 +100,23 @@ def _attention(task: TrainTask, shape: ModelShape, gpu: Gpu, precision: Precisio
             "or an AMD Instinct of the MI200 series or newer",
             "set model.attention to auto",
         )
-    return asked
+    if asked == "flash" and (why := _why_no_flash(shape, gpu, precision, package=package is not False)):
+        raise BadInput(why, "set model.attention to auto")
+    return asked, ()
+
+
+def _why_no_flash(shape: ModelShape, gpu: Gpu, precision: Precision, *, package: bool) -> str | None:
+    """Why flash attention cannot be taken; None: it can. `package`: flash-attn is installed. Otherwise the kernel inside torch is taken."""
+    kind = shape.model_type
+    if "flash" not in attention_kinds(kind):
+        return f"a {kind} model has no flash attention in transformers"
+    if not gpu.has_flash:
+        return f"{gpu.sku} has no flash attention"
+    if precision == "fp32":
+        return "flash attention computes in 16 bits only"
+    if shape.head_dim > WIDEST_FLASH_HEAD:
+        return f"flash attention has no heads of {shape.head_dim}"
+    if not package and (gpu.compute_capability is None or not has_varlen(kind)):
+        what = f"flash attention of a {kind} model" if gpu.compute_capability is not None else f"flash attention on {gpu.sku}"
+        return f"{what} needs the package flash-attn"
+    return None

@@ -25,7 +25,7 @@ class Site(TypedDict, total=False):
     max_seq: int | None
     """The longest row of the data, if known."""
     flash_available: bool
-    """Whether flash attention is installed there."""
+    """Whether the package flash-attn is installed there. NVIDIA GPUs without it take the kernel inside torch."""
     liger_available: bool
     tensor_parallel: Sequence[int]
     """Degrees that the search may choose, by default `tensor.choices`. A degree in the task's strategy takes precedence."""
@@ -45,7 +45,7 @@ def search_of(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site
     refuse_degree(task, shape, workers)
     refuse_tensor_degree(task, shape, gpu, workers, site.get("gpus_per_node"))
     precision = precision_of(task, gpu)
-    flash, liger = site.get("flash_available", False), site.get("liger_available", False)
+    flash, liger = site.get("flash_available"), site.get("liger_available", False)
     kernels = kernels_of(task, shape, gpu, precision, flash_package=flash, liger_package=liger)
     return Search(
         task=task,
