@@ -47,6 +47,8 @@ def layer_bytes(setup: Setup) -> float:
     if layout.attention == "eager":
         # Softmax is kept in fp32 and in the compute dtype.
         saved += tokens * shape.heads / (tensor if _heads_are_divided(setup) else 1) * layout.seq_len * (4 + width)
+    if setup.is_masked:
+        saved += tokens * layout.seq_len * width  # each layer keeps the mask as numbers that are added to the scores
     return saved
 
 

@@ -285,6 +285,7 @@ class Search:
             objective=self.task.objective,
             gpus_per_node=self.gpus_per_node,
             network_gb_s=self.network_gb_s,
+            packed=self.task.data.pack,
         )
 
     def estimate(self, layout: Layout) -> Estimate:

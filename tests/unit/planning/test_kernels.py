@@ -122,3 +122,39 @@ def test_a_model_that_does_not_fit_is_not_told_to_install_what_would_not_help() 
     with pytest.raises(BadInput) as refused:
         resolve(task, shape_from_config({**COHERE, "vocab_size": 2_560_000}), gpu("a100-40gb"), 1)
     assert "liger-kernel" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "sku", "attention", "note"),
+    [
+        (LLAMA, "h100-80gb", "flash", None),
+        (LLAMA, "v100-32gb", "sdpa", "sdpa attention: v100-32gb has no flash attention"),
+        (LLAMA, "mi300x-192gb", "sdpa", "sdpa attention: flash attention on mi300x-192gb needs the package flash-attn"),
+        (
+            {**LLAMA, "model_type": "gemma2", "head_dim": 64},
+            "h100-80gb",
+            "eager",
+            "eager attention: flash attention of a gemma2 model needs the package flash-attn",
+        ),
+        ({**LLAMA, "head_dim": 512}, "h100-80gb", "sdpa", "sdpa attention: flash attention has no heads of 512"),
+    ],
+    ids=["usual", "old", "amd", "capped", "wide"],
+)
+def test_the_plan_says_which_attention_and_why(
+    config: dict[str, Any], sku: str, attention: str, note: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = job(tmp_path, config)
+    main(["plan", file, "--sku", sku, "-o", "json"])
+    row = json.loads(capsys.readouterr().out)[0]
+    assert row["attention"] == attention
+    assert [each for each in row["notes"] if "attention" in each] == ([note] if note else [])
+
+
+def test_asking_for_flash_where_only_its_package_has_it() -> None:
+    task = TrainTask.model_validate(
+        {**search_task().model_dump(by_alias=True, exclude_unset=True), "model": {"name": "m", "attention": "flash"}}
+    )
+    gemma2 = shape_from_config({**LLAMA, "model_type": "gemma2", "head_dim": 64})
+    assert search_of(task, gemma2, gpu("h100-80gb"), 1, flash_available=True).attention == "flash"
+    with pytest.raises(BadInput, match=r"(?s)needs the package flash-attn.*set model.attention to auto"):
+        search_of(task, gemma2, gpu("h100-80gb"), 1, flash_available=False)
