@@ -311,6 +311,7 @@ def _engine_fields(found: EnginePlan) -> dict[str, Any]:
         "max_length": found.max_length,
         "memory_gb": {"weights": found.weights_gb, "kv_cache": found.kv_gb, "other": found.other_gb, "total": found.total_gb},
         "kv_bytes_per_token": found.kv_bytes_per_token,
+        "step_tokens": found.step_tokens,
         "kv_tokens": found.kv_tokens,
         "sequences": found.max_sequences,
         "fits": True,
