@@ -51,7 +51,6 @@ def test_fp32_on_the_gpu_gives_the_losses_of_the_cpu(model: Path, tmp_path: Path
     assert on_gpu.losses == pytest.approx(on_cpu.losses, rel=1e-2)
 
 
-@needs("flash_attn")
 @pytest.mark.parametrize("pack", [False, True])
 def test_flash_attention_agrees_with_eager(pack: bool, model: Path, tmp_path: Path) -> None:
     data = {"source": str(write_text(tmp_path / "text.jsonl")), "maxLength": 64, "pack": pack}

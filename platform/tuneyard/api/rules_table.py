@@ -203,6 +203,19 @@ TRAIN_RULES = (
         example_device=CPU,
     ),
     Rule(
+        id="liger-adapted-head",
+        kind="train",
+        refused="Liger kernels beside an adapter that targets lm_head",
+        why="Liger's fused loss reads the head's own weight past the adapter, which would never be trained",
+        field="train.strategy.liger",
+        breaks=lambda c: c.strategy.liger is True and c.train.method.adapter is not None and c.train.method.adapter.names_head,
+        nearest=lambda c: (
+            {"train.strategy.liger": "auto"},
+            {f"train.method.{c.train.method.name}.targets": "all-linear", f"train.method.{c.train.method.name}.saveModules": ["lm_head"]},
+        ),
+        example={"train.method": {"lora": {"targets": ["q_proj", "lm_head"]}}, "train.strategy.liger": True},
+    ),
+    Rule(
         id="adapter-rank",
         kind="train",
         refused="an adapter of rank below 1",

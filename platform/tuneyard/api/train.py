@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
@@ -18,6 +19,7 @@ Precision = Literal["auto", "bf16", "fp16", "fp32"]
 OffloadTarget = Literal["none", "cpu", "nvme"]
 Program = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*$")]
 MethodName = Literal["full", "lora", "qlora", "dora"]
+_HEAD = "lm_head"
 
 
 class ModelRef(Fields):
@@ -37,7 +39,9 @@ class ModelRef(Fields):
         default=None, description="commit, tag or branch on Hugging Face; pin it for jobs that must repeat; default: the newest"
     )
     init: Literal["pretrained", "scratch"] = Field(default="pretrained", description="scratch: random weights from config.json alone")
-    attention: Attention = Field(default="auto", description="auto: flash where the GPU and the model have it, else sdpa, else eager")
+    attention: Attention = Field(
+        default="auto", description="auto: flash where the GPU and the model have it, else sdpa, else eager; `tuneyard plan` says why"
+    )
     trust_remote_code: bool = Field(default=False, description="run Python code that comes with the model")
 
     @model_validator(mode="after")
@@ -63,6 +67,22 @@ class Adapter(Fields):
     targets: str | list[str] = Field(default="all-linear", description="all-linear, or names of modules")
     save_modules: list[str] = Field(default_factory=list, description="modules trained in full beside the adapter, such as lm_head")
     merge: bool = Field(default=False, description="also write merged full weights as an artifact")
+
+    @property
+    def names_head(self) -> bool:
+        """Whether the head gets low-rank factors, by PEFT's reading of `targets`: names, dotted names, or a regular expression. all-linear
+        leaves the head out, and `save_modules` takes precedence.
+        """
+        if _HEAD in self.save_modules:
+            return False
+        if not isinstance(self.targets, str):
+            return any(target.rsplit(".", 1)[-1] == _HEAD for target in self.targets)
+        if self.targets.lower() == "all-linear":
+            return False
+        try:
+            return any(re.fullmatch(self.targets, name) for name in (_HEAD, f"model.{_HEAD}", f"language_model.{_HEAD}"))
+        except re.error:
+            return False
 
 
 class QuantizedAdapter(Adapter):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+Kind = Literal["flash", "sdpa", "eager"]
+
 # fmt: off
 _WITHOUT_SDPA = frozenset(
     {
@@ -19,11 +23,22 @@ _WITHOUT_FLASH = frozenset(
         "rembert", "roformer", "rwkv", "trocr", "xglm", "xlm", "xlnet", "xlstm",
     }
 )
+_CAPPED = frozenset({"gemma2", "vaultgemma"})
+"""Models that cap attention scores. torch's kernels do not: sdpa drops the cap without a word."""
+_OWN_SCORES = frozenset({"gpt_oss", "granite_swa", "granitemoe_swa", "mimo_v2_flash"}) | _CAPPED
+_OWN_CLASSES = frozenset({"falcon", "gpt_neo", "gptj", "recurrent_gemma"})
+"""Models that compute attention outside of transformers' interface."""
+WIDEST_FLASH_HEAD = 256
 # fmt: on
 
 
-def attention_kinds(model_type: str) -> tuple[str, ...]:
-    """The implementations among flash, sdpa and eager, the fastest first. An unknown model type may have all three."""
-    flash = () if model_type in _WITHOUT_FLASH else ("flash",)
-    sdpa = () if model_type in _WITHOUT_SDPA else ("sdpa",)
-    return (*flash, *sdpa, "eager")
+def attention_kinds(model_type: str) -> tuple[Kind, ...]:
+    """The implementations among flash, sdpa and eager, the best first. An unknown model type may have all three."""
+    flash: tuple[Kind, ...] = () if model_type in _WITHOUT_FLASH else ("flash",)
+    sdpa: tuple[Kind, ...] = () if model_type in _WITHOUT_SDPA else ("sdpa",)
+    return (*flash, "eager", *sdpa) if model_type in _CAPPED else (*flash, *sdpa, "eager")
+
+
+def has_varlen(model_type: str) -> bool:
+    """Whether flash attention works by the kernel inside torch. False: it needs the package flash-attn, or is not there at all."""
+    return model_type not in _WITHOUT_FLASH | _OWN_SCORES | _OWN_CLASSES

@@ -8,7 +8,7 @@ from tuneyard.planning.calibration import DEFAULT, Calibration, Efficiency
 from tuneyard.planning.calibration_fit import calibrated
 from tuneyard.planning.data_rates import DataRate, past_rates, usual_rate
 from tuneyard.planning.feed import SMALL_STALL, Feed, Machines, Staff, feed_of, stall_share, workers_needed
-from tuneyard.planning.inference import EnginePlan, kv_bytes_per_sequence, resolve_engine_plan
+from tuneyard.planning.inference import EnginePlan, kv_bytes_per_sequence, resolve_engine_plan, step_tokens
 from tuneyard.planning.length import PACKED, DataCount, Interval, Length, length_of, steps_of_epochs
 from tuneyard.planning.memory import LIBRARIES_GB, Estimate, estimate_memory
 from tuneyard.planning.plan import Memory, Plan, Speed, StepTime
@@ -69,6 +69,7 @@ __all__ = [
     "resolve_engine_plan",
     "room_gb",
     "stall_share",
+    "step_tokens",
     "steps_of_epochs",
     "usual_rate",
     "workers_needed",

@@ -5,7 +5,7 @@ The counting follows Korthikanti et al. 2022 (section 4), which has 34 sbh + 5 a
 
 from __future__ import annotations
 
-from tuneyard.catalog import ModelShape
+from tuneyard.catalog import ModelShape, has_fused_loss
 from tuneyard.planning.context import slice_tokens
 from tuneyard.planning.setup import BYTES, Setup
 from tuneyard.planning.tensor import heads_divide, logits_are_cut
@@ -47,6 +47,8 @@ def layer_bytes(setup: Setup) -> float:
     if layout.attention == "eager":
         # Softmax is kept in fp32 and in the compute dtype.
         saved += tokens * shape.heads / (tensor if _heads_are_divided(setup) else 1) * layout.seq_len * (4 + width)
+    if setup.is_masked:
+        saved += tokens * layout.seq_len * width  # each layer keeps the mask as numbers that are added to the scores
     return saved
 
 
@@ -76,7 +78,7 @@ def loss_bytes(setup: Setup) -> float:
     shape, layout = setup.shape, setup.layout
     width, tokens = BYTES[layout.precision], tokens_of(setup)
     hidden = 3 * shape.hidden * width
-    if layout.liger:
+    if layout.liger and has_fused_loss(shape.model_type):
         return tokens * hidden  # the fused loss works in chunks
     if layout.engine in ("megatron", "nanotron"):
         # Vocabulary-parallel: the fp32 copy becomes the softmax; nanotron makes another copy.

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 from tuneyard.api import Method
-from tuneyard.catalog import ModelShape, adapted_projections, train_flops, trainable_parameters
+from tuneyard.catalog import ModelShape, adapted_projections, has_fused_loss, train_flops, trainable_parameters
 from tuneyard.catalog.flops import attention_forward_flops
 from tuneyard.planning.calibration import Efficiency
 from tuneyard.planning.context import slice_tokens
-from tuneyard.planning.setup import BYTES, Setup
+from tuneyard.planning.setup import BYTES, Attention, Setup
 
 _KERNELS_FORWARD = 26
 """Kernels that transformers launches in the forward pass of a layer: about 9 matmuls and attention, the rest elementwise."""
@@ -103,19 +102,22 @@ def rows_of(setup: Setup) -> int:
 
 def model_work(setup: Setup) -> ModelWork:
     layout = setup.layout
-    return _model_work(setup.shape, setup.method.model_dump_json(), layout.seq_len, layout.recompute, layout.attention != "eager")
+    kernel: Attention = "sdpa" if setup.is_masked else "eager" if layout.attention == "eager" else "flash"
+    return _model_work(setup.shape, setup.method.model_dump_json(), layout.seq_len, layout.recompute, kernel)
 
 
 @lru_cache(maxsize=4096)
-def _model_work(shape: ModelShape, method: str, seq_len: int, recompute: bool, fused: bool) -> ModelWork:
-    """`fused`: kernels that skip the masked half of causal attention and compute scores twice. Eager attention computes all scores once."""
+def _model_work(shape: ModelShape, method: str, seq_len: int, recompute: bool, kernel: Attention) -> ModelWork:
+    """`kernel`: flash skips the masked half of causal attention and computes scores twice. sdpa (with a mask) computes all scores twice,
+    eager attention once.
+    """
     parsed = Method.model_validate_json(method)
-    kernel: Literal["flash", "eager"] = "flash" if fused else "eager"
+    causal = kernel == "flash"
     executed = train_flops(
-        shape, tokens=seq_len, seq_len=seq_len, method=parsed, recompute=recompute, attention=kernel, causal=fused
+        shape, tokens=seq_len, seq_len=seq_len, method=parsed, recompute=recompute, attention=kernel, causal=causal
     ).hardware
-    forward = attention_forward_flops(shape, [seq_len], causal=fused, window=fused)
-    attention = forward * (1 + (2.5 if fused else 2.0) + recompute)
+    forward = attention_forward_flops(shape, [seq_len], causal=causal, window=causal)
+    attention = forward * (1 + (2.0 if kernel == "eager" else 2.5) + recompute)
     adapted = adapted_projections(shape, parsed.adapter) if parsed.adapter else frozenset()
     return ModelWork(
         model_flops=train_flops(shape, tokens=seq_len, seq_len=seq_len, method=parsed).model,
@@ -157,7 +159,8 @@ def _traffic_bytes(setup: Setup, model: ModelWork, tokens: int) -> tuple[float, 
     moved = shape.layers * tokens * per_token + _weight_bytes(setup, model, width)
     if layout.attention == "eager":
         moved += passes * shape.layers * rows_of(setup) * shape.heads / degree * layout.seq_len**2 * (3 * width + 8)
-    logits = tokens * shape.vocab / degree * (3 * width if layout.liger or layout.fused_loss else 4 * width + 24)
+    fused_loss = layout.fused_loss or (layout.liger and has_fused_loss(shape.model_type))
+    logits = tokens * shape.vocab / degree * (3 * width if fused_loss else 4 * width + 24)
     return moved, logits
 
 

@@ -15,8 +15,8 @@ from tuneyard.catalog import Gpu, ModelShape
 from tuneyard.planning.setup import BYTES, Precision
 
 LONGEST_AUTO = 8192
-_STEP_TOKENS = 8192
-"""Tokens of one scheduler step (vLLM's `max_num_batched_tokens` for large GPUs), whose activations the profiling run measures."""
+_STEP_TOKENS, _STEP_TOKENS_LARGE, _STEP_TOKENS_CPU = 8192, 16384, 4096
+_LARGE_GB, _AMPERE = 75.0, "sm80"
 _OUTSIDE_GB = 1.5
 """CUDA context, NCCL and CUDA graphs. They fit into the memory outside `memory_fraction`, or else reduce the cache."""
 _CPU_CACHE_BYTES = 4 * 1024**3
@@ -41,6 +41,7 @@ class EnginePlan:
     kv_gb: float
     kv_bytes_per_token: float
     """Over all GPUs of the engine, at full length. Layers with a sliding window keep no more than the window."""
+    step_tokens: int
     kv_tokens: int
     """Tokens that the cache holds, in sequences of full length."""
     max_sequences: int
@@ -113,7 +114,7 @@ def _engine(task: ScoreTask, shape: ModelShape, gpu: Gpu, degree: int, instances
     weights = shape.parameters * width / degree
     sequence = kv_bytes_per_sequence(shape, longest, precision, degree)
     # Activations at the widest point of a layer, and fp32 logits of the sequences in flight.
-    step = min(_STEP_TOKENS, engine.most_in_flight * longest)
+    step = step_tokens(gpu, degree, engine.most_in_flight, longest)
     activations = step * (4 * shape.hidden + 3 * shape.ffn / degree) * width + 4 * engine.most_in_flight * shape.vocab
     if gpu.is_cpu:
         given = parse_size_bytes(engine.kv_cache) if engine.kv_cache else min((engine.most_in_flight + 1) * sequence, _CPU_CACHE_BYTES)
@@ -137,9 +138,21 @@ def _engine(task: ScoreTask, shape: ModelShape, gpu: Gpu, degree: int, instances
         other_gb=other / 1e9,
         kv_gb=cache / 1e9,
         kv_bytes_per_token=sequence / longest,
+        step_tokens=step,
         kv_tokens=int(cache * degree / sequence * longest),
         max_sequences=min(held, engine.most_in_flight),
     )
+
+
+def step_tokens(gpu: Gpu, tensor_parallel: int, in_flight: int, longest: int) -> int:
+    """Tokens of one scheduler step, whose activations the profiling run measures. The engine gets this number as `max_num_batched_tokens`.
+
+    It is that of vLLM 0.32 for offline engines: larger on cards of 70 GiB and more, except A100, where larger steps are slower
+    (`EngineArgs.get_batch_defaults`).
+    """
+    large = gpu.memory_gb >= _LARGE_GB and gpu.architecture != _AMPERE
+    usual = _STEP_TOKENS_CPU * tensor_parallel if gpu.is_cpu else _STEP_TOKENS_LARGE if large else _STEP_TOKENS
+    return max(in_flight, min(usual, in_flight * longest))
 
 
 def _precision(task: ScoreTask, gpu: Gpu) -> Precision:

@@ -102,6 +102,8 @@ class Plan:
     fits: bool = True
     speed: Speed | None = None
     """Predicted speed; None for a plan without a prediction."""
+    notes: tuple[str, ...] = ()
+    """Why a kernel that is usual on the device is not taken."""
 
     @property
     def data_parallel(self) -> int:
@@ -120,4 +122,4 @@ class Plan:
         memory = {k: v for k, v in values["memory"].items() if k != "total_gb"}
         predicted = values.get("speed")
         speed = Speed(**{**predicted, "terms": StepTime(**predicted["terms"])}) if predicted else None
-        return cls(**{**values, "memory": Memory(**memory), "speed": speed})
+        return cls(**{**values, "memory": Memory(**memory), "speed": speed, "notes": tuple(values.get("notes", ()))})

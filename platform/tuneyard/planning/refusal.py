@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import chain
 
 from tuneyard.api import BadInput
+from tuneyard.catalog import has_fused_loss
 from tuneyard.planning import tensor
 from tuneyard.planning.change import WORKERS, Change, Fields, Question, change
 from tuneyard.planning.context import degrees
@@ -75,7 +76,8 @@ def changes(question: Question) -> Iterator[Change]:
 
 def _fused_loss(question: Question) -> Iterator[Change]:
     """Liger's fused loss, if Liger is not installed. The search uses it wherever the layout allows it."""
-    if question.task.layout.liger == "auto" and not question.site.get("liger_available", False) and not question.gpu.is_cpu:
+    asked, fused = question.task.layout.liger, has_fused_loss(question.shape.model_type)
+    if asked == "auto" and fused and not question.site.get("liger_available", False) and not question.gpu.is_cpu:
         site = question.site.copy()
         site["liger_available"] = True
         words = "install liger-kernel, whose fused loss keeps no logits"

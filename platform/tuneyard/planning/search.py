@@ -41,6 +41,7 @@ class Search:
     precision: Precision
     attention: Attention
     liger: bool
+    notes: tuple[str, ...] = ()
     tensor_parallel: tuple[int, ...] = (1,)
     pipeline_parallel: tuple[int, ...] = (1,)
     gpus_per_node: int = 8
@@ -284,6 +285,7 @@ class Search:
             objective=self.task.objective,
             gpus_per_node=self.gpus_per_node,
             network_gb_s=self.network_gb_s,
+            packed=self.task.data.pack,
         )
 
     def estimate(self, layout: Layout) -> Estimate:
@@ -325,4 +327,5 @@ class Search:
             memory=estimate.device,
             host_memory_gb=estimate.host_gb,
             speed=speed,
+            notes=self.notes,
         )

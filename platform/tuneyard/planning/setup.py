@@ -90,6 +90,8 @@ class Setup:
     objective: Literal["sft", "clm", "dpo"] = "sft"
     gpus_per_node: int = 8
     network_gb_s: float | None = None
+    packed: bool = False
+    """Rows hold several samples."""
 
     @classmethod
     def of(cls, task: TrainTask, shape: ModelShape, gpu: Gpu, layout: Layout) -> Setup:
@@ -102,7 +104,15 @@ class Setup:
             optimizer=task.optimizer.name,
             optimizer_states=task.optimizer.states,
             objective=task.objective,
+            packed=task.data.pack,
         )
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether sdpa gets a mask, for packed or padded rows. torch then computes the whole square of a row. Slices of rows need none."""
+        layout = self.layout
+        several = self.packed or layout.micro_batch > 1 or self.objective == "dpo"
+        return layout.attention == "sdpa" and several and layout.context_parallel == 1 and not self.gpu.is_cpu
 
     @property
     def ranks_per_host(self) -> int:

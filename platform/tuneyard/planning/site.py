@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
 from tuneyard.api import BadInput, TrainTask
-from tuneyard.catalog import Gpu, ModelShape, attention_kinds
+from tuneyard.catalog import Gpu, ModelShape
 from tuneyard.planning.calibration import DEFAULT, Calibration
 from tuneyard.planning.context import refuse_degree
+from tuneyard.planning.kernels import kernels_of
 from tuneyard.planning.memory import LIBRARIES_GB
 from tuneyard.planning.search import Search
-from tuneyard.planning.setup import Attention, Precision
+from tuneyard.planning.setup import Precision
 from tuneyard.planning.tensor import choices
 from tuneyard.planning.tensor import refuse_degree as refuse_tensor_degree
 
@@ -24,7 +25,7 @@ class Site(TypedDict, total=False):
     max_seq: int | None
     """The longest row of the data, if known."""
     flash_available: bool
-    """Whether flash attention is installed there."""
+    """Whether the package flash-attn is installed there. NVIDIA GPUs without it take the kernel inside torch."""
     liger_available: bool
     tensor_parallel: Sequence[int]
     """Degrees that the search may choose, by default `tensor.choices`. A degree in the task's strategy takes precedence."""
@@ -43,6 +44,9 @@ def search_of(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site
         raise BadInput(f"{workers} workers cannot train", "set resources.workers to 1 or more")
     refuse_degree(task, shape, workers)
     refuse_tensor_degree(task, shape, gpu, workers, site.get("gpus_per_node"))
+    precision = precision_of(task, gpu)
+    flash, liger = site.get("flash_available"), site.get("liger_available", False)
+    kernels = kernels_of(task, shape, gpu, precision, flash_package=flash, liger_package=liger)
     return Search(
         task=task,
         shape=shape,
@@ -50,9 +54,10 @@ def search_of(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site
         workers=workers,
         host_memory_gb=site.get("host_memory_gb"),
         seq_len=min(task.data.max_length, site.get("max_seq") or task.data.max_length),
-        precision=precision_of(task, gpu),
-        attention=_attention(task, shape, gpu, site.get("flash_available", False)),
-        liger=_liger(task, gpu, site.get("liger_available", False)),
+        precision=precision,
+        attention=kernels.attention,
+        liger=kernels.liger,
+        notes=kernels.notes,
         tensor_parallel=_tensor_degrees(task, shape, gpu, workers, site),
         pipeline_parallel=tuple(site.get("pipeline_parallel", (1,))),
         gpus_per_node=site.get("gpus_per_node", 8),
@@ -78,39 +83,4 @@ def precision_of(task: TrainTask, gpu: Gpu) -> Precision:
         raise BadInput(f"{gpu.sku} has no bf16", "set strategy.precision to fp16 or auto")
     if asked == "fp16" and gpu.is_cpu:
         raise BadInput("fp16 training does not work on cpu", "set strategy.precision to fp32, bf16 or auto")
-    return asked
-
-
-def _attention(task: TrainTask, shape: ModelShape, gpu: Gpu, available: bool) -> Attention:
-    asked = task.model.attention
-    half = precision_of(task, gpu) != "fp32"
-    has = attention_kinds(shape.model_type)
-    if task.layout.context_parallel > 1:
-        if asked not in ("auto", "sdpa"):
-            raise BadInput(
-                f"{asked} attention cannot be split along rows, as contextParallel asks", "set model.attention to auto, which takes sdpa"
-            )
-        return "sdpa"
-    if asked == "auto":
-        return "flash" if "flash" in has and available and gpu.has_flash and half else "sdpa" if "sdpa" in has else "eager"
-    if asked not in has:
-        raise BadInput(f"a {shape.model_type} model has no {asked} attention in transformers", "set model.attention to auto or eager")
-    if asked == "flash" and not gpu.has_flash:
-        raise BadInput(
-            f"{gpu.sku} cannot run flash attention, which needs an NVIDIA GPU of the Ampere generation or newer, "
-            "or an AMD Instinct of the MI200 series or newer",
-            "set model.attention to auto",
-        )
-    return asked
-
-
-def _liger(task: TrainTask, gpu: Gpu, available: bool) -> bool:
-    asked = task.layout.liger
-    if asked is True and gpu.is_cpu:
-        raise BadInput("Liger kernels run on GPUs only", "set strategy.liger to auto")
-    if task.layout.context_parallel > 1 and asked is True:
-        raise BadInput("Liger's fused loss does not take slices of rows (contextParallel)", "set strategy.liger to auto")
-    if asked == "auto":
-        # The fused loss multiplies by the head's whole weight, and shifts labels inside a row.
-        return available and not gpu.is_cpu and task.layout.tensor_parallel == 1 and task.layout.context_parallel == 1
     return asked

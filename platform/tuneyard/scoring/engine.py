@@ -202,6 +202,7 @@ def engine_arguments(settings: EngineSettings) -> dict[str, Any]:
         "dtype": _DTYPES[settings.precision],
         "max_model_len": settings.max_length,
         "max_num_seqs": settings.batch,
+        "max_num_batched_tokens": settings.step_tokens,
         "tensor_parallel_size": settings.tensor_parallel,
         "gpu_memory_utilization": settings.memory_fraction,
         "kv_cache_memory_bytes": settings.kv_cache_bytes,

@@ -12,7 +12,7 @@ from tuneyard.api.train import Precision
 from tuneyard.catalog import ModelShape, gpu
 from tuneyard.catalog.gpus import Dtype
 from tuneyard.metrics import METRICS, needing
-from tuneyard.planning import resolve_engine_plan
+from tuneyard.planning import resolve_engine_plan, step_tokens
 from tuneyard.scoring.adapter import LoraAdapter, read_adapter
 
 LONGEST_AUTO = 8192
@@ -40,6 +40,8 @@ class EngineSettings:
     precision: Dtype
     max_length: int
     batch: int
+    step_tokens: int
+    """Tokens of one scheduler step."""
     tensor_parallel: int
     memory_fraction: float
     kv_cache_bytes: int | None
@@ -80,6 +82,7 @@ def resolve_engine(task: ScoreTask, model: Path, shape: ModelShape, adapter: Pat
         precision=precision,
         max_length=max_length,
         batch=batch,
+        step_tokens=step_tokens(gpu(sku), engine.tensor_parallel, batch, max_length),
         tensor_parallel=engine.tensor_parallel,
         memory_fraction=engine.memory_fraction,
         kv_cache_bytes=_kv_cache_bytes(engine, batch, _sequence_bytes(shape, max_length, precision)) if on_cpu else None,

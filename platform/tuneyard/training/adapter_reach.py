@@ -71,6 +71,17 @@ def refuse_shared_weights(adapted: Any) -> None:
         )
 
 
+def refuse_unread_head(adapted: Any) -> None:
+    """Raises BadInput if an adapter adapts the head, for a run with Liger: its fused loss reads the head's own weight past the adapter."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    if isinstance(adapted.get_base_model().get_output_embeddings(), BaseTunerLayer):
+        raise BadInput(
+            "the adapter adapts lm_head, which Liger's fused loss would not train: it reads the head's own weight past the adapter",
+            "set strategy.liger to false",
+        )
+
+
 def _own_products(model: Any) -> set[str]:
     """Names of modules of an architecture's own Linear subclass that does not compute a plain product."""
     return {

@@ -7,7 +7,7 @@ from typing import Any
 from transformers import set_seed
 
 from tuneyard.api import BadInput
-from tuneyard.training.adapter_reach import out_of_reach, refuse_lost_weights, refuse_shared_weights
+from tuneyard.training.adapter_reach import out_of_reach, refuse_lost_weights, refuse_shared_weights, refuse_unread_head
 from tuneyard.training.request import TrainRequest
 
 
@@ -27,6 +27,8 @@ def with_adapter(model: Any, request: TrainRequest, adapter_folder: str | None) 
             adapted = get_peft_model(model, _lora_config(request, model), autocast_adapter_dtype=keep_fp32)
             if request.plan.zero < 3:  # each rank has only a part of each weight
                 refuse_lost_weights(adapted)
+        if request.plan.liger:
+            refuse_unread_head(adapted)
         if request.task.method.adapter.merge:
             refuse_shared_weights(adapted)
     except ValueError as error:

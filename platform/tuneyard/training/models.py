@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
+from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
 from tuneyard.api import BadInput
 from tuneyard.catalog import refuse_encoders
@@ -16,10 +17,23 @@ from tuneyard.storage import fetch_folder
 from tuneyard.training.distributed import World, barrier
 from tuneyard.training.host_sharding import spread_weights
 from tuneyard.training.request import TrainRequest
+from tuneyard.training.varlen import VARLEN
 
-ATTENTION = {"flash": "flash_attention_2", "sdpa": "sdpa", "eager": "eager"}
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+_HOPPER = 9
+"""Major compute capability of the GPUs that flash-attn 3 was written for."""
 WEIGHT_FILES = ("*.safetensors", "pytorch_model*.bin")
+
+
+def attention_name(kind: str) -> str:
+    """transformers' name of a kind of attention. `flash` is the package flash-attn where it is installed (3 on Hopper, 2), else Tuneyard's
+    own, over the kernel inside torch.
+    """
+    if kind != "flash":
+        return kind
+    if is_flash_attn_3_available() and torch.cuda.get_device_capability()[0] == _HOPPER:
+        return "flash_attention_3"
+    return "flash_attention_2" if is_flash_attn_2_available() else VARLEN
 
 
 def find_start(request: TrainRequest, world: World) -> str:
@@ -98,7 +112,7 @@ def load_model(request: TrainRequest, start: str, world: World) -> Any:
             start,
             revision=request.task.model.revision,
             dtype=load_dtype(request),
-            attn_implementation=ATTENTION[plan.attention],
+            attn_implementation=attention_name(plan.attention),
             trust_remote_code=trust,
             output_loading_info=True,
             **options,

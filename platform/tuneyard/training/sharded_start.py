@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 from tuneyard.catalog import refuse_encoders
 from tuneyard.parallel import Shards, TensorParallelPlan, load_sharded, shard_model
 from tuneyard.training.distributed import World
-from tuneyard.training.models import ATTENTION, load_dtype
+from tuneyard.training.models import attention_name, load_dtype
 from tuneyard.training.request import TrainRequest
 from tuneyard.training.tensor_parallel import mark
 from tuneyard.training.tensor_plan import ProvenPlan, tensor_plan
@@ -44,7 +44,9 @@ def load_parts(request: TrainRequest, start: str, tokenizer: Any, world: World, 
     config = AutoConfig.from_pretrained(start)
     refuse_encoders(config.to_dict())
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=load_dtype(request), attn_implementation=ATTENTION[request.plan.attention])
+        model = AutoModelForCausalLM.from_config(
+            config, dtype=load_dtype(request), attn_implementation=attention_name(request.plan.attention)
+        )
     needs_rows = tokens_of(tokenizer) > model.get_input_embeddings().num_embeddings
     if needs_rows or (config.architectures or [None])[0] != type(model).__name__:
         return None

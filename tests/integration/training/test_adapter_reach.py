@@ -5,14 +5,18 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
+from tests.builders.models import cpu_plan, train_request, train_task, write_model, write_text
 from tests.zoo.configs import tiny_config_of
 from transformers import AutoModelForCausalLM
 
 from tuneyard.api import BadInput
+from tuneyard.training import train
 from tuneyard.training.adapter_reach import out_of_reach, refuse_lost_weights, refuse_shared_weights
 
 KINDS = (
@@ -82,3 +86,14 @@ def test_named_targets_without_effect_are_refused() -> None:
     assert out_of_reach(tiny("llama"), ["q_proj", "out_proj"]) == []
     with pytest.raises(BadInput, match=r"LoRA cannot adapt out_proj of a bamba model"):
         out_of_reach(tiny("bamba"), ["q_proj", "mamba.out_proj"])
+
+
+def test_a_continued_adapter_on_the_head_is_refused_beside_liger(tmp_path: Path) -> None:
+    """The task's own targets do not name the head, but the adapter that it continues has factors there."""
+    model = write_model(tmp_path / "model")
+    peft = get_peft_model(AutoModelForCausalLM.from_pretrained(model), LoraConfig(r=4, target_modules=["q_proj", "lm_head"]))
+    peft.save_pretrained(tmp_path / "adapter")
+    task = train_task(model, write_text(tmp_path / "texts.jsonl"), method={"lora": {"rank": 4, "targets": ["q_proj"]}})
+    request = train_request(tmp_path, task, cpu_plan(liger=True), refused=None, adapter_uri=str(tmp_path / "adapter"))
+    with pytest.raises(BadInput, match=r"(?s)adapts lm_head, which Liger's fused loss would not train.*set strategy\.liger to false"):
+        train(request)

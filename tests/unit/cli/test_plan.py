@@ -111,7 +111,7 @@ def test_the_table_and_the_picture(job: Path, capsys: pytest.CaptureFixture[str]
     assert main(["plan", str(job), "--workers", "8"]) == 0
     shown = capsys.readouterr().out
     assert "tokens per s" in shown
-    assert "█ weights  ▓ gradients  ▒ optimizer  ░ activations  · other  | limit" in shown
+    assert "█ weights  ▒ optimizer  ░ activations  · other  | limit" in shown
     assert "train 8 x h100-80gb, zero 3" in shown
     assert "of 80 GB" in shown
 

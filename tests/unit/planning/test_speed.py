@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.planning.setups import LLAMA_70B, setup
+from tests.unit.planning.setups import LLAMA_8B, LLAMA_70B, setup
 
 from tuneyard.api import BadInput
 from tuneyard.catalog import Gpu, gpu, train_flops
-from tuneyard.planning import DEFAULT, Calibration, Efficiency, Setup, calibrated, estimate_speed
+from tuneyard.planning import DEFAULT, Calibration, Efficiency, Setup, calibrated, estimate_memory, estimate_speed
 from tuneyard.planning.links import Links
 
 LAPTOP = Gpu(
@@ -169,3 +169,17 @@ def test_no_history_changes_nothing_and_an_impossible_one_is_refused() -> None:
     assert calibrated([]).skus == DEFAULT.skus
     with pytest.raises(BadInput, match=r"0\.0 tokens/s"):
         calibrated([(setup(), 0.0)])
+
+
+def test_a_mask_costs_the_whole_square_of_a_row_on_a_gpu() -> None:
+    """Rows of one sample each need no mask in a micro-batch of one. Packed rows, and several padded rows, get one."""
+    flash, alone, several = (
+        setup(attention=attention, micro_batch=micro, seq_len=8192) for attention, micro in (("flash", 1), ("sdpa", 1), ("sdpa", 2))
+    )
+    packed = replace(alone, packed=True)
+    times = [estimate_speed(each).terms.attention_s for each in (flash, alone, packed)]
+    assert times[1] == times[0]
+    assert times[2] == pytest.approx(2 * times[0], rel=0.01)
+    assert estimate_speed(several).terms.attention_s == pytest.approx(2 * times[2], rel=0.01)
+    kept = [estimate_memory(each).device.activations_gb for each in (alone, packed)]
+    assert kept[1] - kept[0] == pytest.approx(LLAMA_8B.layers * 8192**2 * 2 / 1e9, rel=0.01)

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tuneyard.api import BadInput, ScoreTask
+from tuneyard.api import BadInput, ScoreTask, load_jobspec
 from tuneyard.catalog import shape_from_folder
+from tuneyard.cli import main
 from tuneyard.scoring.adapter import read_adapter
+from tuneyard.scoring.engine import engine_arguments
 from tuneyard.scoring.settings import EngineSettings, resolve_engine
 
 LLAMA = {
@@ -117,3 +119,41 @@ def test_an_automatic_batch_fills_the_cache(tmp_path: Path) -> None:
     assert resolve(tmp_path, batch="auto").batch == 256
     assert resolve(tmp_path, batch="auto", kvCache="1k").batch == 1
     assert resolve(tmp_path, batch="auto", sku="h100-80gb").batch == 256
+
+
+JOB = """\
+apiVersion: tuneyard.dev/v1alpha1
+kind: JobSpec
+metadata: {name: judge}
+spec:
+  tasks:
+  - name: judge
+    score:
+      model: {name: ./model}
+      data: {source: rows.jsonl, prompt: question}
+    resources: {sku: [SKU]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("sku", "tokens"), [("h100-80gb", 16384), ("h200-141gb", 16384), ("a100-80gb", 8192), ("l40s-48gb", 8192), ("cpu", 4096)]
+)
+def test_the_plan_and_the_engine_take_steps_of_the_same_tokens(
+    sku: str, tokens: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps({**LLAMA, "hidden_size": 256}))
+    (tmp_path / "rows.jsonl").write_text('{"question": "why?"}\n')
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB.replace("SKU", sku))
+    main(["plan", str(file), "-o", "json"])
+    (planned,) = json.loads(capsys.readouterr().out)
+    task = load_jobspec(file).spec.task("judge").score
+    assert task is not None
+    settings = resolve_engine(task, tmp_path / "model", shape_from_folder(tmp_path / "model"), None, sku=sku)
+    assert planned["step_tokens"] == settings.step_tokens == engine_arguments(settings)["max_num_batched_tokens"] == tokens
+
+
+def test_a_step_has_a_token_for_each_sequence_and_no_more_than_all_of_them(tmp_path: Path) -> None:
+    assert resolve(tmp_path, batch=4, maxLength=100).step_tokens == 400
+    assert resolve(tmp_path, batch=5000, maxLength=100).step_tokens == 5000

@@ -255,6 +255,7 @@ def _engine(tensor_parallel: int) -> EngineSettings:
         precision="fp32",
         max_length=64,
         batch=8,
+        step_tokens=512,
         tensor_parallel=tensor_parallel,
         memory_fraction=0.9,
         kv_cache_bytes=None,

@@ -20,7 +20,7 @@ from tuneyard.cli.plan.mixture import mixture_lines
 from tuneyard.cli.plan.parallel import PlanCommand, explained, show
 from tuneyard.cli.plan.picture import show_memory
 from tuneyard.cli.plan.rows import Placements, rows_of
-from tuneyard.cli.plan.text import WIDTH, peak_lines, rank_table, score_sentence, score_table, train_sentences, train_table
+from tuneyard.cli.plan.text import WIDTH, note_lines, peak_lines, rank_table, score_sentence, score_table, train_sentences, train_table
 from tuneyard.cli.template_files import TemplatesOption, templates_in
 from tuneyard.extras import need
 from tuneyard.planning import DEFAULT, Calibration, DataRate, past_rates
@@ -95,7 +95,8 @@ def _show(rows: list[dict[str, Any]]) -> None:
         own = [row for row in rows if row["task"] == task]
         fitting = [row for row in own if row["fits"]]
         if own[0]["kind"] == "train":
-            said = [*train_sentences(task, fitting), *_length_lines(fitting), *peak_lines(fitting), *data_lines(fitting)]
+            about = (_length_lines, peak_lines, note_lines, data_lines)
+            said = [*train_sentences(task, fitting), *(line for lines in about for line in lines(fitting))]
             table = train_table(fitting)
         elif own[0]["kind"] == "rank":
             said, table = [], rank_table(fitting)

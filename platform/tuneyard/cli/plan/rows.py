@@ -179,6 +179,7 @@ def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: P
         site: Site = {"gpus_per_node": placements.gpus_per_node, "network_gb_s": placements.network_gb_s}
         site["calibration"] = placements.calibration
         site["libraries_gb"] = placements.libraries_gb
+        site["liger_available"] = not kind.is_cpu  # the GPU image and the lock file have it
         ranked = plans(task.train, shape, kind, workers, **site) or [resolve(task.train, shape, kind, workers, **site)]
     except BadInput as error:
         yield {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
@@ -224,6 +225,7 @@ def _plan_fields(found: Plan) -> dict[str, Any]:
             "liger": found.liger,
         },
         "attention": found.attention,
+        "notes": list(found.notes),
         "micro_batch": found.micro_batch,
         "grad_accum": found.grad_accum,
         "memory_gb": {**memory, "total": found.memory.total_gb},
@@ -309,6 +311,7 @@ def _engine_fields(found: EnginePlan) -> dict[str, Any]:
         "max_length": found.max_length,
         "memory_gb": {"weights": found.weights_gb, "kv_cache": found.kv_gb, "other": found.other_gb, "total": found.total_gb},
         "kv_bytes_per_token": found.kv_bytes_per_token,
+        "step_tokens": found.step_tokens,
         "kv_tokens": found.kv_tokens,
         "sequences": found.max_sequences,
         "fits": True,

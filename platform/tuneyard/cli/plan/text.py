@@ -43,6 +43,16 @@ def peak_lines(rows: Sequence[Row]) -> list[str]:
     return [f"{words} {', '.join(skus[basis])}" for basis, words in how.items() if skus[basis]]
 
 
+def note_lines(rows: Sequence[Row]) -> list[str]:
+    """A line for each reason why a usual kernel is not taken, with its SKUs where they differ."""
+    skus: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for note in row["notes"]:
+            skus.setdefault(note, {})[row["sku"]] = None
+    every = len({row["sku"] for row in rows})
+    return [note if len(found) == every else f"on {', '.join(found)}: {note}" for note, found in skus.items()]
+
+
 def _seconds(row: Row) -> float:
     """Seconds of the task, or of one token where the duration of the task is unknown."""
     return float(row["duration_s"]) if row["duration_s"] is not None else 1 / row["tokens_per_s"]

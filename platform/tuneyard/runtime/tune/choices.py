@@ -58,7 +58,7 @@ class Choices:
             data_workers=self.feeding.choices(),
             workers=self._worker_counts(),
             is_cpu=self._facts.is_cpu,
-            flash=find_spec("flash_attn") is not None,
+            flash=self._facts.has_flash,
             liger=find_spec("liger_kernel") is not None,
         )
         return Space(settings, lambda point: self._find(point) is not None)
