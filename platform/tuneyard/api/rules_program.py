@@ -113,11 +113,13 @@ PROGRAM_RULES = (
     Rule(
         id="program-recompute",
         kind="train",
-        refused="`recompute` or `liger` beside a program",
-        why="both change the code of known models; your own model can call torch.utils.checkpoint itself",
+        refused="`recompute`, `liger` or `compile` beside a program",
+        why="they change the code of known models; your own model can call torch.utils.checkpoint itself",
         field="train.strategy",
-        breaks=lambda c: c.train.program is not None and (c.strategy.recompute is True or c.strategy.liger is True),
-        nearest=lambda _: ({"train.strategy.recompute": None, "train.strategy.liger": None},),
+        breaks=lambda c: (
+            c.train.program is not None and (c.strategy.recompute is True or c.strategy.liger is True or c.strategy.compile == "layers")
+        ),
+        nearest=lambda _: ({"train.strategy.recompute": None, "train.strategy.liger": None, "train.strategy.compile": None},),
         example=_program(strategy__recompute=True),
     ),
     Rule(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from tuneyard.api.rules_batch import nearest_batch, uneven_batch
 from tuneyard.api.rules_case import CPU, Case, Device, Fix, Rule
+from tuneyard.api.rules_compile import COMPILE_RULES
 from tuneyard.api.rules_hybrid import HYBRID_RULES
 from tuneyard.api.rules_parallel import PARALLEL_RULES
 from tuneyard.api.rules_program import PROGRAM_RULES
@@ -485,4 +486,13 @@ SCORE_RULES = (
     ),
 )
 
-RULES: tuple[Rule, ...] = TRAIN_RULES + PARALLEL_RULES + TENSOR_RULES + HYBRID_RULES + PROGRAM_RULES + RANK_RULES + SCORE_RULES
+RULES: tuple[Rule, ...] = (
+    *TRAIN_RULES,
+    *PARALLEL_RULES,
+    *TENSOR_RULES,
+    *COMPILE_RULES,
+    *HYBRID_RULES,
+    *PROGRAM_RULES,
+    *RANK_RULES,
+    *SCORE_RULES,
+)

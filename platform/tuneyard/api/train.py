@@ -198,6 +198,9 @@ class Strategy(Fields):
     recompute: bool | Auto = Field(default="auto", description="activation checkpointing: less memory, about a third more compute")
     precision: Precision = Field(default="auto", description="auto: bf16 where the device has it, else fp16; fp32 on cpu")
     liger: bool | Auto = Field(default="auto", description="Liger kernels, which fuse steps and keep less in memory; GPUs only")
+    compile: Literal["layers", "none"] | Auto = Field(
+        default="auto", description="layers: torch.compile of each decoder layer, which takes a minute at the start; auto: none"
+    )
 
 
 class Checkpoint(Fields):

@@ -150,7 +150,7 @@ def _traffic_bytes(setup: Setup, model: ModelWork, tokens: int) -> tuple[float, 
     """Bytes that elementwise kernels of all layers move in a micro-batch, forward and backward, and bytes that the loss moves."""
     layout, shape = setup.layout, setup.shape
     width, degree = BYTES[layout.precision], layout.tensor_parallel
-    fused = layout.liger or layout.engine in ("megatron", "nanotron")
+    fused = layout.liger or layout.compiled or layout.engine in ("megatron", "nanotron")
     inner = shape.experts_per_token * shape.expert_ffn + shape.shared_ffn if shape.experts else shape.ffn
     stream = (8 if fused else 18) * shape.hidden / (degree if layout.sequence_parallel else 1)
     blocks = (4 if fused else 8) * (shape.heads + shape.kv_heads) * shape.head_dim + (3 if fused else 5 if shape.gated else 4) * inner
@@ -182,7 +182,7 @@ def _weight_bytes(setup: Setup, model: ModelWork, width: int) -> float:
 def _kernels(setup: Setup, model: ModelWork) -> float:
     """Kernels launched for a micro-batch over all layers, including backward (two per forward kernel) and recomputation."""
     layout, shape = setup.layout, setup.shape
-    forward = float(_KERNELS_FORWARD_LIGER if layout.liger else _KERNELS_FORWARD)
+    forward = float(_KERNELS_FORWARD_LIGER if layout.liger or layout.compiled else _KERNELS_FORWARD)
     forward += 8 * shape.experts if shape.experts else 0
     forward += _ADAPTER_KERNELS * model.adapted_per_layer
     if setup.method.qlora is not None:

@@ -69,6 +69,8 @@ class Speed:
     tokens_per_s: float
     tokens_per_s_per_gpu: float
     mfu: float
+    start_s: float = 0.0
+    """Time in which a start compiles layers, beside its steps."""
 
     @property
     def step_s(self) -> float:
@@ -95,6 +97,8 @@ class Plan:
     precision: Literal["bf16", "fp16", "fp32"]
     attention: Literal["flash", "sdpa", "eager"]
     liger: bool = False
+    compiled: bool = False
+    """Decoder layers are compiled."""
     micro_batch: int
     grad_accum: int
     memory: Memory = field(default_factory=Memory)

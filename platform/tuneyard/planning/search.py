@@ -136,6 +136,7 @@ class Search:
                         micro_batch=1,
                         seq_len=self.seq_len,
                         liger=self.liger and (tensor == 1 or pipeline > 1),
+                        compiled=asked.compile == "layers",
                         offload_optimizer=asked.offload.optimizer,
                         offload_parameters=asked.offload.parameters,
                         tensor_parallel=tensor,
@@ -159,6 +160,7 @@ class Search:
             grad_accum=plan.grad_accum,
             recompute=plan.recompute,
             liger=plan.liger,
+            compiled=plan.compiled,
             offload_optimizer=plan.offload_optimizer,
             offload_parameters=plan.offload_parameters,
             tensor_parallel=plan.tensor_parallel,
@@ -175,7 +177,7 @@ class Search:
         attention is then whole on every rank.
         """
         asked = self._strategy.tensor_parallel
-        for tensor in (asked,) if asked > 1 else self.tensor_parallel:
+        for tensor in (asked,) if asked > 1 or self._strategy.compile == "layers" else self.tensor_parallel:
             for pipeline in self.pipeline_parallel:
                 if not (heads_divide(self.shape, tensor) or (pipeline == 1 and asked > 1 and cuts_something(self.shape, tensor))):
                     continue
@@ -199,7 +201,8 @@ class Search:
             return (2, 3) if self.workers > 1 and self.task.method.qlora is None else (2,)
         if self.workers == 1 or self.task.optimizer.name == "adafactor":
             return (0,)
-        return (0, 1, 2) if self.task.method.qlora or self._strategy.tensor_parallel > 1 else (0, 1, 2, 3)
+        whole = self.task.method.qlora or self._strategy.tensor_parallel > 1 or self._strategy.compile == "layers"
+        return (0, 1, 2) if whole else (0, 1, 2, 3)
 
     def _shardings(self, zero: Zero, parts: int) -> tuple[Literal["none", "host"], ...]:
         """Candidates for `shardWithin`. `parts`: tensor times pipeline degree."""
@@ -322,6 +325,7 @@ class Search:
             precision=layout.precision,
             attention=layout.attention,
             liger=layout.liger,
+            compiled=layout.compiled,
             micro_batch=layout.micro_batch,
             grad_accum=layout.grad_accum,
             memory=estimate.device,

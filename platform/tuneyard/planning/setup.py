@@ -38,6 +38,8 @@ class Layout:
     recompute: bool = False
     liger: bool = False
     """A fused loss that keeps no logits."""
+    compiled: bool = False
+    """Decoder layers are compiled: their elementwise kernels are fused, as Liger's are."""
     offload_optimizer: Place = "none"
     offload_parameters: Place = "none"
     tensor_parallel: int = 1

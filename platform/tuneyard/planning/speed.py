@@ -16,6 +16,8 @@ from tuneyard.planning.plan import Speed, StepTime
 from tuneyard.planning.setup import BYTES, Setup
 from tuneyard.planning.tensor import Messages, messages, rank_parameters
 
+_COMPILE_S = 60.0
+"""A cold compilation of two forms of a decoder layer, for rows of one width and of any. Measured on 2 cores; other machines take less."""
 _KERNELS_PER_COLLECTIVE = 2
 """CPU cost of a collective, in kernel launches."""
 _MATRICES = 7
@@ -38,7 +40,13 @@ def estimate_speed(setup: Setup, calibration: Calibration = DEFAULT) -> Speed:
     peak = setup.gpu.rank_peak_flops(layout.precision, layout.workers)
     reference = 4 / 3 if setup.objective == "dpo" else 1.0
     mfu = reference * rows * step.work.model.model_flops / step_s / (peak * layout.workers)
-    return Speed(terms=terms, tokens_per_s=tokens_per_s, tokens_per_s_per_gpu=tokens_per_s / layout.workers, mfu=mfu)
+    return Speed(
+        terms=terms,
+        tokens_per_s=tokens_per_s,
+        tokens_per_s_per_gpu=tokens_per_s / layout.workers,
+        mfu=mfu,
+        start_s=_COMPILE_S if layout.compiled else 0.0,
+    )
 
 
 class _Step:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from tuneyard.training.checkpoint.checkpoints import Checkpoints
 from tuneyard.training.checkpoint.loading import Restored, load, load_weights
 from tuneyard.training.checkpoint.model_files import save_model_files
 from tuneyard.training.collate import WIDTHS, Collator
+from tuneyard.training.compiled_layers import compiled_layers
 from tuneyard.training.context import SliceCollator
 from tuneyard.training.details import details_of, early_stop_of, exchange_of, figures_of
 from tuneyard.training.distributed import World, barrier, gather_objects
@@ -341,7 +343,8 @@ class Attempt:
         self._stage(f"continues from step {start + 1} of {material.steps}" if 0 < start < material.steps else "training")
         # This call is needed after the last step too: it prepares the model and loads the checkpoint.
         try:
-            trainer.train()
+            with compiled_layers(trainer.model) if plan.compiled else nullcontext():
+                trainer.train()
         finally:
             self.exchange = trainer.exchange
             if self.exchange is not None:

@@ -165,3 +165,17 @@ def test_a_batch_that_divides_into_no_layout_is_refused() -> None:
 
 def test_nothing_that_fits_is_an_empty_list() -> None:
     assert plans(train(), LLAMA_70B, gpu("a10g-24gb"), 4) == []
+
+
+def test_compiled_layers_are_planned_where_they_can_be_compiled() -> None:
+    wished = {"model": {"name": "m"}, "data": {"source": "d"}, "batch": {"global": 32}, "method": {"lora": {}}}
+    task = TrainTask.model_validate({**wished, "strategy": {"compile": "layers"}})
+
+    found = plans(task, LLAMA_8B, gpu("h100-80gb"), 4)
+    plain = plans(TrainTask.model_validate(wished), LLAMA_8B, gpu("h100-80gb"), 4)
+
+    assert all(each.compiled and each.zero < 3 and each.tensor_parallel == 1 for each in found)
+    assert not any(each.compiled for each in plain)
+    assert found[0].speed and plain[0].speed
+    assert found[0].speed.start_s > plain[0].speed.start_s == 0
+    assert found[0].speed.step_s < plain[0].speed.step_s

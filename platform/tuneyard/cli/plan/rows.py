@@ -223,6 +223,7 @@ def _plan_fields(found: Plan) -> dict[str, Any]:
             "recompute": found.recompute,
             "precision": found.precision,
             "liger": found.liger,
+            "compile": "layers" if found.compiled else "none",
         },
         "attention": found.attention,
         "notes": list(found.notes),
@@ -256,11 +257,12 @@ def _price_fields(found: Plan, speed: Speed | None, known: Known, prices: Mappin
     price = prices.get(found.sku)
     rented = 1 if found.sku == "cpu" else found.workers
     per_hour = price * rented if price is not None else None
-    taken = [speed.step_s * each for each in (steps.likely, steps.low, steps.high)] if speed and steps is not None else None
+    counts = (steps.likely, steps.low, steps.high) if steps is not None else ()
+    taken = [speed.start_s + speed.step_s * each for each in counts] if speed else []
     return {
         "rented": rented,
         "duration_s": taken[0] if taken else None,
-        "duration_range_s": taken[1:] if taken else None,
+        "duration_range_s": taken[1:] or None,
         "cost": taken[0] / 3600 * per_hour if taken and per_hour is not None else None,
         "cost_per_hour": per_hour,
         "cost_per_million_tokens": 1e6 / found.speed.tokens_per_s / 3600 * per_hour if found.speed and per_hour is not None else None,
