@@ -8,6 +8,7 @@ from tuneyard.planning.calibration import DEFAULT, Calibration, Efficiency
 from tuneyard.planning.calibration_fit import calibrated
 from tuneyard.planning.data_rates import DataRate, past_rates, usual_rate
 from tuneyard.planning.feed import SMALL_STALL, Feed, Machines, Staff, feed_of, stall_share, workers_needed
+from tuneyard.planning.host import SWAPPED_ELEMENTS
 from tuneyard.planning.inference import EnginePlan, kv_bytes_per_sequence, resolve_engine_plan, step_tokens
 from tuneyard.planning.length import PACKED, DataCount, Interval, Length, length_of, steps_of_epochs
 from tuneyard.planning.memory import LIBRARIES_GB, Estimate, estimate_memory
@@ -20,7 +21,6 @@ from tuneyard.planning.resolve import best, check_layout, fits, paced, plans, re
 from tuneyard.planning.setup import Layout, Setup
 from tuneyard.planning.site import Site
 from tuneyard.planning.speed import estimate_speed
-from tuneyard.planning.states import SWAPPED_ELEMENTS
 
 __all__ = [
     "CELL_S",

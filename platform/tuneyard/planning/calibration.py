@@ -56,6 +56,16 @@ class Efficiency:
     """
 
 
+HOST_GB_S = 109.0
+"""Memory bandwidth at which DeepSpeed's CPU Adam works on a whole machine: 3.9 billion parameters a second of 28 bytes each (Ren et al.
+2021, ZeRO-Offload, table 4, a DGX-2: 10 billion in 2.57 s).
+"""
+HOST_GB_S_OF_A_GPU = 50.0
+"""The same for the part of a host that is rented with one GPU, about 16 cores. An assumption, on the low side."""
+CPU_ADAM_BYTES = 28
+"""Bytes of host memory that CPU Adam moves for a parameter: master and both means read and written, the gradient read."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Software:
     """Overheads of an engine. `launch_factor` multiplies `launch_s` for each kernel."""
@@ -82,12 +92,10 @@ class Calibration:
     measured: Efficiency | None = None
     """Efficiency of a GPU whose peaks were measured with its own matmuls. None: that of its architecture."""
     engines: Mapping[Engine, Software] = field(default_factory=lambda: dict(_ENGINES))
-    cpu_optimizer_parameters_s: float = 3.9e9
-    """Parameters per second that DeepSpeed's CPU Adam updates on one machine (Ren et al. 2021, ZeRO-Offload, table 4: 10 billion in 2.57
-    s).
-    """
-    nvme_gb_s: float = 6.0
-    """Read and write rate of a machine's disks: two NVMe disks of the usual kind. An assumption."""
+    host_bandwidth_gb_s: float | None = None
+    """Memory bandwidth of a machine's host, as measured there. None: `HOST_GB_S_OF_A_GPU` for each GPU used, up to `HOST_GB_S`."""
+    nvme_gb_s: float = 3.0
+    """Read and write rate of a machine's disks: one NVMe disk of the usual kind. An assumption."""
 
     def of(self, gpu: Gpu) -> Efficiency:
         if gpu.sku in self.skus:

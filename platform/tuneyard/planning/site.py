@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypedDict, Unpack
 
 from tuneyard.api import BadInput, TrainTask
@@ -33,6 +34,8 @@ class Site(TypedDict, total=False):
     gpus_per_node: int
     network_gb_s: float | None
     """Network of a machine; None: usual for the SKU."""
+    host_bandwidth_gb_s: float | None
+    """Measured memory bandwidth of a machine's host; None: assumed."""
     calibration: Calibration
     libraries_gb: float
     """Memory of a rank on `cpu` before it loads the model, as measured there; by default `memory.LIBRARIES_GB`."""
@@ -62,9 +65,14 @@ def search_of(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site
         pipeline_parallel=tuple(site.get("pipeline_parallel", (1,))),
         gpus_per_node=site.get("gpus_per_node", 8),
         network_gb_s=site.get("network_gb_s"),
-        calibration=site.get("calibration", DEFAULT),
+        calibration=_calibration(site),
         libraries_gb=site.get("libraries_gb", LIBRARIES_GB),
     )
+
+
+def _calibration(site: Site) -> Calibration:
+    given, bandwidth = site.get("calibration", DEFAULT), site.get("host_bandwidth_gb_s")
+    return given if bandwidth is None else replace(given, host_bandwidth_gb_s=bandwidth)
 
 
 def _tensor_degrees(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, site: Site) -> tuple[int, ...]:

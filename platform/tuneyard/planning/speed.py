@@ -7,7 +7,7 @@ under the last backward pass, gathers of ZeRO-3 and of offloaded weights under a
 
 from __future__ import annotations
 
-from tuneyard.planning.calibration import DEFAULT, Calibration, Efficiency, Software
+from tuneyard.planning.calibration import CPU_ADAM_BYTES, DEFAULT, HOST_GB_S, HOST_GB_S_OF_A_GPU, Calibration, Efficiency, Software
 from tuneyard.planning.compute import Work, rows_of, work_of
 from tuneyard.planning.context import EXCHANGES, passes, row_exchange_s, slice_tokens
 from tuneyard.planning.exchange import averages_itself, exchange_s
@@ -241,4 +241,5 @@ class _Step:
         traffic = gradients + self._host_s(owned * self.width, "cpu")
         if layout.offload_optimizer == "nvme":
             traffic += self._host_s(owned * self._state_traffic, "nvme")
-        return traffic, owned * self._ranks_here / self.calibration.cpu_optimizer_parameters_s, 0.0
+        bandwidth = self.calibration.host_bandwidth_gb_s or min(HOST_GB_S, HOST_GB_S_OF_A_GPU * self._ranks_here)
+        return traffic, owned * self._ranks_here * CPU_ADAM_BYTES / bandwidth / GIGA, 0.0

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tuneyard.catalog import ModelShape, trainable_parameters
+from tuneyard.catalog import trainable_parameters
+from tuneyard.planning.host import offloaded_bytes
 from tuneyard.planning.setup import BYTES, Setup
 from tuneyard.planning.tensor import rank_adapter_parameters, rank_parameters
 
@@ -17,12 +18,6 @@ MOMENT_BYTES = {"adamw": 8.0, "adamw-8bit": 2.0, "adafactor": 0.1, "sgd": 0.0}
 FP32 = 4
 STEP_COPIES = 1
 """Copies of all trained parameters that torch's AdamW makes in a step (`foreach`): the square root of the second moments."""
-
-
-SWAPPED_ELEMENTS = 100_000_000
-"""Parameters whose optimizer states are swapped from and to NVMe at a time."""
-_OPTIMIZER_BUFFERS, _PARAMETER_BUFFERS = 4, 5
-"""DeepSpeed's buffers in host memory: fp32 numbers of a sub-group, and the largest weight's shard (0.19: `offload_config.py`)."""
 
 
 @dataclass(frozen=True)
@@ -87,24 +82,15 @@ def states_of(setup: Setup, *, last_stage: bool) -> States:
         weights /= data
     if setup.objective == "dpo" and not adapter:
         weights += stage * width
-    host = 0.0
+    host = offloaded_bytes(setup, trained=trained, moments=moments, weights=weights)
     if layout.offload_optimizer != "none":
-        swapped = _OPTIMIZER_BUFFERS * FP32 * min(SWAPPED_ELEMENTS, trained / data)
-        host += optimizer + FP32 * trained / data if layout.offload_optimizer == "cpu" else swapped
         optimizer = step = 0.0
         # From stage 2 on, each gradient moves to the host as soon as it is reduced.
         gradients = 0.0 if layout.zero >= 2 else gradients
     if layout.offload_parameters != "none":
-        swapped = _PARAMETER_BUFFERS * _largest(shape) * width / data
-        host += weights if layout.offload_parameters == "cpu" else swapped
         weights = 0.0
     snapshot = trained * (FP32 + moments) / layout.gradient_ranks  # each rank writes its share of fp32 weights and moments
     return States(weights, gradients, optimizer, step, host, snapshot, stage, trained, width)
-
-
-def _largest(shape: ModelShape) -> int:
-    """Elements of the largest weight: the embedding, or the experts of a layer where one tensor holds them."""
-    return max(shape.embedding_parameters, *(p.weights * (p.copies if p.stacked else 1) for p in shape.projections))
 
 
 def stage_parameters(setup: Setup, *, last_stage: bool) -> float:

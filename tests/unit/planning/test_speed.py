@@ -132,6 +132,13 @@ def test_offloading_the_optimizer_moves_its_step_to_the_cpu() -> None:
     assert estimate_speed(setup(zero=3, offload_optimizer="nvme")).step_s > estimate_speed(setup(zero=3, offload_optimizer="cpu")).step_s
 
 
+def test_the_cpu_optimizer_is_as_fast_as_the_memory_of_its_host() -> None:
+    alone = setup(workers=1, zero=2, offload_optimizer="cpu")
+    assumed, measured = (estimate_speed(alone, replace(DEFAULT, host_bandwidth_gb_s=rate)).terms.cpu_optimizer_s for rate in (None, 80.0))
+    assert assumed == pytest.approx(8.03 * 28 / 50, rel=0.01)
+    assert measured == pytest.approx(8.03 * 28 / 80, rel=0.01)
+
+
 def test_small_batches_of_a_small_layer_wait_for_python() -> None:
     assert estimate_speed(setup("b200", micro_batch=1, seq_len=64)).terms.launch_s > 0
     assert estimate_speed(setup("b200", micro_batch=16)).terms.launch_s == 0

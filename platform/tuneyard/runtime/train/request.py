@@ -11,6 +11,7 @@ from tuneyard.api import Task
 from tuneyard.catalog import gpu
 from tuneyard.catalog.cpu import machine_memory_gb
 from tuneyard.catalog.libraries import measured_libraries_gb
+from tuneyard.catalog.measured import known_measurement
 from tuneyard.planning import Plan
 from tuneyard.runtime.models import model_shape
 from tuneyard.runtime.references import Start, resolved
@@ -64,6 +65,7 @@ def _plan(task: Task, start: Start, machine: Machine) -> Plan:
         liger_available=find_spec("liger_kernel") is not None,
         libraries_gb=libraries_gb,
         gpus_per_node=gpus_per_node,
+        host_bandwidth_gb_s=(known_measurement("cpu") or {}).get("memory_bandwidth_gb_s"),
     )
 
 
