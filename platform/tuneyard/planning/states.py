@@ -76,7 +76,7 @@ def states_of(setup: Setup, *, last_stage: bool) -> States:
         gradients /= data
     if masters and width < FP32 and layout.engine == "deepspeed":
         step = FP32 * trained / data  # an fp32 copy of this rank's gradients
-    elif not masters and not halved:  # training's own AdamW works through a tensor piece by piece
+    elif not masters and not halved and setup.gpu.is_cpu:  # the bf16 AdamW works by pieces, and the fused one of GPUs makes no copy
         step = STEP_COPIES * trained * FP32 if setup.optimizer == "adamw" else 0.0
     if layout.zero == 3:
         weights /= data

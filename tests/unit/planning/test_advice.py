@@ -152,5 +152,5 @@ def test_rows_that_are_split_too_little_are_split_further() -> None:
 def test_what_the_optimizer_step_takes_is_named_and_shorter_rows_do_not_help_it() -> None:
     model = {"name": "m", "init": "scratch"}
     with pytest.raises(BadInput, match=r"optimizer step \d.*activations 0.0, other 1\.") as refused:
-        asked(fields_of({}, 512, batch={"global": 1}, model=model), LLAMA_70B, 1, {"host_memory_gb": 1.0})
+        asked(fields_of({"zero": 1}, 512, batch={"global": 1}, model=model), LLAMA_70B, 1, {"host_memory_gb": 1.0})
     assert refused.value.next_step == "use a GPU with more memory than h100-80gb or a smaller model"

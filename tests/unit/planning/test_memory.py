@@ -46,10 +46,16 @@ def test_zero_shards_states_then_gradients_then_weights(zero: Any, per_parameter
 
 def test_lora_keeps_gradients_and_states_of_the_adapter_only() -> None:
     trained = trainable_parameters(SHAPE, task("lora").method)
-    found = memory(SHORT, "lora")
-    assert found.gradients_gb == pytest.approx(4 * trained / 1e9)
-    assert found.optimizer_gb == pytest.approx(8 * trained / 1e9)
-    assert found.weights_gb == pytest.approx((2 * SHAPE.parameters + 4 * trained) / 1e9)
+    found = states_of(Setup.of(task("lora"), SHAPE, gpu("h100"), SHORT), last_stage=True)
+    assert found.gradients == pytest.approx(4 * trained)
+    assert found.optimizer == pytest.approx(8 * trained)
+    assert found.weights == pytest.approx(2 * SHAPE.parameters + 4 * trained)
+
+
+@pytest.mark.parametrize(("sku", "copies"), [("h100", 0), ("cpu", 1)])
+def test_the_fused_optimizer_of_gpus_makes_no_copy(sku: str, copies: int) -> None:
+    found = states_of(Setup.of(task(), SHAPE, gpu(sku), SHORT), last_stage=True)
+    assert found.step == pytest.approx(copies * 4 * SHAPE.parameters)
 
 
 @pytest.mark.parametrize(("zero", "buckets"), [(1, 2), (2, 2), (3, 1)])

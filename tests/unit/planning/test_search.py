@@ -176,6 +176,7 @@ def test_compiled_layers_are_planned_where_they_can_be_compiled() -> None:
 
     assert all(each.compiled and each.zero < 3 and each.tensor_parallel == 1 for each in found)
     assert not any(each.compiled for each in plain)
-    assert found[0].speed and plain[0].speed
+    assert found[0].speed
+    assert plain[0].speed
     assert found[0].speed.start_s > plain[0].speed.start_s == 0
     assert found[0].speed.step_s < plain[0].speed.step_s
