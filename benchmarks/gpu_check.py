@@ -15,10 +15,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
-from benchmarks.gpu.cases import REHEARSAL, cases_of, last_shapes  # noqa: E402 - found by the line above
+from benchmarks.gpu.cases import REHEARSAL, cases_of  # noqa: E402 - found by the line above
 from benchmarks.gpu.predictions import table_of  # noqa: E402
 from benchmarks.gpu.report import report, report_trials  # noqa: E402
-from benchmarks.gpu.results import OUT, RESULTS, WORK, first_line, tell, told  # noqa: E402
+from benchmarks.gpu.results import MODELS, OUT, RESULTS, WORK, first_line, tell, told  # noqa: E402
 from benchmarks.gpu.runner import FRESH, SECOND, SECTIONS, Runner  # noqa: E402
 
 BUDGET_S = 480.0
@@ -53,7 +53,7 @@ def main() -> int:
         Runner([sys.executable, __file__, "--section"], float(os.environ.get("BUDGET_S", BUDGET_S))).run(chosen or part)
     finally:
         print(report_trials(told()) if options.second else report(told(), judged=not REHEARSAL))
-        shutil.rmtree(WORK / "models", ignore_errors=True)
+        shutil.rmtree(MODELS, ignore_errors=True)
     return 0
 
 
@@ -62,7 +62,7 @@ def run_section(name: str) -> int:
     if not cases_of(name):
         _run_other(name)
         return 0
-    from benchmarks.gpu.training import NotHere, is_clean, measure, remove_model
+    from benchmarks.gpu.training import NotHere, is_clean, measure
 
     done = {row.get("case") for row in told()}
     for case in cases_of(name):
@@ -77,8 +77,6 @@ def run_section(name: str) -> int:
             return FRESH
         if not is_clean():
             return FRESH
-    for shape in last_shapes(name):
-        remove_model(shape)
     return 0
 
 

@@ -151,9 +151,8 @@ CASES = (
 
 def last_shapes(section: str) -> set[str]:
     """Shapes that the section is the last one to train."""
-    order = list(dict.fromkeys(case.section for case in CASES))
-    later = {case.shape for case in CASES if case.section in order[order.index(section) + 1 :]}
-    return {case.shape for case in cases_of(section)} - later
+    last = {case.shape: case.section for case in CASES}
+    return {shape for shape, name in last.items() if name == section}
 
 
 def cases_of(section: str) -> list[Case]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -38,11 +39,6 @@ def report_trials(rows: list[Row]) -> str:
         gain = after["tokens_per_s"] / before["tokens_per_s"] - 1
         figures = f"{before['tokens_per_s']:,.0f} | {after['tokens_per_s']:,.0f} | {gain:+.1%}"
         lines.append(f"| {row['trial']} | {row['expected']} | {figures} | {before['allocated_gb']:.1f} | {after['allocated_gb']:.1f} |")
-    largest = [row for row in rows if "largest" in row]
-    lines += [
-        "",
-        *(f"- {row['of']}: micro-batch {row['largest']} ran, {row['planned']} was planned. {row['why'][:_CELL]}" for row in largest),
-    ]
     return "\n".join([*lines, "", *_others(rows)])
 
 
@@ -124,15 +120,16 @@ def _attention(rows: Iterable[Row]) -> Iterator[str]:
             yield f"| {row['attention']} | {figures} |"
 
 
-def _others(rows: Iterable[Row]) -> Iterator[str]:
+def _others(rows: list[Row]) -> Iterator[str]:
+    outcomes = [row["outcome"] for row in rows if "test" in row]
+    if outcomes:
+        yield "- tests/gpu: " + ", ".join(f"{count} {outcome}" for outcome, count in sorted(Counter(outcomes).items()))
+        yield from (f"  - {row['outcome']}: {row['test']}" for row in rows if row.get("outcome") in ("failed", "error"))
     for row in rows:
         if "op" in row:
             yield f"- compile {row['op']}: " + (row.get("error") or f"{row['seconds']:.0f} s")
         elif "peak" in row:
             yield f"- peak of {row['peak']}: {row['measured']:,.0f} measured, {row['listed']:,.0f} in the catalog"
-        elif "summary" in row:
-            yield f"- tests/gpu: {row['summary']}"
-            yield from (f"  - {line}" for line in row["failed"])
         elif "largest" in row:
             yield f"- {row['of']}: micro-batch {row['largest']} ran, {row['planned']} was planned. {row['why'][:_CELL]}"
         elif "ended" in row:

@@ -12,6 +12,7 @@ from typing import Any
 OUT = Path(os.environ.get("OUT", "build/gpu-check"))
 WORK = Path(os.environ.get("WORK", tempfile.gettempdir())) / "tuneyard-gpu-check"
 """Models, offloaded states and caches."""
+MODELS = WORK / "models"
 RESULTS = OUT / "results.jsonl"
 
 

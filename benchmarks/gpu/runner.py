@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from benchmarks.gpu.cases import REHEARSAL, cases_of
-from benchmarks.gpu.results import OUT, tell, told
+from benchmarks.gpu.cases import REHEARSAL, cases_of, last_shapes
+from benchmarks.gpu.results import MODELS, OUT, tell, told
 
 FRESH = 3
 """Exit code of a section whose other cases need a fresh process."""
@@ -89,6 +90,8 @@ class Runner:
             if ended == "was over its limit":
                 break
         tell(section.name, ended=ended, seconds=time.monotonic() - began)
+        for shape in last_shapes(section.name):
+            shutil.rmtree(MODELS / shape, ignore_errors=True)
 
     def _start(self, name: str) -> subprocess.Popen[bytes]:
         with (OUT / f"{name}.log").open("ab") as log:

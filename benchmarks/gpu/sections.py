@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
+from multiprocessing import get_context
 
 import torch
 from benchmarks.gpu.attention import paths
@@ -21,6 +24,8 @@ from tuneyard.catalog.measured import measure_and_keep, new_measurement
 
 _PACKAGES = ("torch", "triton", "transformers", "peft", "deepspeed", "bitsandbytes", "liger-kernel")
 _DRIVER = ("nvidia-smi", "--query-gpu=driver_version,power.limit,clocks.max.sm", "--format=csv,noheader")
+_OPS = (("CPUAdamBuilder",), ("PinMemoryBuilder", "AsyncIOBuilder"))
+"""The library of async I/O is loaded beside that of pinned memory, which it uses."""
 _REPEATS = 5
 
 
@@ -49,20 +54,25 @@ def facts() -> None:
 
 
 def compile_ops() -> None:
-    """CPU Adam and async I/O of DeepSpeed, into the cache where training looks for them."""
+    """DeepSpeed's libraries for offload, side by side, into the cache where training looks for them."""
+    with ProcessPoolExecutor(len(_OPS), mp_context=get_context("spawn")) as pool:
+        for _ in pool.map(_compile, _OPS):
+            pass
+
+
+def _compile(names: tuple[str, ...]) -> None:
     # DeepSpeed's builder of async I/O on CUDA uses this module without importing it.
-    from deepspeed.ops.op_builder import AsyncIOBuilder, CPUAdamBuilder, PinMemoryBuilder
+    from deepspeed.ops import op_builder
 
     from tuneyard.training.compiled_ops import load_op
-    from tuneyard.training.zero_stack import deepspeed  # noqa: F401 - before the builders, which follow its accelerator
 
-    for builder in (CPUAdamBuilder, PinMemoryBuilder, AsyncIOBuilder):
+    for name in names:
         began = time.monotonic()
         try:
-            load_op(builder(), lambda: None)
-            tell("compile", op=builder.NAME, seconds=time.monotonic() - began)
+            load_op(getattr(op_builder, name)(), lambda: None)
+            tell("compile", op=name, seconds=time.monotonic() - began)
         except Exception as error:  # noqa: BLE001 - the others are compiled all the same
-            tell("compile", op=builder.NAME, error=first_line(error))
+            tell("compile", op=name, error=first_line(error))
 
 
 def measure_peaks() -> None:
@@ -82,13 +92,14 @@ def measure_peaks() -> None:
 
 
 def run_tests() -> None:
-    """The tests of tests/gpu, a line for each that failed."""
-    command = [sys.executable, "-m", "pytest", "tests/gpu", "-q", "-p", "no:cacheprovider", "-rfE", "--tb=short"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    print(done.stdout, done.stderr, flush=True)
-    lines = done.stdout.strip().splitlines() or [f"pytest ended with {done.returncode}"]
-    failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
-    tell("tests", summary=lines[-1].strip("= "), failed=failed, ok=done.returncode == 0)
+    """The tests of tests/gpu, a line for each as it ends."""
+    files = ("tests/gpu/test_gpu_training.py", "tests/gpu/test_gpu_measured.py")
+    command = [sys.executable, "-m", "pytest", *files, "-v", "-p", "no:cacheprovider", "--tb=short"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        for line in process.stdout or ():
+            print(line, end="", flush=True)
+            if found := re.match(r"tests/gpu/\S+::(.+) (PASSED|FAILED|ERROR|SKIPPED)\b", line):
+                tell("tests", test=found[1], outcome=found[2].lower())
 
 
 RUN: dict[str, Callable[[], None]] = {"facts": facts, "compile": compile_ops, "measure": measure_peaks, "tests": run_tests}

@@ -16,7 +16,7 @@ import psutil
 import torch
 from benchmarks.gpu.cases import LENGTH, Case
 from benchmarks.gpu.predictions import predicted
-from benchmarks.gpu.results import WORK
+from benchmarks.gpu.results import MODELS, WORK
 from tests.builders.models import tokenizer_of, train_request, train_task, why_refused
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, set_seed
 
@@ -90,10 +90,6 @@ def _pinned_gb() -> float:
     return float(statistics.get("allocated_bytes.current", 0)) / 1e9
 
 
-def remove_model(shape: str) -> None:
-    shutil.rmtree(WORK / "models" / shape, ignore_errors=True)
-
-
 def _steps_of(request: TrainRequest, count: int) -> list[Step]:
     steps: list[Step] = []
 
@@ -125,7 +121,7 @@ def _refuse_host(pinned_gb: float) -> None:
 
 def _model_of(case: Case) -> Path:
     """Random weights in bf16, made on the device, with a small tokenizer: only the shape matters for speed."""
-    folder = WORK / "models" / case.shape
+    folder = MODELS / case.shape
     if not (folder / "config.json").exists():
         needed, free = 2 * case.model_shape.parameters / 1e9, shutil.disk_usage(WORK).free / 1e9
         if needed + 2 > free:
