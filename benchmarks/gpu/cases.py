@@ -109,7 +109,14 @@ def _micro(rows: int) -> dict[str, int]:
 
 
 def _8b(name: str, *, layout: Mapping[str, Any], slow: str, **changes: Any) -> Case:
-    return Case(section="train-8b", name=name, shape="8B", layout=layout, slow=slow, **{"method": "lora", "speed": (0.85, 1.15), **changes})
+    return Case(
+        section="train-8b",
+        name=name,
+        shape="8B",
+        layout=layout,
+        slow=slow,
+        **{"method": "lora", "speed": (0.85, 1.15), "steps": min(STEPS, 6), **changes},
+    )
 
 
 def _offload(name: str, *, layout: Mapping[str, Any], **changes: Any) -> Case:

@@ -30,11 +30,11 @@ class Section:
 
 
 SECTIONS = (
-    Section("facts", 60),
+    Section("facts", 90),
     Section("train-1b", 110),
-    Section("train-8b", 150),
+    Section("train-8b", 180),
     Section("offload", 150),
-    Section("measure", 45),
+    Section("measure", 60),
     Section("tests", 120),
 )
 """What is worth most comes first."""

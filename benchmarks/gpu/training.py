@@ -21,6 +21,7 @@ from tests.builders.models import tokenizer_of, train_request, train_task, why_r
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, set_seed
 
 from tuneyard.catalog import local_sku
+from tuneyard.catalog.cpu import machine_memory_gb
 from tuneyard.planning import Plan
 from tuneyard.tracking.events import Event, Step
 from tuneyard.training import TrainRequest, train
@@ -114,7 +115,7 @@ def _request(case: Case, sku: str) -> TrainRequest:
 
 
 def _refuse_host(pinned_gb: float) -> None:
-    needed, free = pinned_gb * _PINNED_MORE, psutil.virtual_memory().available / 1e9
+    needed, free = pinned_gb * _PINNED_MORE, min(machine_memory_gb(), psutil.virtual_memory().available / 1e9)
     if needed > free:
         raise NotHere(f"it may take {needed:.0f} GB of the host's memory, and {free:.0f} GB are free")
 

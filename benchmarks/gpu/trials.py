@@ -23,13 +23,11 @@ from tuneyard.planning import Plan
 from tuneyard.training import arguments, attempt
 
 Around = Callable[[], AbstractContextManager[Any]]
-NOISE = 0.02
-"""A difference below this says nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """`before` and `after` are names of cases, `around` and `around_before` what they run in; `layout` changes the case after."""
+    """`layout` changes the case, and `around` what it runs in. `around_before`: what the case without the change runs in."""
 
     name: str
     case: str

@@ -16,7 +16,7 @@ from benchmarks.gpu import results, runner
 from benchmarks.gpu.cases import CASES, cases_of, last_shapes
 from benchmarks.gpu.predictions import predicted, table_of
 from benchmarks.gpu.report import misses_of, report, report_trials
-from benchmarks.gpu.runner import SECOND, SECTIONS, Runner, Section
+from benchmarks.gpu.runner import COMPILE, SECOND, SECTIONS, Runner, Section
 from tests.unit.docs.markdown import ROOT
 
 FIRST = cases_of("train-1b")[0]
@@ -51,7 +51,9 @@ def test_every_case_fits_on_an_h100() -> None:
 
 def test_the_page_has_every_section_and_trial() -> None:
     page = (ROOT / "docs" / "gpu-check.md").read_text()
-    assert [section.name for section in (*SECTIONS, *SECOND) if f"`{section.name}`" not in page] == []
+    limits = [f"| `{section.name}` | {section.limit_s} |" for section in (*SECTIONS, COMPILE)]
+    assert [line for line in limits if line not in page] == []
+    assert [section.name for section in SECOND if f"`{section.name}`" not in page] == []
     assert {case.section for case in CASES} <= {section.name for section in SECTIONS}
 
 
