@@ -13,11 +13,14 @@ from typing import Any
 import psutil
 import pytest
 from benchmarks.gpu import results, runner
-from benchmarks.gpu.cases import CASES, cases_of, last_shapes
+from benchmarks.gpu.cases import CASES, LENGTH, Case, cases_of, last_shapes
 from benchmarks.gpu.predictions import predicted, table_of
 from benchmarks.gpu.report import misses_of, report, report_trials
 from benchmarks.gpu.runner import COMPILE, SECOND, SECTIONS, Runner, Section
+from tests.builders.models import train_request, train_task, why_refused
 from tests.unit.docs.markdown import ROOT
+
+from tuneyard.planning import Plan
 
 FIRST = cases_of("train-1b")[0]
 
@@ -45,8 +48,15 @@ def test_the_page_has_the_predictions_of_this_tree(sku: str) -> None:
     assert table_of(sku) in page, f"write into docs/gpu-check.md, with the date: python benchmarks/gpu_check.py --predict {sku}"
 
 
-def test_every_case_fits_on_an_h100() -> None:
-    assert [case.name for case in CASES if not predicted(case, "h100-80gb").fits] == []
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_planner_has_every_case_on_an_h100(case: Case, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(case.config))
+    plan = Plan(sku="h100-80gb", nvme_path=str(tmp_path), **case.plan_fields)
+    data = {"source": "text.jsonl", "maxLength": LENGTH, "pack": True}
+    task = train_task(tmp_path, tmp_path, method=case.method_fields, steps=case.steps, data=data, batch={"global": plan.global_batch})
+
+    assert why_refused(train_request(tmp_path, task, plan, refused=None)) == ""
+    assert predicted(case, "h100-80gb").fits
 
 
 def test_the_page_has_every_section_and_trial() -> None:
