@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def main() -> int:
     RESULTS.unlink(missing_ok=True)
     part = SECOND if options.second else SECTIONS
     chosen = tuple(section for section in (*SECTIONS, *SECOND) if section.name in options.sections)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))  # with its sections, and with the report
     try:
         Runner([sys.executable, __file__, "--section"], float(os.environ.get("BUDGET_S", BUDGET_S))).run(chosen or part)
     finally:

@@ -1,4 +1,4 @@
-"""Runs the sections of a check: each in a process and a session of its own, with a limit, ended as a group."""
+"""Runs the sections of a check: each in a process and a session of its own, with a limit, ended with all that it has started."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
+import psutil
 from benchmarks.gpu.cases import REHEARSAL, cases_of, last_shapes
 from benchmarks.gpu.results import MODELS, OUT, tell, told
 
@@ -19,6 +20,7 @@ _PATIENCE = 20 if REHEARSAL else 1
 """Limits are those of a GPU machine. A rehearsal may run on a busy machine, where they say nothing."""
 _LEAST_S = 15.0
 """No section starts with less time left."""
+_KILL_S = 10.0
 _COMPILE_S = 60.0
 """How long offload waits for the compiled code."""
 
@@ -112,13 +114,31 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float) -> str:
     try:
         code = process.wait(limit_s)
     except subprocess.TimeoutExpired:
-        end(process)
         return "was over its limit"
-    end(process)
+    finally:
+        end(process)
     return f"ended by signal {-code}" if code < 0 else f"ended with {code}"
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    """End the session of a process: compilers of ninja have process groups of their own."""
+    gives_up = time.monotonic() + _KILL_S  # a driver can hold a process that hangs in it
+    while (members := _session(process.pid)) and time.monotonic() < gives_up:
+        for pid in members:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.poll()
+        time.sleep(0.05)
+    process.poll()
+
+
+def _session(leader: int) -> list[int]:
+    return [pid for pid in psutil.pids() if _session_of(pid) == leader]
+
+
+def _session_of(pid: int) -> int:
+    """The session of a process that runs; 0 of one that has ended."""
+    try:
+        return 0 if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE else os.getsid(pid)
+    except (psutil.NoSuchProcess, ProcessLookupError):
+        return 0
