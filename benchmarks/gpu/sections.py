@@ -54,7 +54,9 @@ def facts() -> None:
 
 
 def compile_ops() -> None:
-    """DeepSpeed's libraries for offload, side by side, into the cache where training looks for them."""
+    """DeepSpeed's libraries for offload, side by side, into the cache where training looks for them. Training beside it goes first."""
+    os.nice(10)
+    os.environ.setdefault("MAX_JOBS", str(max(1, 5 * (os.cpu_count() or 1) // 8)))
     with ProcessPoolExecutor(len(_OPS), mp_context=get_context("spawn")) as pool:
         for _ in pool.map(_compile, _OPS):
             pass
