@@ -132,6 +132,8 @@ def _model_of(case: Case) -> Path:
             model = AutoModelForCausalLM.from_config(LlamaConfig(**case.config), dtype=torch.bfloat16)
         tokenizer_of([], eos="<|end|>", chat_template=None).save_pretrained(folder)
         model.save_pretrained(folder)
+        del model
+        is_clean()
     return folder
 
 
