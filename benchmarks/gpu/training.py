@@ -123,15 +123,18 @@ def _refuse_host(pinned_gb: float) -> None:
 def _model_of(case: Case) -> Path:
     """Random weights in bf16, made on the device, with a small tokenizer: only the shape matters for speed."""
     folder = MODELS / case.shape
-    if not (folder / "config.json").exists():
+    if not folder.exists():
         needed, free = 2 * case.model_shape.parameters / 1e9, shutil.disk_usage(WORK).free / 1e9
         if needed + 2 > free:
             raise NotHere(f"the model takes {needed:.0f} GB of disk, and {free:.0f} GB are free in {WORK}")
         set_seed(7)  # each section may make the model anew, and its losses are compared
         with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
             model = AutoModelForCausalLM.from_config(LlamaConfig(**case.config), dtype=torch.bfloat16)
-        tokenizer_of([], eos="<|end|>", chat_template=None).save_pretrained(folder)
-        model.save_pretrained(folder)
+        partial = folder.with_suffix(".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        tokenizer_of([], eos="<|end|>", chat_template=None).save_pretrained(partial)
+        model.save_pretrained(partial)
+        partial.rename(folder)
         del model
         is_clean()
     return folder
