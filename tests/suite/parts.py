@@ -56,7 +56,7 @@ _HUB = ("tuneyard_operators.__main__",)
 _MEMBER = ("tuneyard.cli.attempt",)
 PARTS = (
     Part(name=BUILD, cpu_min=0, command=(sys.executable, "-m", "tests.suite.servers_built"), beside=True),
-    Part(name="lint", cpu_min=1, command=("make", "--no-print-directory", "--assume-old=setup", "lint")),
+    Part(name="lint", cpu_min=0.7, command=("make", "--no-print-directory", "--assume-old=setup", "lint")),
     Part(name="unit", cpu_min=7, paths=("tests/unit",)),
     Part(
         name="runs",
@@ -124,7 +124,7 @@ PARTS = (
     Part(name="ranking", cpu_min=3, paths=("tests/integration/ranking",)),
     Part(
         name="pods",
-        cpu_min=1.5,
+        cpu_min=1.4,
         paths=(
             "tests/cluster/test_harness.py",
             "tests/cluster/test_chart_runs_a_job.py",
@@ -138,5 +138,11 @@ PARTS = (
         programs=(*_HUB, *_MEMBER, "tuneyard.cli.entry", "tuneyard.cli.submit.from_python", "tuneyard.console.__main__"),
         reads=("charts", "docker"),
     ),
-    Part(name="stacks", cpu_min=1, paths=("tests/integration/stacks",), programs=_RUN),
+    Part(
+        name="stacks",
+        cpu_min=1.4,
+        paths=("tests/integration/stacks",),
+        programs=_RUN,
+        reads=("benchmarks/gpu", "benchmarks/gpu_check.py", "scripts/gpu_check.sh", "scripts/gpu_wheels.sh"),
+    ),
 )

@@ -22,7 +22,7 @@ def checked(text: str) -> list[str]:
 
 @cache
 def read_sources() -> str:
-    return "\n".join(path.read_text() for room in ("platform", "operators", "tests") for path in (ROOT / room).rglob("*.py"))
+    return "\n".join(path.read_text() for room in ("platform", "operators", "tests", "benchmarks") for path in (ROOT / room).rglob("*.py"))
 
 
 @every_page
