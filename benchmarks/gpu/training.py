@@ -30,8 +30,6 @@ WARMED_AFTER = 2
 """Steps that are left out of the rates: they load kernels, and plan them."""
 
 _LEFT_GB, _LEFT_ON_HOST_GB = 1.0, 12.0
-_PINNED_MORE = 1.5
-"""torch rounds pinned blocks up to powers of two."""
 
 
 class NotHere(Exception):
@@ -115,9 +113,9 @@ def _request(case: Case, sku: str) -> TrainRequest:
 
 
 def _refuse_host(pinned_gb: float) -> None:
-    needed, free = pinned_gb * _PINNED_MORE, min(machine_memory_gb(), psutil.virtual_memory().available / 1e9)
-    if needed > free:
-        raise NotHere(f"it may take {needed:.0f} GB of the host's memory, and {free:.0f} GB are free")
+    free = min(machine_memory_gb(), psutil.virtual_memory().available / 1e9)
+    if pinned_gb > free:
+        raise NotHere(f"it takes {pinned_gb:.0f} GB of the host's memory, and {free:.0f} GB are free")
 
 
 def _model_of(case: Case) -> Path:

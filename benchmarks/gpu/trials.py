@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
-import torch
 from benchmarks.gpu.cases import CASES, REHEARSAL, Case
 from benchmarks.gpu.predictions import predicted
 from benchmarks.gpu.results import first_line, tell, told
@@ -19,20 +18,20 @@ from benchmarks.gpu.training import is_clean, measure
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tuneyard.catalog import local_sku
-from tuneyard.planning import Plan
-from tuneyard.training import arguments, attempt
+from tuneyard.training import arguments
 
 Around = Callable[[], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """`layout` changes the case, and `around` what it runs in. `around_before`: what the case without the change runs in."""
+    """`layout` changes the case, and `around` what it runs in; `layout_before` and `around_before` do so for the case before it."""
 
     name: str
     case: str
     expected: str
     layout: dict[str, Any] | None = None
+    layout_before: dict[str, Any] | None = None
     around: Around = nullcontext
     around_before: Around = nullcontext
 
@@ -76,33 +75,15 @@ def _cudnn_first() -> Iterator[None]:
         yield
 
 
-def _optimizer(name: str) -> Around:
-    return lambda: mock.patch.dict(arguments.OPTIMIZERS, {"adamw": name})
-
-
-@contextmanager
-def _compiled_layers() -> Iterator[None]:
-    """Each decoder layer compiled by itself, as `strategy.compile: layers` does where the tree has it."""
-    load = attempt.load_model
-
-    def compiled(*given: Any) -> Any:
-        model = load(*given)
-        for layer in model.model.layers:
-            layer.compile(backend="eager" if REHEARSAL else "inductor")
-        return model
-
-    with mock.patch.object(attempt, "load_model", compiled):
-        yield
-    frames = torch._dynamo.utils.counters["frames"]["ok"]
-    if not frames:
-        raise RuntimeError("nothing was compiled")
+def _without_fused() -> AbstractContextManager[Any]:
+    return mock.patch.object(arguments, "fused_adamw", return_value=False)
 
 
 def _before(trial: Trial, case: Case) -> dict[str, Any]:
     """What the case shows without the change: measured here, or by an earlier trial."""
-    if trial.around_before is not nullcontext:
+    if trial.layout_before is not None or trial.around_before is not nullcontext:
         with trial.around_before():
-            return measure(case)
+            return measure(replace(case, layout={**case.layout, **(trial.layout_before or {})}))
     known = next((row for row in told() if row.get("before_of") == case.name), None)
     if known is None:
         known = {"before_of": case.name, **measure(case)}
@@ -110,7 +91,6 @@ def _before(trial: Trial, case: Case) -> dict[str, Any]:
     return known
 
 
-_HAS_COMPILE = "compile" in Plan.__dataclass_fields__
 _LORA, _FULL = "8B LoRA, Liger, micro 4", "1B full, Liger, micro 8"
 TRIALS = (
     Trial(
@@ -118,21 +98,20 @@ TRIALS = (
         case="8B LoRA, Liger, 8 samples a row",
         expected="+8 to 15 %: attention 3 to 5 times as fast as with a mask",
         layout={"attention": "flash"},
+        layout_before={"attention": "sdpa"},
     ),
     Trial(
         name="compiled-layers",
         case=_LORA,
         expected="+15 to 25 %, after about 40 s of compiling",
-        layout={"compile": "layers"} if _HAS_COMPILE else None,
-        around=nullcontext if _HAS_COMPILE else _compiled_layers,
+        layout={"compiled": True},
     ),
     Trial(name="cudnn-first", case=_LORA, expected="+3 to 4 % at rows of 2,048", around=_cudnn_first),
     Trial(
         name="fused-adamw",
         case=_FULL,
         expected="optimizer 30 ms to 12 ms a step; 6 GB less memory",
-        around_before=_optimizer("adamw_torch"),
-        around=_optimizer("adamw_torch_fused"),
+        around_before=_without_fused,
     ),
     Trial(name="bf16-weights", case=_FULL, expected="+10 %: ZeRO 1 on one rank has bf16 weights and fp32 masters", layout={"zero": 1}),
 )
