@@ -156,6 +156,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "padded": {},
     "recomputed": {"data": {"pack": True}, "plan": {"recompute": True}},
     "an adapter": {"data": {"pack": True}, "method": {"lora": {"rank": 4}}, "plan": {"recompute": True}},
+    "sharded": {"data": {"pack": True}, "plan": {"zero": 3}},
     "evaluated": {"data": {"pack": True, "validationFraction": 0.2}, "evaluation": {"everySteps": 2}},
 }
 
