@@ -1,4 +1,4 @@
-"""A Python like that of a machine with a GPU that is lent for minutes: torch and transformers are there, in its versions, and Ray, vLLM,
+"""A Python like that of a machine with a GPU and without network: torch and transformers are there, in its versions, and Ray, vLLM,
 DeepSpeed and pydantic are not. On a processor, it imports and trains as that one does."""
 
 from __future__ import annotations
