@@ -92,6 +92,8 @@ class GradientProof:
             weight.requires_grad_(True)
         try:
             gradients = torch.autograd.grad(loss_of(), list(bases.values()), allow_unused=True) if bases else ()
+        except (RuntimeError, TypeError, ValueError):  # a class that cannot compute a loss from a few tokens alone
+            return []
         finally:
             for weight in bases.values():
                 weight.requires_grad_(False)

@@ -22,6 +22,31 @@ from tuneyard.runtime.sessions.stacks import Stack, engine_stack, train_stack
 from tuneyard.warm import WarmServer, start
 
 ROOT = Path(__file__).parents[3]
+IMPORT = """
+import sys
+import pynvml, torch
+torch.cuda.is_available, torch.cuda.device_count = (lambda: True), (lambda: 1)
+torch.cuda._get_nvml_device_index = lambda device: 0
+asked, open_sessions = [], []
+def of_torch(device):
+    asked.append(device)
+    return 9, 0
+def init():
+    if sys.argv[1] == "False":
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+    open_sessions.append(None)
+torch.cuda.get_device_capability = of_torch
+pynvml.nvmlInit, pynvml.nvmlShutdown = init, lambda: open_sessions and open_sessions.pop()
+pynvml.nvmlDeviceGetHandleByIndex = lambda index: index
+pynvml.nvmlDeviceGetCudaComputeCapability = lambda handle: (9, 0)
+from tuneyard.training import bitsandbytes_stack
+import bitsandbytes.cextension
+assert "bitsandbytes" in sys.modules
+assert bool(asked) is (sys.argv[1] == "False"), asked
+assert not open_sessions
+assert torch.cuda.get_device_capability is of_torch
+assert not torch.cuda.is_initialized()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +83,14 @@ def test_a_stack_can_be_forked(stack: Stack, loads_others: bool, beside: str, tm
     assert seen["versions"] == {name: re.findall(r"==(\S+)", lines[name])[0] for name in TRIED}
     assert "pynvml" in seen["loaded"]
     assert (len(seen["loaded"]) > 1) is loads_others, seen["loaded"]
+
+
+@pytest.mark.usefixtures("beside")
+@pytest.mark.parametrize("nvml_answers", [True, False])
+def test_a_server_holds_bitsandbytes_without_initializing_cuda(nvml_answers: bool) -> None:
+    """On a machine that seems to have a GPU. Where NVML does not answer, torch is asked."""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", IMPORT, str(nvml_answers)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ def train_stack(tasks: Sequence[TrainTask], *, on_gpu: bool = False, quantised: 
     quantised = quantised or any(task.uses_bitsandbytes for task in tasks)
     modules = [
         "torch",
+        *(["tuneyard.training.bitsandbytes_stack"] if on_gpu and quantised else []),  # before PEFT, which would import it
         GANG_NEEDS,
         "transformers",
         "peft",
