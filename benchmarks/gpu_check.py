@@ -22,6 +22,9 @@ from benchmarks.gpu.report import report, report_trials  # noqa: E402
 from benchmarks.gpu.results import MODELS, OUT, RESULTS, WORK, first_line, tell, told  # noqa: E402
 from benchmarks.gpu.runner import FRESH, SECOND, SECTIONS, Runner  # noqa: E402
 
+from tuneyard.api import BadInput  # noqa: E402 - found by the line above
+from tuneyard.catalog import gpu  # noqa: E402
+
 BUDGET_S = 480.0
 
 
@@ -34,16 +37,15 @@ def main() -> int:
     parser.add_argument("--section", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.predict:
-        print(table_of(options.predict))
-        return 0
+        return predict(options.predict)
     if unknown := set(options.sections) - set(names):
-        parser.error(f"there is no section {', '.join(sorted(unknown))}")
+        parser.error(f"there is no section {', '.join(sorted(unknown))}; the sections are {', '.join(names)}")
     if options.section:
         code = run_section(options.section)
         sys.stdout.flush()
         os._exit(code)  # threads of libraries would hold the process up for seconds
     if not REHEARSAL and not shutil.which("nvidia-smi"):
-        print("not measured: no GPU")
+        print("not measured: no GPU. TUNEYARD_CHECK_CPU=1 rehearses the check, and --predict SKU says what a kind of GPU should show")
         return 0
     for folder in (OUT, WORK):
         folder.mkdir(parents=True, exist_ok=True)
@@ -56,6 +58,17 @@ def main() -> int:
     finally:
         print(report_trials(told()) if options.second else report(told(), judged=not REHEARSAL))
         shutil.rmtree(MODELS, ignore_errors=True)
+    return 0
+
+
+def predict(sku: str) -> int:
+    try:
+        if gpu(sku).is_cpu:
+            raise BadInput("the cases of the check are for GPUs", "name a kind of GPU: h100-80gb")
+        print(table_of(sku))
+    except BadInput as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
     return 0
 
 

@@ -217,6 +217,16 @@ TRAIN_RULES = (
         example={"train.method": {"lora": {"targets": ["q_proj", "lm_head"]}}, "train.strategy.liger": True},
     ),
     Rule(
+        id="dpo-adapted-head",
+        kind="train",
+        refused="preference optimisation (dpo) with an adapter that targets lm_head",
+        why="TRL computes log-probabilities from the head's own weight, past the adapter",
+        field="train.objective",
+        breaks=lambda c: c.train.objective == "dpo" and c.train.method.adapter is not None and c.train.method.adapter.names_head,
+        nearest=lambda c: ({f"train.method.{c.train.method.name}.targets": "all-linear"},),
+        example={"train.method": {"lora": {"targets": ["q_proj", "lm_head"]}}, "train.objective": "dpo"},
+    ),
+    Rule(
         id="adapter-rank",
         kind="train",
         refused="an adapter of rank below 1",

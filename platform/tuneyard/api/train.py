@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from tuneyard.api.base import Fields, Name, located
 from tuneyard.api.data import TrainData
@@ -19,7 +19,7 @@ Precision = Literal["auto", "bf16", "fp16", "fp32"]
 OffloadTarget = Literal["none", "cpu", "nvme"]
 Program = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*$")]
 MethodName = Literal["full", "lora", "qlora", "dora"]
-_HEAD = "lm_head"
+ALL_LINEAR, _HEAD = "all-linear", "lm_head"
 
 
 class ModelRef(Fields):
@@ -68,6 +68,12 @@ class Adapter(Fields):
     save_modules: list[str] = Field(default_factory=list, description="modules trained in full beside the adapter, such as lm_head")
     merge: bool = Field(default=False, description="also write merged full weights as an artifact")
 
+    @field_validator("targets")
+    @classmethod
+    def _all_linear(cls, targets: str | list[str]) -> str | list[str]:
+        """In lower case, which PEFT does not ask for."""
+        return ALL_LINEAR if isinstance(targets, str) and targets.lower() == ALL_LINEAR else targets
+
     @property
     def names_head(self) -> bool:
         """Whether the head gets low-rank factors, by PEFT's reading of `targets`: names, dotted names, or a regular expression. all-linear
@@ -77,7 +83,7 @@ class Adapter(Fields):
             return False
         if not isinstance(self.targets, str):
             return any(target.rsplit(".", 1)[-1] == _HEAD for target in self.targets)
-        if self.targets.lower() == "all-linear":
+        if self.targets == ALL_LINEAR:
             return False
         try:
             return any(re.fullmatch(self.targets, name) for name in (_HEAD, f"model.{_HEAD}", f"language_model.{_HEAD}"))

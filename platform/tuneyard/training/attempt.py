@@ -340,6 +340,8 @@ class Attempt:
         if task.evaluation.early_stop is not None:
             patience, gain = task.evaluation.early_stop, task.evaluation.min_improvement
             trainer.add_callback(EarlyStop(progress, patience=patience, min_improvement=gain))
+        if plan.compiled:
+            self._stage("the first steps compile the layers, for a minute or more")
         self._stage(f"continues from step {start + 1} of {material.steps}" if 0 < start < material.steps else "training")
         # This call is needed after the last step too: it prepares the model and loads the checkpoint.
         try:

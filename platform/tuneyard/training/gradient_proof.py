@@ -31,6 +31,7 @@ class GradientProof:
 
     def __init__(self, model: nn.Module) -> None:
         self._modules = dict(model.named_modules())
+        self._head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
         self._trained = {id(weight): name for name, weight in model.named_parameters() if weight.requires_grad}
         self._reached: set[int] = set()
         self._hooks = [
@@ -66,7 +67,7 @@ class GradientProof:
         if not lost:
             return None
         told = f"no gradient reaches {len(lost)} of the {len(self._trained)} weights to train ({_some(lost)})"
-        past = self._read_past(lost, loss_of) if loss_of is not None else []
+        past, unknown = self._read_past(lost, loss_of)
         if past:
             raise BadInput(
                 f"no gradient reaches the adapters of {_some(past)}: the loss reads these weights past the adapter",
@@ -77,6 +78,8 @@ class GradientProof:
                 f"{told}, and workers without ZeRO wait for the gradient of each weight",
                 "set strategy.zero to 1, or name targets without these weights",
             )
+        if unknown:
+            return f"{told}, and they stay as they are: the loss does not depend on them, or reads what they adapt past them"
         return f"{told}: the loss does not depend on them, and they stay as they are"
 
     def _lost(self) -> list[str]:
@@ -85,20 +88,16 @@ class GradientProof:
         shared = {_EXPERT.sub(".experts.", name) for name in reached if _EXPERT.search(name)}
         return [name for name in self._trained.values() if name not in reached and _EXPERT.sub(".experts.", name) not in shared]
 
-    def _read_past(self, lost: Sequence[str], loss_of: Callable[[], torch.Tensor]) -> list[str]:
-        """Modules whose adapter, or whose own copy, got no gradient, and whose base weight the loss depends on."""
-        bases = {name: weight for name in lost if (weight := self._base_of(name)) is not None}
-        for weight in bases.values():
-            weight.requires_grad_(True)
-        try:
-            gradients = torch.autograd.grad(loss_of(), list(bases.values()), allow_unused=True) if bases else ()
-        except (RuntimeError, TypeError, ValueError):  # a class that cannot compute a loss from a few tokens alone
-            return []
-        finally:
-            for weight in bases.values():
-                weight.requires_grad_(False)
-        read = [name for name, gradient in zip(bases, gradients, strict=True) if gradient is not None]
-        return list(dict.fromkeys(_ADDED.sub("", name) for name in read))
+    def _read_past(self, lost: Sequence[str], loss_of: Callable[[], torch.Tensor] | None) -> tuple[list[str], bool]:
+        """Modules whose adapter, or whose own copy, got no gradient, and whose base weight the loss depends on; and whether that could
+        not be asked of all. Each loss depends on the head.
+        """
+        adapted = {name: module for name in lost if (module := _ADDED.sub("", name)) != name}
+        bases = {name: weight for name in adapted if loss_of is not None and (weight := self._base_of(name)) is not None}
+        gradients = _gradients(loss_of, list(bases.values())) if loss_of is not None and bases else []
+        read = {adapted[name] for name, gradient in zip(bases, gradients, strict=False) if gradient is not None}
+        read |= {module for module in adapted.values() if self._modules.get(module) is self._head}
+        return list(dict.fromkeys(module for module in adapted.values() if module in read)), len(gradients) < len(adapted)
 
     def _base_of(self, name: str) -> torch.Tensor | None:
         """The frozen weight below an adapter, or below a copy that is trained whole; None if there is none that can have a gradient."""
@@ -106,6 +105,20 @@ class GradientProof:
         base = getattr(module, "base_layer", None) or getattr(module, "original_module", None)
         weight = getattr(base, "weight", None)
         return weight if weight is not None and weight.is_floating_point() and not weight.requires_grad else None
+
+
+def _gradients(loss_of: Callable[[], torch.Tensor], weights: list[torch.Tensor]) -> Sequence[torch.Tensor | None]:
+    """Gradients of frozen weights; none for a class that cannot compute a loss from a few tokens alone."""
+    for weight in weights:
+        weight.requires_grad_(True)
+    try:
+        found: Sequence[torch.Tensor | None] = torch.autograd.grad(loss_of(), weights, allow_unused=True)
+        return found
+    except (RuntimeError, TypeError, ValueError):
+        return ()
+    finally:
+        for weight in weights:
+            weight.requires_grad_(False)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -66,6 +66,7 @@ class Ledger(TrainerCallback):
         self._lag = 1 if world.device.type == "cuda" else 0
         self._open: deque[_Entry] = deque()
         self._smooth_step_s = 0.0
+        self._told = 0
         self.stopped = False
 
     def attach(self, trainer: SteppedTrainer, stop: StopRequest) -> None:
@@ -158,8 +159,9 @@ class Ledger(TrainerCallback):
             assert entry.lap is not None
             totals, seconds = entry.totals, entry.lap.seconds()
             rate = self._throughput.add(totals.tokens, totals.squares, seconds)
-            # An exponential mean of the last steps: an estimate that follows without large jumps.
-            self._smooth_step_s = rate.step_s if self._smooth_step_s == 0 else 0.9 * self._smooth_step_s + 0.1 * rate.step_s
+            self._told += 1
+            # An exponential mean of the last steps: an estimate that follows without large jumps. The first step loads kernels.
+            self._smooth_step_s = rate.step_s if self._told <= 2 else 0.9 * self._smooth_step_s + 0.1 * rate.step_s
             in_tokens = self._throughput.unit == "tokens"
             self._emit(
                 Step(

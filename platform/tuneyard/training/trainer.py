@@ -28,6 +28,7 @@ from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.training.context import refuse_unsplit, slice_loss, split_logits, whole_router_loss
 from tuneyard.training.distributed import World
 from tuneyard.training.expert_load import ExpertLoad
+from tuneyard.training.generators import kept_generators
 from tuneyard.training.gradient_proof import GradientProof
 from tuneyard.training.order import Batches, evaluation_batches
 from tuneyard.training.probes import kept_weights, refuse_foresight, refuse_leaks
@@ -188,15 +189,15 @@ class SteppedTrainer(Trainer):
         """At the end of the first step. Raises BadInput for weights that would not be trained."""
         if self._proof is None:
             return
-        plain = self.shards is None and self.context is None and not any(hasattr(weight, "ds_id") for weight in self.model.parameters())
-        unreached = self._proof.finish(self.model_wrapped, self._loss_of_short_row if plain else None)
+        whole = self.shards is None and self.context is None and not any(hasattr(weight, "ds_id") for weight in self.model.parameters())
+        unreached = self._proof.finish(self.model_wrapped, self._loss_of_short_row if whole else None)
         self._proof = None
         if unreached is not None:
             self._warn(unreached)
 
     def _loss_of_short_row(self) -> torch.Tensor:
         ids = torch.arange(_SHORT_ROW, device=self.args.device)[None]
-        with self.compute_loss_context_manager():
+        with kept_generators(), self.compute_loss_context_manager():  # dropout of the next step draws what it would have drawn
             loss: torch.Tensor = self.model(input_ids=ids, labels=ids).loss
         return loss
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.builders.checkpoints import saves_in_turn, stop_after
 from tests.builders.models import cpu_plan, train_request, train_task, write_tokenizer
 from tests.integration.training.conftest import Material
 from tests.ranks.groups import results_in_ranks
@@ -67,6 +68,15 @@ def test_an_adapter_that_the_loss_reads_past_ends_the_run(material: Material, tm
     assert result.losses[-1] < result.losses[0]
 
 
+def test_an_adapter_of_the_head_is_missed_under_zero_3_too(material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There no base weight can be asked."""
+    monkeypatch.setattr(LlamaForCausalLM, "forward", _forward_of_liger)
+    task = train_task(material.model, material.text, method={"lora": {"targets": ["q_proj", "lm_head"]}})
+
+    with pytest.raises(BadInput, match=r"no gradient reaches the adapters of lm_head"):
+        train(train_request(tmp_path, task, cpu_plan(zero=3)))
+
+
 def _forward_of_liger(self: Any, input_ids: torch.Tensor, labels: torch.Tensor | None = None, **given: Any) -> Any:
     from transformers.modeling_outputs import CausalLMOutputWithPast
 
@@ -106,6 +116,19 @@ def test_weights_that_the_loss_does_not_depend_on_are_told(indexed: Material, tm
     assert "no gradient reaches 10 of the" in words
     assert "model.layers.0.self_attn.indexer.wq_b.weight" in words
     assert result.steps == 2
+
+
+def test_what_the_proof_asks_changes_no_step_of_a_resumed_run(indexed: Material, tmp_path: Path) -> None:
+    """The loss of a short row draws dropout, in the first step of each attempt."""
+    lora = {"lora": {"targets": ["wq_b", "q_b_proj"], "dropout": 0.2}}
+    request = request_of(tmp_path, indexed, method=lora, steps=6, checkpoint={"everySteps": 2, "keep": 3})
+    with saves_in_turn():
+        whole = train(request)
+    stop_after(2, tmp_path / "out")
+
+    resumed = train(request)
+
+    assert (resumed.resumed_from, resumed.losses) == (2, whole.losses)
 
 
 def test_workers_that_would_wait_for_such_weights_are_refused(indexed: Material, tmp_path: Path) -> None:

@@ -123,7 +123,8 @@ def _length_lines(rows: list[dict[str, Any]]) -> list[str]:
         return [f"its duration is unknown: {first['length_unknown']}; set steps to see it"]
     missing = f": {first['length_unknown']}" if first["length_unknown"] else ""
     rows_of_tokens = f"rows of {first['tokens_per_row']:,} tokens: {first['length_from']}{missing}"
-    return [f"{rows_of_tokens}. Durations count only the steps"]
+    compiling = next((f", and {row['compile_s']:.0f} s of compiling layers" for row in rows if row["compile_s"]), "")
+    return [f"{rows_of_tokens}. Durations count only the steps{compiling}"]
 
 
 @dataclass(frozen=True)

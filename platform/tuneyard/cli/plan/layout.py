@@ -16,5 +16,6 @@ def layout_text(row: Mapping[str, Any]) -> str:
     parts += ["inside hosts"] if strategy["shardWithin"] == "host" else []
     parts += [f"gradients in {strategy['quantisedAllReduce']}"] if strategy["quantisedAllReduce"] != "none" else []
     parts += ["recompute"] if strategy["recompute"] else []
+    parts += ["compiled layers"] if strategy["compile"] == "layers" else []
     parts += [f"{what} on {where}" for what, where in strategy["offload"].items() if where != "none"]
     return ", ".join(parts)

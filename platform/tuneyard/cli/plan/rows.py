@@ -236,6 +236,7 @@ def _plan_fields(found: Plan) -> dict[str, Any]:
         "mfu": speed.mfu if speed else None,
         "peak_from": gpu(found.sku).basis,
         "step_s": speed.step_s if speed else None,
+        "compile_s": speed.start_s if speed else None,
         "step_terms_s": {name.removesuffix("_s"): value for name, value in asdict(speed.terms).items()} if speed else None,
     }
 

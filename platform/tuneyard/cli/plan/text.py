@@ -81,6 +81,7 @@ def train_table(rows: Sequence[Row]) -> list[str]:
             "layout": layout_text(row),
             "batch": f"{row['micro_batch']} x {row['grad_accum']}",
             "gb_per_rank": f"{rounded_text(row['memory_gb']['total'])} of {device_gb(row):.0f}",
+            "host_gb": rounded_text(row["host_memory_gb"]) if row["host_memory_gb"] else None,
             "tokens_per_s": rounded_text(row["tokens_per_s"]),
             "mfu": f"{row['mfu']:.0%}",
             "wait": f"{row['data']['asked']['stall']:.0%}" if row["data"] is not None else None,
@@ -93,7 +94,7 @@ def train_table(rows: Sequence[Row]) -> list[str]:
     columns = [name for name in cells[0] if any(cell[name] is not None for cell in cells)] if cells else []
     if "cost" in columns:
         columns.remove("cost_per_hour")
-    return _narrow(columns, cells, right=("gb_per_rank", "tokens_per_s", "mfu", "wait", "time", "cost", "cost_per_hour"))
+    return _narrow(columns, cells, right=("gb_per_rank", "host_gb", "tokens_per_s", "mfu", "wait", "time", "cost", "cost_per_hour"))
 
 
 def rank_table(rows: Sequence[Row]) -> list[str]:

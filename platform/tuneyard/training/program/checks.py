@@ -13,8 +13,8 @@ from torch import nn
 
 from tuneyard.api import BadInput
 from tuneyard.training.distributed import World, gather_objects
+from tuneyard.training.generators import kept_generators
 from tuneyard.training.program.contract import COUNT, Row
-from tuneyard.training.program.generators import kept_generators
 from tuneyard.training.program.module import ProgramModule
 
 _SHOWN = 3

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from tuneyard.training.program.generators import kept_generators
+from tuneyard.training.generators import kept_generators
 
 _REMEMBERED = 256
 """Shape combinations that are counted; later ones get their mean."""
