@@ -26,17 +26,20 @@ def trained(folder: Path, material: Material, *, plan: dict[str, Any] | None = N
     ("task", "plan"),
     [
         pytest.param({}, {}, id="full", marks=pytest.mark.long),
-        pytest.param({"method": {"lora": {"rank": 4, "dropout": 0.0}}}, {"recompute": True}, id="lora, recomputed"),
+        pytest.param({"method": {"lora": {"rank": 4}}, "data": None}, {"recompute": True}, id="lora, recomputed, packed"),
         pytest.param({}, {"zero": 2}, id="ZeRO 2", marks=pytest.mark.long),
         pytest.param({"method": {"qlora": {"rank": 4}}}, {}, id="qlora", marks=pytest.mark.long),
-        pytest.param({"data": None}, {}, id="packed", marks=pytest.mark.long),
+        pytest.param({"method": {"lora": {"rank": 4}}}, {"recompute": True}, id="lora, recomputed", marks=pytest.mark.long),
+        pytest.param({"objective": "dpo", "method": {"lora": {"rank": 4}}}, {}, id="dpo", marks=pytest.mark.long),
     ],
 )
 def test_losses_are_those_of_layers_that_are_not_compiled(
     task: dict[str, Any], plan: dict[str, Any], material: Material, tmp_path: Path
 ) -> None:
-    if "data" in task:
-        task = {"data": {"source": str(material.text), "maxLength": 64, "pack": True}}
+    if task.get("objective") == "dpo":
+        task = {**task, "data": {"source": str(material.preferences), "maxLength": 128, "validationFraction": 0.1}}
+    if "data" in task and task["data"] is None:
+        task = {**task, "data": {"source": str(material.text), "maxLength": 64, "pack": True}}
     plain = trained(tmp_path / "plain", material, plan=plan, **task)
 
     made = trained(tmp_path / "compiled", material, plan={**plan, "compiled": True}, **task)
