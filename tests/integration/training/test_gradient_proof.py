@@ -142,7 +142,8 @@ def test_workers_that_would_wait_for_such_weights_are_refused(indexed: Material,
 
 
 def kinds() -> list[Any]:
-    return [pytest.param(kind, marks=() if kind in READING else pytest.mark.long) for kind in sorted(read())]
+    adapted = [kind for kind, found in sorted(read().items()) if (found["lora"] or {}).get("status") == "works"]
+    return [pytest.param(kind, marks=() if kind in READING else pytest.mark.long) for kind in adapted]
 
 
 @pytest.mark.parametrize("kind", kinds())
@@ -150,11 +151,8 @@ def test_all_linear_adapts_nothing_that_a_class_reads_past_its_module(kind: str)
     """In `make test`: the classes of `READING`."""
     from peft import LoraConfig, get_peft_model
 
-    try:
-        model = AutoModelForCausalLM.from_config(tiny_config_of(kind))
-        left_out = out_of_reach(model, "all-linear")
-    except (BadInput, ImportError, AttributeError, ValueError, TypeError) as error:
-        pytest.skip(f"cannot be built or adapted: {error}")
+    model = AutoModelForCausalLM.from_config(tiny_config_of(kind))
+    left_out = out_of_reach(model, "all-linear")
     adapted = get_peft_model(model, LoraConfig(target_modules="all-linear", exclude_modules=left_out or None))
     ids = torch.arange(64).view(2, 32) % model.get_input_embeddings().num_embeddings
 
@@ -163,8 +161,5 @@ def test_all_linear_adapts_nothing_that_a_class_reads_past_its_module(kind: str)
         return loss
 
     proof = GradientProof(adapted)
-    try:
-        loss_of().backward()
-    except (RuntimeError, ValueError, AttributeError) as error:
-        pytest.skip(f"cannot be trained on text alone: {error}")
+    loss_of().backward()
     proof.finish(adapted, loss_of)
