@@ -61,9 +61,17 @@ def refuse_lost_weights(adapted: Any) -> None:
 
 
 def refuse_shared_weights(adapted: Any) -> None:
-    """Raises BadInput if layers share a weight and each has its own adapter: the weight cannot take all of them in a merge (Zamba)."""
+    """Raises BadInput for adapters that no merge can take: layers share a weight and each has its own adapter (Zamba), or the head has one
+    and is tied to the embedding, which would change with it.
+    """
     layers = [module.base_layer for module in adapted.modules() if isinstance(getattr(module, "base_layer", None), nn.Linear)]
     weights = [layer.weight for layer in layers]
+    embeddings = {id(module.weight) for module in adapted.modules() if isinstance(module, nn.Embedding)}
+    if any(id(weight) in embeddings for weight in weights):
+        raise BadInput(
+            "the adapter of the head cannot be merged: this model ties the head to its embedding, which would change too",
+            "set merge to false, or train the head whole: saveModules instead of targets",
+        )
     if len({id(weight) for weight in weights}) < len(weights):
         raise BadInput(
             "the adapter cannot be merged: layers of this model share weights, and each layer has its own adapter",

@@ -14,6 +14,7 @@ from tuneyard.api import BadInput
 from tuneyard.catalog import refuse_encoders
 from tuneyard.planning import Plan
 from tuneyard.storage import fetch_folder
+from tuneyard.training.adapter_reach import refuse_shared_weights
 from tuneyard.training.distributed import World, barrier
 from tuneyard.training.host_sharding import spread_weights
 from tuneyard.training.request import TrainRequest
@@ -229,7 +230,9 @@ def _merge(source: str, adapter: str, folder: Path, request: TrainRequest) -> No
     from peft import PeftModel
 
     base = AutoModelForCausalLM.from_pretrained(source, dtype="auto", trust_remote_code=request.task.model.trust_remote_code)
-    _save_here(PeftModel.from_pretrained(base, adapter).merge_and_unload(), folder)
+    adapted = PeftModel.from_pretrained(base, adapter)
+    refuse_shared_weights(adapted)
+    _save_here(adapted.merge_and_unload(), folder)
     _read_tokenizer(request, source).save_pretrained(folder)
 
 

@@ -16,7 +16,7 @@ from tests.zoo.configs import tiny_config_of
 from transformers import AutoModelForCausalLM
 
 from tuneyard.api import BadInput
-from tuneyard.training import train
+from tuneyard.training import TrainResult, train
 from tuneyard.training.adapter_reach import out_of_reach, refuse_lost_weights, refuse_shared_weights
 
 KINDS = (
@@ -79,6 +79,20 @@ def test_adapters_on_weights_that_layers_share_are_not_merged() -> None:
                 refuse_shared_weights(adapted)
         else:
             refuse_shared_weights(adapted)
+
+
+def test_an_adapter_of_a_tied_head_is_not_merged(tmp_path: Path) -> None:
+    """The embedding would change with it. The adapter alone, and a head that is trained whole, work."""
+    model, text = write_model(tmp_path / "model", tie_word_embeddings=True), write_text(tmp_path / "text.jsonl")
+
+    def trained(name: str, start: Path = model, **method: Any) -> TrainResult:
+        return train(train_request(tmp_path / name, train_task(start, text, steps=2, method=method), cpu_plan()))
+
+    with pytest.raises(BadInput, match="the adapter of the head cannot be merged: this model ties the head to its embedding"):
+        trained("merged", lora={"targets": ["q_proj", "lm_head"], "merge": True})
+    assert trained("adapter", lora={"targets": ["q_proj", "lm_head"]}).adapter_uri
+    whole = trained("whole", lora={"targets": ["q_proj"], "saveModules": ["lm_head"], "merge": True})
+    assert whole.merged_uri
 
 
 def test_named_targets_without_effect_are_refused() -> None:
