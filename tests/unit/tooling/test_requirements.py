@@ -28,7 +28,6 @@ MODULES = {name: module for module, name in DISTRIBUTIONS.items()} | {
 """Requirements whose module has another name."""
 
 NOT_IMPORTED = {
-    "bitsandbytes": "transformers and PEFT load it for 4-bit weights",
     "hypothesis-graphql": "schemathesis brings it; images leave it out with hypothesis",
     "import-linter": "command of `make check`",
     "intel-cmplr-lib-ur": "a part of intel-openmp that the universal resolver does not see",
@@ -48,8 +47,8 @@ NOT_IMPORTED = {
 }
 
 
-OF_THE_CALLER = {"IPython"}
-"""Imported only where they are there: a notebook brings its own."""
+OF_THE_CALLER = {"IPython", "pynvml"}
+"""Imported only where they are there: a notebook brings IPython, and vLLM for GPUs brings pynvml."""
 OF_PEERS = {"axolotl", "llamafactory", "streaming", "torchdata", "torchrec"}
 """In an environment or a folder of their own, which the benchmark that compares with them makes."""
 
