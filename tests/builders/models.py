@@ -196,6 +196,7 @@ def as_a_user_writes(task: TrainTask, plan: Plan) -> TrainTask:
         "recompute": plan.recompute,
         "precision": plan.precision,
         "liger": plan.liger,
+        "compile": "layers" if plan.compiled else "none",
     }
     return TrainTask.model_validate(values)
 

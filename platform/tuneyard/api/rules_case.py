@@ -26,6 +26,7 @@ class Device:
 
 
 CPU = Device(sku="cpu", is_cpu=True)
+T4 = Device(sku="t4-16gb", flash=False, bf16=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,3 +99,8 @@ class Rule:
     def example_case(self, task: Task) -> Case:
         """The example, or its result under a fix, with the example's device and model."""
         return Case(task=task, device=self.example_device, model_type=self.example_model_type, head_size=self.example_head_size)
+
+
+def always(*fixes: Fix) -> Callable[[Case], Sequence[Fix]]:
+    """The same fixes for each case."""
+    return lambda _case: fixes

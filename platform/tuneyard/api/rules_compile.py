@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from tuneyard.api.rules_case import Rule
+from tuneyard.api.rules_case import Case, Rule
 
 _PLAIN = {"train.strategy.compile": "none"}
 _LAYERS = {"train.strategy.compile": "layers"}
+
+
+def _takes_zero_3(case: Case) -> bool:
+    """Whether the task asks for ZeRO 3, or for what only ZeRO 3 has."""
+    asked = case.strategy
+    needs = asked.offload.parameters != "none" or asked.offload.optimizer == "nvme" or asked.shard_within == "host"
+    return asked.zero == 3 or (asked.zero == "auto" and needs)
+
 
 COMPILE_RULES = (
     Rule(
@@ -14,8 +22,8 @@ COMPILE_RULES = (
         refused="compiled layers under ZeRO 3",
         why="ZeRO 3 gathers weights inside each layer, at every module, and there compilation would end",
         field="train.strategy.compile",
-        breaks=lambda c: c.strategy.compile == "layers" and c.strategy.zero == 3,
-        nearest=lambda _: ({"train.strategy.zero": 2}, _PLAIN),
+        breaks=lambda c: c.strategy.compile == "layers" and _takes_zero_3(c),
+        nearest=lambda c: (_PLAIN, *(({"train.strategy.zero": 2},) if c.strategy.zero == 3 else ())),
         example={**_LAYERS, "train.strategy.zero": 3},
     ),
     Rule(

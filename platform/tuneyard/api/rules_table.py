@@ -5,20 +5,17 @@ Facts were read from the sources of DeepSpeed 0.19, transformers 5.19, bitsandby
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from tuneyard.api.rules_batch import nearest_batch, uneven_batch
-from tuneyard.api.rules_case import CPU, Case, Device, Fix, Rule
+from tuneyard.api.rules_case import CPU, T4, Case, Device, Fix, Rule, always
 from tuneyard.api.rules_compile import COMPILE_RULES
 from tuneyard.api.rules_hybrid import HYBRID_RULES
 from tuneyard.api.rules_parallel import PARALLEL_RULES
 from tuneyard.api.rules_program import PROGRAM_RULES
 from tuneyard.api.rules_rank import RANK_RULES
+from tuneyard.api.rules_score import SCORE_RULES
 from tuneyard.api.rules_tensor import TENSOR_RULES
 from tuneyard.api.train import Adapter, Preference
-from tuneyard.metrics import METRICS, needing
 
-_T4 = Device(sku="t4-16gb", flash=False, bf16=False)
 _V100 = Device(sku="v100-16gb", flash=False, bf16=False)
 
 # fmt: off
@@ -34,19 +31,12 @@ LEAKING_MODEL_TYPES = frozenset(
 ids (BLOOM, MPT). In a packed row, a sample would see the sample before it.
 """
 
-CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-"""Widths of an attention head for which vLLM has kernels on CPUs (vllm/v1/attention/backends/cpu_attn.py)."""
-
 _LOSS_ON_BY_FORMAT = {
     "chat": ("auto", "assistant", "all"),
     "prompt-completion": ("auto", "completion", "all"),
     "text": ("auto", "all"),
     "preference": ("auto", "completion"),
 }
-
-
-def _always(*fixes: Fix) -> Callable[[Case], Sequence[Fix]]:
-    return lambda _case: fixes
 
 
 def _adapter(case: Case) -> Adapter:
@@ -102,7 +92,7 @@ TRAIN_RULES = (
         why="DeepSpeed offloads optimizer states only if ZeRO (stage 1 or higher) owns them",
         field="train.strategy.offload.optimizer",
         breaks=lambda c: c.strategy.offload.optimizer == "cpu" and c.strategy.zero == 0,
-        nearest=_always({"train.strategy.zero": 2}, {"train.strategy.offload.optimizer": "none"}),
+        nearest=always({"train.strategy.zero": 2}, {"train.strategy.offload.optimizer": "none"}),
         example={"train.strategy": {"zero": 0, "offload": {"optimizer": "cpu"}}},
     ),
     Rule(
@@ -113,7 +103,7 @@ TRAIN_RULES = (
         why="only ZeRO-3 swaps optimizer states to disk",
         field="train.strategy.offload.optimizer",
         breaks=lambda c: c.strategy.offload.optimizer == "nvme" and c.strategy.zero in (0, 1, 2),
-        nearest=_always({"train.strategy.zero": 3}, {"train.strategy.offload.optimizer": "cpu", "train.strategy.zero": 2}),
+        nearest=always({"train.strategy.zero": 3}, {"train.strategy.offload.optimizer": "cpu", "train.strategy.zero": 2}),
         example={"train.strategy": {"zero": 2, "offload": {"optimizer": "nvme"}}},
     ),
     Rule(
@@ -124,7 +114,7 @@ TRAIN_RULES = (
         why="only ZeRO-3 partitions parameters, so only ZeRO-3 can offload them",
         field="train.strategy.offload.parameters",
         breaks=lambda c: c.strategy.offload.parameters != "none" and c.strategy.zero in (0, 1, 2),
-        nearest=_always({"train.strategy.zero": 3}, {"train.strategy.offload.parameters": "none"}),
+        nearest=always({"train.strategy.zero": 3}, {"train.strategy.offload.parameters": "none"}),
         example={"train.strategy": {"zero": 2, "offload": {"parameters": "cpu"}}},
     ),
     Rule(
@@ -135,7 +125,7 @@ TRAIN_RULES = (
         why="the step on offloaded states runs in DeepSpeed's CPU Adam, its only optimizer for them",
         field="train.strategy.offload.optimizer",
         breaks=lambda c: c.strategy.offload.optimizer != "none" and c.train.optimizer.name != "adamw",
-        nearest=_always({"train.optimizer.name": "adamw"}, {"train.strategy.offload.optimizer": "none"}),
+        nearest=always({"train.optimizer.name": "adamw"}, {"train.strategy.offload.optimizer": "none"}),
         example={"train.strategy": {"zero": 2, "offload": {"optimizer": "cpu"}}, "train.optimizer.name": "adamw-8bit"},
     ),
     Rule(
@@ -146,7 +136,7 @@ TRAIN_RULES = (
         why="it keeps second moments per row and column, and ZeRO gives it flat shards: results would depend on the number of workers",
         field="train.optimizer.name",
         breaks=lambda c: c.train.optimizer.name == "adafactor" and c.strategy.zero in (1, 2, 3) and c.strategy.offload.optimizer == "none",
-        nearest=_always({"train.optimizer.name": "adamw-8bit"}, {"train.strategy.zero": 0}),
+        nearest=always({"train.optimizer.name": "adamw-8bit"}, {"train.strategy.zero": 0}),
         example={"train.optimizer.name": "adafactor", "train.strategy.zero": 2},
     ),
     Rule(
@@ -156,9 +146,9 @@ TRAIN_RULES = (
         why="FlashAttention 2 needs an NVIDIA GPU of the Ampere generation or newer, or an AMD Instinct of the MI200 series or newer",
         field="train.model.attention",
         breaks=lambda c: c.train.model.attention == "flash" and c.device is not None and not c.device.flash,
-        nearest=_always({"train.model.attention": "sdpa"}, {"train.model.attention": "auto"}),
+        nearest=always({"train.model.attention": "sdpa"}, {"train.model.attention": "auto"}),
         example={"train.model.attention": "flash"},
-        example_device=_T4,
+        example_device=T4,
     ),
     Rule(
         id="flash-fp32",
@@ -167,7 +157,7 @@ TRAIN_RULES = (
         why="FlashAttention 2 computes in 16-bit precision only",
         field="train.strategy.precision",
         breaks=lambda c: c.train.model.attention == "flash" and c.strategy.precision == "fp32" and (c.device is None or c.device.flash),
-        nearest=_always({"train.strategy.precision": "bf16"}, {"train.model.attention": "sdpa"}),
+        nearest=always({"train.strategy.precision": "bf16"}, {"train.model.attention": "sdpa"}),
         example={"train.model.attention": "flash", "train.strategy.precision": "fp32"},
     ),
     Rule(
@@ -177,7 +167,7 @@ TRAIN_RULES = (
         why="GPUs before Ampere (T4, V100) have no bf16 arithmetic",
         field="train.strategy.precision",
         breaks=lambda c: c.strategy.precision == "bf16" and c.device is not None and not c.device.bf16,
-        nearest=_always({"train.strategy.precision": "fp16"}, {"train.strategy.precision": "auto"}),
+        nearest=always({"train.strategy.precision": "fp16"}, {"train.strategy.precision": "auto"}),
         example={"train.strategy.precision": "bf16"},
         example_device=_V100,
     ),
@@ -188,7 +178,7 @@ TRAIN_RULES = (
         why="CPUs emulate fp16 and DeepSpeed has no loss scaling for them",
         field="train.strategy.precision",
         breaks=lambda c: c.strategy.precision == "fp16" and c.device is not None and c.device.is_cpu,
-        nearest=_always({"train.strategy.precision": "fp32"}, {"train.strategy.precision": "bf16"}),
+        nearest=always({"train.strategy.precision": "fp32"}, {"train.strategy.precision": "bf16"}),
         example={"train.strategy.precision": "fp16"},
         example_device=CPU,
     ),
@@ -199,7 +189,7 @@ TRAIN_RULES = (
         why="they are written in Triton, which compiles for GPUs",
         field="train.strategy.liger",
         breaks=lambda c: c.strategy.liger is True and c.device is not None and c.device.is_cpu,
-        nearest=_always({"train.strategy.liger": False}, {"train.strategy.liger": "auto"}),
+        nearest=always({"train.strategy.liger": False}, {"train.strategy.liger": "auto"}),
         example={"train.strategy.liger": True},
         example_device=CPU,
     ),
@@ -253,7 +243,7 @@ TRAIN_RULES = (
         why="an adapter corrects pretrained weights: random weights would stay random",
         field="train.model.init",
         breaks=lambda c: c.train.model.init == "scratch" and c.train.method.name != "full" and not _takes_result(c),
-        nearest=_always({"train.method": {"full": {}}}, {"train.model.init": "pretrained"}),
+        nearest=always({"train.method": {"full": {}}}, {"train.model.init": "pretrained"}),
         example={"train.model.init": "scratch", "train.method": {"lora": {"rank": 16}}},
     ),
     Rule(
@@ -263,7 +253,7 @@ TRAIN_RULES = (
         why="the weights of the earlier task would be lost",
         field="train.model.init",
         breaks=lambda c: c.train.model.init == "scratch" and _takes_result(c),
-        nearest=_always({"train.model.init": "pretrained"}, {"train.model.path": "model"}),
+        nearest=always({"train.model.init": "pretrained"}, {"train.model.path": "model"}),
         example={"train.model": {"from": "earlier", "init": "scratch"}},
     ),
     Rule(
@@ -284,7 +274,7 @@ TRAIN_RULES = (
         why="DPO compares a chosen with a rejected answer: it needs both in each sample",
         field="train.data.format",
         breaks=lambda c: c.train.objective == "dpo" and c.train.data.format not in ("auto", "preference"),
-        nearest=_always({"train.data.format": "preference"}, {"train.objective": "sft"}),
+        nearest=always({"train.data.format": "preference"}, {"train.objective": "sft"}),
         example={"train.objective": "dpo", "train.data.format": "chat"},
     ),
     Rule(
@@ -294,7 +284,7 @@ TRAIN_RULES = (
         why="these objectives do not use the rejected answers",
         field="train.data.format",
         breaks=lambda c: c.train.objective != "dpo" and c.train.data.format == "preference",
-        nearest=_always({"train.objective": "dpo"}),
+        nearest=always({"train.objective": "dpo"}),
         example={"train.data.format": "preference"},
     ),
     Rule(
@@ -304,7 +294,7 @@ TRAIN_RULES = (
         why="only dpo reads them",
         field="train.preference",
         breaks=lambda c: c.train.objective != "dpo" and c.train.preference != Preference(),
-        nearest=_always({"train.preference": None}, {"train.objective": "dpo"}),
+        nearest=always({"train.preference": None}, {"train.objective": "dpo"}),
         example={"train.preference.beta": 0.2},
     ),
     Rule(
@@ -314,7 +304,7 @@ TRAIN_RULES = (
         why="clm is plain next-token prediction on text; sft has turns and completions",
         field="train.objective",
         breaks=lambda c: c.train.objective == "clm" and c.train.data.format in ("chat", "prompt-completion"),
-        nearest=_always({"train.objective": "sft", "train.data.lossOn": "all"}, {"train.data.format": "text"}),
+        nearest=always({"train.objective": "sft", "train.data.lossOn": "all"}, {"train.data.format": "text"}),
         example={"train.objective": "clm", "train.data.format": "chat"},
     ),
     Rule(
@@ -326,7 +316,7 @@ TRAIN_RULES = (
         breaks=lambda c: (
             c.train.objective == "clm" and c.train.data.loss_on in ("assistant", "completion") and c.train.data.format == "auto"
         ),
-        nearest=_always({"train.data.lossOn": "all"}, {"train.objective": "sft"}),
+        nearest=always({"train.data.lossOn": "all"}, {"train.objective": "sft"}),
         example={"train.objective": "clm", "train.data.lossOn": "assistant"},
     ),
     Rule(
@@ -336,7 +326,7 @@ TRAIN_RULES = (
         why="only chats have assistant turns, and only prompt-completion data have completions",
         field="train.data.lossOn",
         breaks=lambda c: c.train.data.loss_on not in _LOSS_ON_BY_FORMAT.get(c.train.data.format, (c.train.data.loss_on,)),
-        nearest=_always({"train.data.lossOn": "auto"}),
+        nearest=always({"train.data.lossOn": "auto"}),
         example={"train.data.format": "text", "train.data.lossOn": "assistant"},
     ),
     Rule(
@@ -346,7 +336,7 @@ TRAIN_RULES = (
         why="a DPO sample is a pair of answers that are compared as a whole",
         field="train.data.pack",
         breaks=lambda c: c.train.data.pack and c.train.objective == "dpo",
-        nearest=_always({"train.data.pack": False}),
+        nearest=always({"train.data.pack": False}),
         example={"train.data.pack": True, "train.objective": "dpo"},
     ),
     Rule(
@@ -356,7 +346,7 @@ TRAIN_RULES = (
         why="its blocks carry a state along the row, or its mask ignores position ids, so a sample would see the sample before it",
         field="train.data.pack",
         breaks=lambda c: c.train.data.pack and c.model_type in LEAKING_MODEL_TYPES and c.train.objective != "dpo",
-        nearest=_always({"train.data.pack": False}),
+        nearest=always({"train.data.pack": False}),
         example={"train.data.pack": True},
         example_model_type="mamba2",
     ),
@@ -367,7 +357,7 @@ TRAIN_RULES = (
         why="they share rows among the parts of a mixture, and one data set has no parts",
         field="train.data",
         breaks=lambda c: not c.train.data.mix and (c.train.data.temperature != 1 or c.train.data.when_exhausted != "repeat"),
-        nearest=_always({"train.data.temperature": None, "train.data.whenExhausted": None}),
+        nearest=always({"train.data.temperature": None, "train.data.whenExhausted": None}),
         example={"train.data.temperature": 3},
     ),
     Rule(
@@ -377,7 +367,7 @@ TRAIN_RULES = (
         why="data workers prepare rows while the task trains; with `streaming: false`, `limit` or dpo, all rows are prepared before",
         field="train.data.workers",
         breaks=_prepares_with_workers,
-        nearest=_always({"train.data.workers": None}),
+        nearest=always({"train.data.workers": None}),
         example={"train.data.streaming": False, "train.data.workers": 2},
     ),
     Rule(
@@ -387,7 +377,7 @@ TRAIN_RULES = (
         why="there is nothing to evaluate on",
         field="train.evaluation",
         breaks=_evaluates_nothing,
-        nearest=_always({"train.data.validationFraction": 0.05}, {"train.evaluation": None}),
+        nearest=always({"train.data.validationFraction": 0.05}, {"train.evaluation": None}),
         example={"train.evaluation.earlyStop": 3},
     ),
     Rule(
@@ -399,100 +389,6 @@ TRAIN_RULES = (
         breaks=lambda c: c.resources.instances != 1,
         nearest=lambda c: ({"resources.instances": None, "resources.workers": c.resources.instances},),
         example={"resources.instances": 2},
-    ),
-)
-
-SCORE_RULES = (
-    Rule(
-        id="score-workers",
-        kind="score",
-        refused="`workers` on a score task",
-        why="workers are the ranks of a train task; a score task counts its engines in instances",
-        field="resources.workers",
-        breaks=lambda c: c.resources.workers != "auto",
-        nearest=lambda c: (
-            {"resources.workers": None, "resources.instances": c.resources.workers if isinstance(c.resources.workers, int) else 1},
-        ),
-        example={"resources.workers": 4},
-    ),
-    Rule(
-        id="metrics-without-reference",
-        kind="score",
-        refused="metrics without a reference",
-        why="these metrics compare with an expected answer, or are its likelihood",
-        field="score.metrics",
-        breaks=lambda c: c.score.data.reference is None and bool(needing("reference", [METRICS[name] for name in c.score.metrics])),
-        nearest=_always({"score.data.reference": "answer"}, {"score.metrics": None}),
-        example={"score.metrics": ["exact_match"]},
-    ),
-    Rule(
-        id="endpoint-likelihood",
-        kind="score",
-        refused="metrics of likelihoods at an endpoint",
-        why="they need the likelihood of each token of a given reference, and endpoints give likelihoods of their own answers alone",
-        field="score.metrics",
-        breaks=lambda c: c.task.endpoint is not None and bool(needing("likelihood", [METRICS[name] for name in c.score.metrics])),
-        nearest=_always({"score.metrics": None}),
-        example={
-            "score.model": None,
-            "score.engine.endpoint": {"url": "https://api.example.com/v1", "model": "small"},
-            "score.data.reference": "answer",
-            "score.metrics": ["perplexity"],
-        },
-    ),
-    Rule(
-        id="greedy-sampling",
-        kind="score",
-        refused="topP or topK at temperature 0",
-        why="temperature 0 always takes the likeliest token, so these settings have no effect",
-        field="score.generation",
-        breaks=lambda c: c.score.generation.temperature == 0 and (c.score.generation.top_p < 1 or c.score.generation.top_k > 0),
-        nearest=_always({"score.generation.temperature": 0.7}, {"score.generation.topP": None, "score.generation.topK": None}),
-        example={"score.generation.topP": 0.9},
-    ),
-    Rule(
-        id="score-scratch",
-        kind="score",
-        refused="`init: scratch` in a score task",
-        why="it would score random weights",
-        field="score.model.init",
-        breaks=lambda c: c.score.model.init == "scratch",
-        nearest=_always({"score.model.init": None}),
-        example={"score.model.init": "scratch"},
-    ),
-    Rule(
-        id="score-attention",
-        kind="score",
-        refused="`attention` in a score task",
-        why="vLLM brings its own attention and chooses it by device",
-        field="score.model.attention",
-        breaks=lambda c: c.score.model.attention != "auto",
-        nearest=_always({"score.model.attention": None}),
-        example={"score.model.attention": "eager"},
-    ),
-    Rule(
-        id="score-bf16",
-        kind="score",
-        refused="a bf16 engine on a GPU without it",
-        why="GPUs before Ampere (T4, V100) have no bf16 arithmetic, and vLLM refuses it there",
-        field="score.engine.precision",
-        breaks=lambda c: c.score.engine.precision == "bf16" and c.device is not None and not c.device.bf16,
-        nearest=_always({"score.engine.precision": "fp16"}, {"score.engine.precision": "auto"}),
-        example={"score.engine.precision": "bf16"},
-        example_device=_T4,
-    ),
-    Rule(
-        id="score-head-size",
-        kind="score",
-        refused="a model whose head size the engine does not support",
-        why=f"vLLM's attention on CPUs supports head sizes {', '.join(map(str, CPU_HEAD_SIZES))}",
-        field="score.model",
-        breaks=lambda c: c.device is not None and c.device.is_cpu and c.head_size is not None and c.head_size not in CPU_HEAD_SIZES,
-        nearest=_always(),
-        remedy="another model, or a GPU",
-        example={"score.model.name": "model"},
-        example_device=CPU,
-        example_head_size=16,
     ),
 )
 

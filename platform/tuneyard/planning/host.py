@@ -1,9 +1,10 @@
 """Host memory of one rank for what DeepSpeed offloads, as 0.19 allocates it (`stage_1_and_2.py`, `stage3.py`).
 
-Pinned blocks are rounded up to powers of two (torch's CachingHostAllocator). With ZeRO 1 and 2, the fp32 masters, their gradients and a
-16-bit copy are pinned, each as one block; accumulated gradients are pinned weight by weight,
-and one gradient on its way. With ZeRO 3, gradients are pinned twice: in
-fp32 by sub-group, and in 16 bits as one block.
+torch's CachingHostAllocator rounds pinned blocks up to powers of two. What is pinned depends on the stage:
+
+- ZeRO 1 and 2: the fp32 masters, their gradients and a 16-bit copy, each as one block; one gradient on its way; and accumulated gradients,
+  weight by weight.
+- ZeRO 3: gradients twice, in fp32 by sub-group and in 16 bits as one block.
 """
 
 from __future__ import annotations

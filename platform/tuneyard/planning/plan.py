@@ -69,8 +69,8 @@ class Speed:
     tokens_per_s: float
     tokens_per_s_per_gpu: float
     mfu: float
-    start_s: float = 0.0
-    """Time in which a start compiles layers, beside its steps."""
+    compile_s: float = 0.0
+    """Seconds in which the first steps compile layers, beside `step_s`."""
 
     @property
     def step_s(self) -> float:

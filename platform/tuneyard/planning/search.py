@@ -185,8 +185,13 @@ class Search:
                     yield tensor, pipeline
 
     def _stages(self) -> tuple[Zero, ...]:
-        """ZeRO stages to try. Offloading needs a stage above 0, several ranks gain from each, and a stage is left out where a setting
-        excludes it.
+        """ZeRO stages to try. Layers that ZeRO 3 gathers weights in cannot be compiled."""
+        stages = self._possible_stages()
+        return tuple(stage for stage in stages if stage < 3) if self._strategy.compile == "layers" else stages
+
+    def _possible_stages(self) -> tuple[Zero, ...]:
+        """ZeRO stages of the other settings. Offloading needs a stage above 0, several ranks gain from each, and a stage is left out
+        where a setting excludes it.
         """
         asked, offload = self._strategy.zero, self._strategy.offload
         if asked != "auto":
@@ -201,8 +206,7 @@ class Search:
             return (2, 3) if self.workers > 1 and self.task.method.qlora is None else (2,)
         if self.workers == 1 or self.task.optimizer.name == "adafactor":
             return (0,)
-        whole = self.task.method.qlora or self._strategy.tensor_parallel > 1 or self._strategy.compile == "layers"
-        return (0, 1, 2) if whole else (0, 1, 2, 3)
+        return (0, 1, 2) if self.task.method.qlora or self._strategy.tensor_parallel > 1 else (0, 1, 2, 3)
 
     def _shardings(self, zero: Zero, parts: int) -> tuple[Literal["none", "host"], ...]:
         """Candidates for `shardWithin`. `parts`: tensor times pipeline degree."""

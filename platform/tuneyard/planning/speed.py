@@ -45,7 +45,7 @@ def estimate_speed(setup: Setup, calibration: Calibration = DEFAULT) -> Speed:
         tokens_per_s=tokens_per_s,
         tokens_per_s_per_gpu=tokens_per_s / layout.workers,
         mfu=mfu,
-        start_s=_COMPILE_S if layout.compiled else 0.0,
+        compile_s=_COMPILE_S if layout.compiled else 0.0,
     )
 
 

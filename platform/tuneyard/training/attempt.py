@@ -26,7 +26,7 @@ from tuneyard.training.artifacts import Artifacts, save_artifacts
 from tuneyard.training.checkpoint.checkpoints import Checkpoints
 from tuneyard.training.checkpoint.loading import Restored, load, load_weights
 from tuneyard.training.checkpoint.model_files import save_model_files
-from tuneyard.training.collate import WIDTHS, Collator
+from tuneyard.training.collate import Collator
 from tuneyard.training.compiled_layers import compiled_layers
 from tuneyard.training.context import SliceCollator
 from tuneyard.training.details import details_of, early_stop_of, exchange_of, figures_of
@@ -221,14 +221,11 @@ class Attempt:
                 train=material.data.train,
                 validation=material.data.validation,
             )
-        pad = material.tokenizer.pad_token_id
-        flat = task.data.pack and plan.attention == "flash"
-        multiple = WIDTHS if plan.sku != "cpu" else 1
-        collator: Any = Collator(pad if pad is not None else 0, lay_flat=flat, multiple=multiple, longest=task.data.max_length)
+        collator: Any = Collator.of(task, plan, material.tokenizer.pad_token_id)
         if plan.context_parallel > 1:
             self.context = ContextParallel(self.world.context_group)
             self.context.prepare(model)
-            collator = SliceCollator(collator, self.context.index, self.context.ranks, pad if pad is not None else 0)
+            collator = SliceCollator(collator, self.context.index, self.context.ranks, collator.pad_token_id)
         rows, held_out = (by_batches(each) for each in (material.data.train, material.data.validation))
         trainer = SteppedTrainer(model=model, args=arguments, data_collator=collator, train_dataset=rows, eval_dataset=held_out)
         if not take_token_mean(trainer) and cuts is not None and self.shards is not None:

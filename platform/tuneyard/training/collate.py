@@ -15,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from tuneyard.api import TrainTask
 from tuneyard.data.token_batch import IGNORED, TokenBatch
+from tuneyard.planning import Plan
 
 WIDTHS = 64
 """On GPUs, rows are padded to a multiple of this."""
@@ -34,6 +36,16 @@ class Collator:
     lay_flat: bool = False
     multiple: int = 1
     longest: int = 0
+
+    @classmethod
+    def of(cls, task: TrainTask, plan: Plan, pad_token_id: int | None) -> Collator:
+        """The collator of a task. Without a padding token, token 0 pads, which never counts."""
+        return cls(
+            pad_token_id or 0,
+            lay_flat=task.data.pack and plan.attention == "flash",
+            multiple=WIDTHS if plan.sku != "cpu" else 1,
+            longest=task.data.max_length,
+        )
 
     def __call__(self, rows: TokenBatch | Sequence[Row]) -> dict[str, Any]:
         """Tensors [rows, longest row]. `tokens` and `squares` are plain numbers for the throughput account: the tokens of each row, and the

@@ -37,7 +37,7 @@ def kept_weights(model: Any) -> Iterator[None]:
     changed = [name for name, (dtype, state) in before.items() if watched[name].dtype == dtype and _state(watched[name]) != state]
     if changed:
         raise JobFailed(
-            f"a pass that only looks at the model has changed {len(changed)} of its weights, {changed[0]} among them",
+            f"a pass that only looks at the model has replaced {len(changed)} of its weights, {changed[0]} among them",
             "report this with the versions of the packages; another method trains the model meanwhile",
         )
 

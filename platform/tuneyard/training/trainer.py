@@ -355,13 +355,13 @@ class SteppedTrainer(Trainer):
         model = self.model_wrapped
         self.watch.mark("evaluation")
         model.eval()
-        for batch, indices in zip(loader, rows, strict=True):
-            batch.pop("tokens"), batch.pop("squares")
-            weight = self.weight_of(batch) if indices else 0
-            with torch.no_grad(), kept_weights(self.model):
+        with torch.no_grad(), kept_weights(self.model):
+            for batch, indices in zip(loader, rows, strict=True):
+                batch.pop("tokens"), batch.pop("squares")
+                weight = self.weight_of(batch) if indices else 0
                 loss = self.loss_of(model, self._prepare_inputs(batch))
-            if weight:
-                totals += torch.stack([loss.detach().double() * weight, torch.full_like(totals[0], weight)])
+                if weight:
+                    totals += torch.stack([loss.detach().double() * weight, torch.full_like(totals[0], weight)])
         model.train()
         self.watch.mark("other")
         if self.args.world_size > 1:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +14,13 @@ from tests.builders.checkpoints import saves_in_turn, stop_after
 from tests.builders.models import cpu_plan, train_request, train_task
 from tests.integration.training.conftest import Material
 
+from tuneyard.tracking.events import Step
 from tuneyard.training import TrainRequest, arguments, train
-from tuneyard.training import attempt as attempts
 from tuneyard.training.collate import Collator
+from tuneyard.training.distributed import use_growing_segments
+from tuneyard.training.trainer import SteppedTrainer
 
+ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 SAMPLES = [[5, 6, 7, 8, 9], [20, 21, 22]]
 
 
@@ -62,7 +68,8 @@ def test_a_fused_optimizer_has_the_losses_of_the_other_and_resumes_bit_for_bit(
 def test_wider_rows_change_no_loss(pack: bool, material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = {"source": str(material.text), "maxLength": 60, "pack": pack}
     plain = train(request_of(tmp_path / "plain", material, data=data))
-    monkeypatch.setattr(attempts, "Collator", lambda pad, **given: Collator(pad, **{**given, "multiple": 32}))
+    as_on_a_gpu = Collator.of
+    monkeypatch.setattr(Collator, "of", lambda task, plan, pad: replace(as_on_a_gpu(task, plan, pad), multiple=32))
 
     wider = train(request_of(tmp_path / "wider", material, data=data))
 
@@ -80,6 +87,40 @@ def test_rows_grow_to_a_multiple_but_not_beyond_the_longest(longest: int, width:
     assert batch["attention_mask"].sum(dim=1).tolist() == batch["tokens"] == [5, 3]
     assert batch["input_ids"][1].tolist() == [20, 21, 22] + [1] * (width - 3)
     assert batch["labels"][1].tolist() == [20, 21, 22] + [-100] * (width - 3)
+
+
+@pytest.mark.parametrize(("sku", "multiple"), [("h100-80gb", 64), ("cpu", 1)])
+def test_rows_are_padded_to_multiples_on_gpus(sku: str, multiple: int, tmp_path: Path) -> None:
+    task = train_task(tmp_path / "model", tmp_path / "text")
+
+    assert Collator.of(task, cpu_plan(sku=sku), None).multiple == multiple
+
+
+@pytest.mark.parametrize("given", [None, "max_split_size_mb:64"])
+def test_the_allocator_grows_its_segments_unless_the_user_says_otherwise(given: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ALLOCATOR, raising=False)
+    if given is not None:
+        monkeypatch.setenv(ALLOCATOR, given)
+
+    use_growing_segments()
+
+    assert os.environ.pop(ALLOCATOR) == (given or "expandable_segments:True")
+
+
+def test_the_time_left_does_not_count_the_slow_first_step(material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first step loads, and perhaps compiles, kernels."""
+    told: list[Any] = []
+    step = SteppedTrainer.training_step
+
+    def slow_at_first(self: Any, *given: Any) -> Any:
+        time.sleep(2.0 if self.state.global_step == 0 else 0.0)
+        return step(self, *given)
+
+    monkeypatch.setattr(SteppedTrainer, "training_step", slow_at_first)
+    train(request_of(tmp_path, material, steps=3), emit=told.append)
+
+    first, second, _ = [event for event in told if isinstance(event, Step)]
+    assert second.eta_s < first.eta_s / 4
 
 
 def test_a_result_tells_memory_of_device_and_host(material: Material, tmp_path: Path) -> None:

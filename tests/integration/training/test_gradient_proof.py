@@ -52,7 +52,7 @@ def test_a_pass_that_packs_weights_for_inference_is_refused() -> None:
     with kept_weights(model), torch.no_grad():
         model(torch.ones(1, 4))
 
-    with pytest.raises(JobFailed, match=r"changed 1 of its weights, 1\.weight among them"), kept_weights(model):
+    with pytest.raises(JobFailed, match=r"replaced 1 of its weights, 1\.weight among them"), kept_weights(model):
         model[1].weight.data = model[1].weight.data.t().contiguous()
 
 

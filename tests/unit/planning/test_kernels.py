@@ -158,3 +158,35 @@ def test_asking_for_flash_where_only_its_package_has_it() -> None:
     assert search_of(task, gemma2, gpu("h100-80gb"), 1, flash_available=True).attention == "flash"
     with pytest.raises(BadInput, match=r"(?s)needs the package flash-attn.*set model.attention to auto"):
         search_of(task, gemma2, gpu("h100-80gb"), 1, flash_available=False)
+
+
+def test_a_plan_says_that_layers_are_compiled_and_what_the_host_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the layout, in the sentence about durations, and in a column; JSON has the same."""
+    file = Path(job(tmp_path, LLAMA))
+    strategy = "strategy: {compile: layers, zero: 2, offload: {optimizer: cpu}}"
+    file.write_text(
+        file.read_text().replace("strategy: {liger: auto}", strategy).replace("lora: {rank: 16, targets: all-linear}", "full: {}")
+    )
+
+    assert main(["plan", str(file)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert main(["plan", str(file), "-o", "json"]) == 0
+    row = json.loads(capsys.readouterr().out)[0]
+
+    assert "zero 2, compiled layers, optimizer on cpu" in said
+    assert "Durations count only the steps, and 60 s of compiling layers" in said
+    assert "HOST GB" in said.upper()
+    assert (row["strategy"]["compile"], row["compile_s"]) == ("layers", 60)
+    assert row["duration_s"] > 60
+    assert row["host_memory_gb"] > 20
+
+
+def test_layers_are_not_compiled_where_only_zero_3_fits_the_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path(job(tmp_path, LLAMA))
+    strategy = "strategy: {compile: layers, offload: {optimizer: cpu, parameters: cpu}}"
+    file.write_text(
+        file.read_text().replace("strategy: {liger: auto}", strategy).replace("lora: {rank: 16, targets: all-linear}", "full: {}")
+    )
+
+    assert main(["validate", str(file)]) == 2
+    assert "ZeRO 3 gathers weights inside each layer" in " ".join(capsys.readouterr().err.split())

@@ -178,5 +178,19 @@ def test_compiled_layers_are_planned_where_they_can_be_compiled() -> None:
     assert not any(each.compiled for each in plain)
     assert found[0].speed
     assert plain[0].speed
-    assert found[0].speed.start_s > plain[0].speed.start_s == 0
+    assert found[0].speed.compile_s > plain[0].speed.compile_s == 0
     assert found[0].speed.step_s < plain[0].speed.step_s
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_no_plan_compiles_layers_under_zero_3(workers: int) -> None:
+    """Where another setting leaves nothing but ZeRO 3, there is no plan."""
+    wished = {"model": {"name": "m"}, "data": {"source": "d"}, "batch": {"global": 32}}
+    task = TrainTask.model_validate({**wished, "strategy": {"compile": "layers", "offload": {"optimizer": "cpu"}}})
+
+    found = plans(task, LLAMA_8B, gpu("h100-80gb"), workers)
+
+    assert {each.zero for each in found} <= {2}
+    only_3 = TrainTask.model_validate({**wished, "strategy": {"compile": "layers", "offload": {"parameters": "cpu", "optimizer": "cpu"}}})
+    with pytest.raises(BadInput, match="there is no layout of this strategy"):
+        resolve(only_3, LLAMA_8B, gpu("h100-80gb"), workers)

@@ -13,7 +13,7 @@ from ray.exceptions import RayTaskError
 
 from tuneyard.admission import Machine
 from tuneyard.api import BadInput, FailureKind, JobSpec
-from tuneyard.api.rules_table import CPU_HEAD_SIZES
+from tuneyard.api.rules_score import CPU_HEAD_SIZES
 from tuneyard.cli import main
 from tuneyard.runtime.checks import check_job
 from tuneyard.runtime.score.worker import error_of_worker

@@ -236,7 +236,7 @@ def _plan_fields(found: Plan) -> dict[str, Any]:
         "mfu": speed.mfu if speed else None,
         "peak_from": gpu(found.sku).basis,
         "step_s": speed.step_s if speed else None,
-        "compile_s": speed.start_s if speed else None,
+        "compile_s": speed.compile_s if speed else None,
         "step_terms_s": {name.removesuffix("_s"): value for name, value in asdict(speed.terms).items()} if speed else None,
     }
 
@@ -259,7 +259,7 @@ def _price_fields(found: Plan, speed: Speed | None, known: Known, prices: Mappin
     rented = 1 if found.sku == "cpu" else found.workers
     per_hour = price * rented if price is not None else None
     counts = (steps.likely, steps.low, steps.high) if steps is not None else ()
-    taken = [speed.start_s + speed.step_s * each for each in counts] if speed else []
+    taken = [speed.compile_s + speed.step_s * each for each in counts] if speed else []
     return {
         "rented": rented,
         "duration_s": taken[0] if taken else None,
