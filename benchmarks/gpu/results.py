@@ -1,4 +1,4 @@
-"""Where results go: a line of JSON for each, at once, so that a check that is ended has told what it had found."""
+"""The file of results. Each result is appended as a line of JSON at once, so an ended check keeps what it found."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _compile(names: tuple[str, ...]) -> None:
 
 
 def measure_peaks() -> None:
-    """Peaks as `tuneyard` measures them on a card that the catalog lacks, beside those that the catalog has."""
+    """Measured peaks of this card beside the peaks in the catalog."""
     sku = local_sku()
     measured, listed = new_measurement("cpu" if sku == "cpu" else "measured"), gpu(sku)
     if sku == "cpu":

@@ -95,7 +95,7 @@ def _steps_of(request: TrainRequest, count: int) -> list[Step]:
     def watch(event: Event) -> None:
         if isinstance(event, Step):
             steps.append(event)
-            if event.step >= count - 1:  # a step is told while the next one runs, and the last one saves
+            if event.step >= count - 1:  # events come one step late, and the last step would save
                 raise _Measured
 
     with suppress(_Measured):

@@ -1,6 +1,6 @@
 """Changes that are not the default, tried when the check has left time: the same case before and after each, in one process.
 
-What is expected was written down before any GPU had run one.
+The expected gains were written before the first run on a GPU.
 """
 
 from __future__ import annotations

@@ -23,5 +23,5 @@ def has_liger(model_type: str) -> bool:
 
 
 def has_fused_loss(model_type: str) -> bool:
-    """Whether Liger multiplies by the head inside the loss, in pieces, so that logits are never kept."""
+    """Whether Liger's loss multiplies by the head piece by piece and keeps no logits."""
     return model_type in _FUSED_LOSS

@@ -20,7 +20,7 @@ class Kernels(NamedTuple):
 def kernels_of(
     task: TrainTask, shape: ModelShape, gpu: Gpu, precision: Precision, *, flash_package: bool | None, liger_package: bool
 ) -> Kernels:
-    """The kernels for a task on a device. `flash_package`: flash-attn is installed there; None: not known, so that `auto` does without.
+    """The kernels for a task on a device. `flash_package`: whether flash-attn is installed there; `auto` takes None (unknown) for no.
 
     Raises BadInput for a kernel that the task asks for and cannot have.
     """

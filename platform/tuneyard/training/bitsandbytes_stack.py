@@ -1,7 +1,8 @@
-"""Imports bitsandbytes for ranks without initializing CUDA, so that a fork server can hold it.
+"""Imports bitsandbytes for the fork server of ranks. The import initializes no CUDA.
 
-bitsandbytes asks torch for the compute capability of each GPU at its import, and torch initializes CUDA to answer. NVML knows it too. Where
-NVML does not answer, torch is asked after all, and the fork server then says why it forks nothing.
+At its import, bitsandbytes asks torch for the compute capability of each GPU, and torch initializes CUDA to answer. NVML answers here
+instead.
+If NVML fails, torch answers, and the fork server then says why it forks nothing.
 """
 
 import importlib.util
