@@ -261,6 +261,15 @@ def test_settings_of_another_task_are_refused_with_both_values(case: str, lora: 
     assert words in attempt.err
 
 
+def test_the_page_says_what_a_resume_says() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "checkpoints.md").read_text()
+    told = [words for case, (_, words) in REFUSED.items() if case != "rank"]
+    told += [words for case, (_, words, _) in TAKEN.items() if case in ("rate", "schedule", "warm-up", "layout")]
+    told += [words.removeprefix("has ") for case, (_, words, _) in ROWS.items() if case != "a row less"]
+
+    assert [words for words in told if words not in page] == []
+
+
 def test_an_adapter_may_be_merged_at_the_end_after_all(lora: Stopped, resumed: Run) -> None:
     attempt = resumed(lora, method={"lora": {"rank": 4, "merge": True, "dropout": 0.1}})
 
