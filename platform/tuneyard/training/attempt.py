@@ -227,7 +227,7 @@ class Attempt:
             self.router_weight = take_router_loss(model, task.router_loss)
             self.expert_load = ExpertLoad.of(model)
         adapter = adapter_source(request, self.world) if request.adapter_uri and task.method.adapter is not None else None
-        model = with_adapter(model, request, adapter)
+        model = with_adapter(model, request, adapter, lambda message: self.emit(Warned(task=request.name, message=message)))
         self.shards = shard(model, cuts, self.world) if parts is None else parts.shards
         if task.objective == "dpo":
             from tuneyard.training.preference import preference_trainer
