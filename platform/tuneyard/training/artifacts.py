@@ -6,6 +6,7 @@ Each folder is assembled on local scratch and committed by storage: in the outpu
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tuneyard.training.end_tokens import write_end_tokens
 from tuneyard.training.first_rank import write_on_first
 from tuneyard.training.merging import merge
 from tuneyard.training.models import DTYPES, quantization
+from tuneyard.training.origin import ORIGIN, Origin
 from tuneyard.training.request import TrainRequest
 from tuneyard.training.trainer import SteppedTrainer
 
@@ -132,7 +134,9 @@ def _write(
         )
         _dress(staging / MERGED, tokenizer, turn_end, card)
         _commit(store, staging / MERGED, MERGED)
-    _commit(store, folder, MODEL)
+    adapted = request.task.method.adapter is not None
+    origin = {ORIGIN: Origin.of(request.task, request.model_uri, request.plan.precision).to_dict()} if adapted else {}
+    _commit(store, folder, MODEL, origin)
 
 
 def _dress(folder: Path, tokenizer: Any, turn_end: int | None, card: str) -> None:
@@ -143,5 +147,5 @@ def _dress(folder: Path, tokenizer: Any, turn_end: int | None, card: str) -> Non
         write_end_tokens(folder, tokenizer, turn_end)
 
 
-def _commit(store: Store, folder: Path, name: str) -> None:
-    store.commit_folder(folder, name)
+def _commit(store: Store, folder: Path, name: str, about: Mapping[str, Any] | None = None) -> None:
+    store.commit_folder(folder, name, extra=about)
