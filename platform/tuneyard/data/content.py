@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from tuneyard.data.cache import MANIFEST
 
 FILE = "content.npy"
 _OF_SAMPLES, _OF_FILE = "samples", "file"
+_WRITER = "pyarrow"
+"""Another version may write the same rows as other bytes: hashes of files are then no proof."""
 _THEN = "when the checkpoint was written"
 _RESTORE = "restore the {} to resume, or start again in another output"
 _MORE = "to train on all of them, start in another output from the model of this run; to finish this run, take the new ones out"
@@ -30,6 +33,7 @@ _REASONS = {
     "template": "the text of data.chatTemplate is another",
     "code": "this version of Tuneyard tokenises them in another way",
     "libraries": "tokenizers, transformers or trl has another version",
+    "labels": "the labels of some are others",
 }
 """Why the same samples give other tokens, by the name of an input in `Content.about`."""
 
@@ -61,14 +65,14 @@ class Content:
             return cls(texts, tokens, about, read, layout)
         whole = json.loads((entry / MANIFEST).read_text())["files"][rows][1]
         hashes = np.frombuffer(bytes.fromhex(whole), np.uint64)
-        return cls(hashes, hashes, about, read, kind=_OF_FILE)
+        return cls(hashes, hashes, {**about, _WRITER: version(_WRITER)}, read, kind=_OF_FILE)
 
     @cached_property
     def record(self) -> dict[str, Any]:
         """The content as a checkpoint stores it."""
         return {
             "kind": self.kind,
-            "samples": self.tokens.size,
+            "samples": self.tokens.size if self.kind == _OF_SAMPLES else self.read,
             "read": self.read,
             "texts": _hash(self.texts),
             "tokens": _hash(self.tokens),
@@ -106,7 +110,9 @@ class Content:
 
 def knows(before: Mapping[str, Any] | None, now: Content) -> bool:
     """Whether a checkpoint's record can be compared. A checkpoint of an earlier version has none, or one of another kind."""
-    return before is not None and before.get("kind") == now.kind
+    if before is None or before.get("kind") != now.kind:
+        return False
+    return bool(now.kind != _OF_FILE or before["about"].get(_WRITER) == now.about[_WRITER])
 
 
 def without_places(changed: Mapping[str, str]) -> dict[str, str]:

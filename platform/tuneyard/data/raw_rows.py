@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from tuneyard.api import BadInput, Source, TrainData
 from tuneyard.data.cache import cache_root, cached_folder
+from tuneyard.data.content import Content
 from tuneyard.data.dataset import open_dataset
 from tuneyard.data.holdout import held_out_items
 from tuneyard.data.preparation import Prepared, located_source
@@ -39,6 +40,8 @@ def prepare_rows(spec: TrainData, *, seed: int, cache_dir: str | Path | None = N
     emit(Stage(task=task, name="reading rows"))
     located = located_source(spec)
     rows = _opened(spec, spec, cache_dir)
+    entry = Path(rows.cache_files[0]["filename"])
+    content = Content.of_entry(entry.parent, {}, read=len(rows), rows=entry.name)
     held_out = None
     if spec.validation is not None:
         held_out = _opened(spec.validation, spec, cache_dir)
@@ -60,7 +63,7 @@ def prepare_rows(spec: TrainData, *, seed: int, cache_dir: str | Path | None = N
         notes=[*located.notes],
     )
     order = PreparedOrder(Windows.over([located.size_bytes], seed, shuffle=spec.shuffle), (len(rows),))
-    return Prepared(rows, held_out, report, False, order)
+    return Prepared(rows, held_out, report, False, order, content=content)
 
 
 def _opened(source: Source, spec: TrainData, cache_dir: str | Path | None) -> Any:

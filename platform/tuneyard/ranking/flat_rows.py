@@ -16,9 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import torch
+import xxhash
 
 from tuneyard.api import BadInput
 from tuneyard.data.cache import cache_root, cached_folder
+from tuneyard.data.content import Content
 from tuneyard.data.tables import Pipeline, open_table
 from tuneyard.data.tables.transforms import Sampling
 from tuneyard.ranking.batches import LABELS
@@ -57,6 +59,14 @@ class FlatRows:
         numbers = np.arange(self.rows) if self.chosen is None else self.chosen
         drawn = Sampling(key="number", rate=rate, seed=_DRAWN + seed).mask(pa.array(numbers))
         return replace(self, chosen=numbers[drawn | (self.arrays[LABELS][numbers, 0] == 1)])
+
+    def content(self) -> Content:
+        """What the rows are, with their labels."""
+        numbers = slice(None) if self.chosen is None else self.chosen
+        hashes, labels = self.hashes[numbers], np.ascontiguousarray(self.arrays[LABELS][numbers], dtype=np.float32)
+        odd = np.arange(1, 2 * labels.shape[1], 2, dtype=np.uint64)
+        marks = (labels.view(np.uint32).astype(np.uint64) * odd).sum(1, dtype=np.uint64)
+        return Content(hashes, hashes + marks, {"labels": xxhash.xxh3_128_hexdigest(labels.tobytes())}, read=self.rows)
 
     def batch(self, numbers: Sequence[int] | Ints) -> dict[str, torch.Tensor]:
         """The rows with these numbers, as from `batches.batch_of`. Of a sequence, only the ids that count."""

@@ -14,7 +14,7 @@ from tests.builders.checkpoints import stop_after
 from tests.builders.programs import CLASSES, example_data, example_request, line_request, program_request, program_task, write_program
 from tests.ranks.groups import results_in_ranks, train_in_ranks
 
-from tuneyard.api import TuneyardError
+from tuneyard.api import BadInput, TuneyardError
 from tuneyard.tracking.events import Event, Step, Warned
 from tuneyard.training import TrainRequest, train
 
@@ -112,6 +112,17 @@ def test_every_stage_of_zero_gives_the_same_losses_and_checkpoints_that_one_work
         resumed = train(line_request(tmp_path / name, line, checkpoint={"everySteps": 2}))
         assert resumed.resumed_from == 4
         assert resumed.losses == pytest.approx(whole.losses, rel=1e-5)
+
+
+def test_a_resume_on_other_rows_is_refused(tmp_path: Path) -> None:
+    line = write_program(tmp_path / "line")
+    train(line_request(tmp_path, line, checkpoint={"everySteps": 2}))
+    stop_after(4, tmp_path / "out")
+    rows = (line / "rows.jsonl").read_text().splitlines()
+    (line / "rows.jsonl").write_text("".join(f"{row}\n" for row in reversed(rows)))
+
+    with pytest.raises(BadInput, match="has other rows than when the checkpoint was written"):
+        train(line_request(tmp_path, line, checkpoint={"everySteps": 2}))
 
 
 def test_a_mean_over_other_things_than_rows_is_exact_by_count(tmp_path: Path) -> None:

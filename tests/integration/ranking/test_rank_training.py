@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from tests.builders.checkpoints import stop_after
@@ -129,6 +131,25 @@ def test_a_checkpoint_of_another_ranker_is_refused(clicks: Path, tmp_path: Path)
     (answer,) = train_in_ranks([rank_request(tmp_path, task_of(clicks, steps=8, model={"layers": [["linear"]]}))], 1)
     assert isinstance(answer, BadInput)
     assert "was made by another task: layers was 'dlrm + linear; dcn + linear' and is 'linear'" in answer.cause
+
+
+def test_a_resume_on_another_table_is_refused(clicks: Path, tmp_path: Path) -> None:
+    table = pq.read_table(clicks).slice(0, 2_000)
+    own = tmp_path / "own.parquet"
+    pq.write_table(table, own)
+    results_in_ranks([rank_request(tmp_path, task_of(own, steps=8))], 1)
+    labels = table.column("clicked").to_numpy()
+    changed = {
+        "in another order": table.take(pa.array(np.arange(table.num_rows)[::-1])),
+        "the labels of some are others": table.set_column(table.schema.get_field_index("clicked"), "clicked", pa.array(1 - labels)),
+    }
+
+    for words, other in changed.items():
+        pq.write_table(other, own)
+        (answer,) = train_in_ranks([rank_request(tmp_path, task_of(own, steps=8))], 1)
+        assert isinstance(answer, BadInput)
+        assert "own.parquet has the same 2,000 samples as when the checkpoint was written" in answer.cause
+        assert words in answer.cause
 
 
 def test_held_out_rows_are_judged_alike_on_any_number_of_workers(clicks: Path, tmp_path: Path) -> None:

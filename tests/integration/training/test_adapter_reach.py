@@ -103,11 +103,11 @@ def test_named_targets_without_effect_are_refused() -> None:
 
 
 def test_a_continued_adapter_on_the_head_is_refused_beside_liger(tmp_path: Path) -> None:
-    """The task's own targets do not name the head, but the adapter that it continues has factors there."""
+    """The task names no targets, and the adapter that it continues has factors of the head."""
     model = write_model(tmp_path / "model")
     peft = get_peft_model(AutoModelForCausalLM.from_pretrained(model), LoraConfig(r=4, target_modules=["q_proj", "lm_head"]))
     peft.save_pretrained(tmp_path / "adapter")
-    task = train_task(model, write_text(tmp_path / "texts.jsonl"), method={"lora": {"rank": 4, "targets": ["q_proj"]}})
+    task = train_task(model, write_text(tmp_path / "texts.jsonl"), method={"lora": {"rank": 4}})
     request = train_request(tmp_path, task, cpu_plan(liger=True), refused=None, adapter_uri=str(tmp_path / "adapter"))
     with pytest.raises(BadInput, match=r"(?s)adapts lm_head, which Liger's fused loss would not train.*set strategy\.liger to false"):
         train(request)

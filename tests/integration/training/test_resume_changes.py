@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -349,3 +349,14 @@ def test_parts_of_a_mixture_are_known_by_their_rows(material: Material, tmp_path
 
     assert attempt.code == 2
     assert f"chats.jsonl has the same 64 samples as {THEN}, in another order" in attempt.err
+
+
+def test_pairs_of_preferences_are_known_by_their_rows(material: Material, tmp_path_factory: pytest.TempPathFactory, resumed: Run) -> None:
+    pairs = replace(material, chats=material.preferences)
+    before = stopped_run(tmp_path_factory.mktemp("pairs"), pairs, objective="dpo")
+
+    attempt = resumed(before, rows=lambda lines: lines[::-1])
+
+    assert attempt.code == 2
+    assert "chats.jsonl has " in attempt.err
+    assert THEN in attempt.err

@@ -113,7 +113,7 @@ class RankAttempt(ProgramAttempt):
             raise BadInput(f"{task.table.source}: all rows are equal, so that none can be held out", "leave validationFraction out")
         report = replace(self._report(rows, held_out, said), samples=samples)
         order = PreparedOrder(Windows.over([size_bytes], task.seed, shuffle=task.shuffle), (len(rows),))
-        return data.Prepared(BatchesOfRows(rows, OrderInBlocks(order)), _batches(held_out), report, False, order)
+        return data.Prepared(BatchesOfRows(rows, OrderInBlocks(order)), _batches(held_out), report, False, order, content=rows.content())
 
     def _prepared_stream(self) -> data.Prepared:
         """Read footers, the held-out table and the first window."""
