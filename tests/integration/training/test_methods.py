@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from peft import PeftModel
+from peft import PeftConfig, PeftModel
 from tests.builders.models import cpu_plan, train_request, train_task
 from tests.integration.training.conftest import Material
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from tuneyard.api import BadInput
+from tuneyard.tracking.events import Event, Warned
 from tuneyard.training import TrainRequest, TrainResult, train
 
 LORA = {"lora": {"rank": 4, "merge": True}}
@@ -83,6 +86,46 @@ def test_an_adapter_can_be_continued(first: TrainResult, material: Material, tmp
     second = train(train_request(tmp_path / "second", task, adapter_uri=first.adapter_uri))
 
     assert second.losses[0] < first.losses[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ({"lora": {"rank": 8}}, "has rank 4, and the task asks for 8"),
+        ({"lora": {"alpha": 99}}, "has alpha 8, and the task asks for 99"),
+        ({"lora": {"targets": ["q_proj"]}}, ", and the task asks for q_proj"),
+        ({"lora": {"saveModules": ["lm_head"]}}, "has saveModules none, and the task asks for lm_head"),
+        ({"dora": {}}, "is a lora adapter, and the task's method is dora"),
+    ],
+)
+def test_settings_that_a_continued_adapter_does_not_have_are_refused(
+    method: dict[str, Any], words: str, first: TrainResult, material: Material, tmp_path: Path
+) -> None:
+    task = train_task(material.model, material.text, method=method)
+
+    with pytest.raises(BadInput) as error:
+        train(train_request(tmp_path, task, adapter_uri=first.adapter_uri))
+
+    assert words in error.value.cause
+    assert "merge" in error.value.next_step
+
+
+def test_a_continued_adapter_keeps_what_the_task_leaves_out_and_says_so_and_takes_dropout(
+    first: TrainResult, material: Material, tmp_path: Path
+) -> None:
+    copied = tmp_path / "copied"
+    shutil.copytree(material.model, copied)
+    task = train_task(copied, material.text, method={"lora": {"targets": "all-linear", "dropout": 0.2}}, steps=2)
+    heard: list[Event] = []
+
+    second = train(train_request(tmp_path / "second", task, adapter_uri=first.adapter_uri), emit=heard.append)
+
+    said = " | ".join(event.message for event in heard if isinstance(event, Warned))
+    assert "has dropout 0, and the task asks for 0.2, which counts from here on" in said
+    assert "keeps its own settings: rank 4, alpha 8" in said
+    assert f"was trained on {material.model}, and the task adds it to {copied}" in said
+    config = PeftConfig.from_pretrained(str(second.adapter_uri))
+    assert (config.r, config.lora_alpha, config.lora_dropout) == (4, 8, 0.2)
 
 
 def test_full_training_can_start_from_an_adapter(first: TrainResult, material: Material, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.builders.models import cpu_plan, tiny_config, tokenizer_of, train_request, train_task
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, set_seed
 
+from tuneyard.cli import main
 from tuneyard.scoring.generation import Generator
 from tuneyard.training import train
 
@@ -63,6 +64,8 @@ def test_adapters_merged_weights_and_preferences_name_it_and_plain_text_does_not
     lora = {"lora": {"rank": 4, "merge": True}}
     adapted = train(train_request(tmp_path / "lora", train_task(qwen, chats(tmp_path), objective="sft", data=data, method=lora, steps=1)))
     assert ends(adapted.adapter_uri) == ends(adapted.merged_uri) == [MARK, EOS]
+    assert main(["merge", str(adapted.adapter_uri), "--out", str(tmp_path / "later")]) == 0
+    assert ends(str(tmp_path / "later")) == [MARK, EOS]
 
     for name, messages in (("messages", True), ("texts", False)):
         rows = [
