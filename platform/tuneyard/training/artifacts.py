@@ -18,8 +18,8 @@ from tuneyard.parallel import Shards
 from tuneyard.storage import Store, open_store
 from tuneyard.tracking.events import Emit, Stage
 from tuneyard.training.distributed import World
-from tuneyard.training.end_tokens import write_end_tokens
 from tuneyard.training.first_rank import write_on_first
+from tuneyard.training.generation_settings import save_with_settings, write_end_tokens
 from tuneyard.training.models import DTYPES, quantization
 from tuneyard.training.request import TrainRequest
 from tuneyard.training.trainer import SteppedTrainer
@@ -113,7 +113,7 @@ def _write(
     if request.task.method.adapter is None:
         # Without DeepSpeed, weights were kept in fp32. save_pretrained writes the dtype of the model into config.json.
         model = model if weights is not None else model.to(DTYPES[request.plan.precision])
-        model.save_pretrained(folder, state_dict=weights)
+        save_with_settings(model, folder, state_dict=weights)
     else:
         model.save_pretrained(folder, **({"state_dict": weights} if weights is not None else {}))
     _dress(folder, tokenizer, turn_end, card)
@@ -140,7 +140,7 @@ def _merge(source: str, adapter: Path, folder: Path, request: TrainRequest) -> N
         base = base.to(dtype)
     else:
         base = AutoModelForCausalLM.from_pretrained(source, **options)
-    PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(folder)
+    save_with_settings(PeftModel.from_pretrained(base, adapter).merge_and_unload(), folder)
 
 
 def _dress(folder: Path, tokenizer: Any, turn_end: int | None, card: str) -> None:

@@ -16,6 +16,7 @@ from tuneyard.planning import Plan
 from tuneyard.storage import fetch_folder
 from tuneyard.training.adapter_reach import refuse_shared_weights
 from tuneyard.training.distributed import World, barrier
+from tuneyard.training.generation_settings import save_with_settings
 from tuneyard.training.host_sharding import spread_weights
 from tuneyard.training.request import TrainRequest
 from tuneyard.training.varlen import VARLEN
@@ -239,7 +240,7 @@ def _merge(source: str, adapter: str, folder: Path, request: TrainRequest) -> No
 def _save_here(model: Any, folder: Path) -> None:
     """Save on the calling rank: transformers saves only on rank 0, and every machine needs its own copy."""
     model.should_save_on_this_rank = lambda _is_main_process: True
-    model.save_pretrained(folder)
+    save_with_settings(model, folder)
 
 
 def _loading_advice(plan: Plan, error: BaseException) -> str:
