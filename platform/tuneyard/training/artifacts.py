@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from tuneyard.parallel import Shards
@@ -20,6 +19,7 @@ from tuneyard.tracking.events import Emit, Stage
 from tuneyard.training.distributed import World
 from tuneyard.training.first_rank import write_on_first
 from tuneyard.training.generation_settings import save_with_settings, write_end_tokens
+from tuneyard.training.merging import merge
 from tuneyard.training.models import DTYPES, quantization
 from tuneyard.training.request import TrainRequest
 from tuneyard.training.trainer import SteppedTrainer
@@ -120,27 +120,19 @@ def _write(
     if request.task.method.adapter is not None and request.task.method.adapter.merge:
         # ZeRO-3 would partition the model that is loaded below.
         unset_hf_deepspeed_config()
-        _merge(start, folder, staging / MERGED, request)
+        task = request.task
+        merge(
+            start,
+            folder,
+            staging / MERGED,
+            dtype=DTYPES[request.plan.precision],
+            revision=task.model.revision,
+            trust=task.model.trust_remote_code,
+            quantization=quantization(task.method.qlora, request.plan.precision),
+        )
         _dress(staging / MERGED, tokenizer, turn_end, card)
         _commit(store, staging / MERGED, MERGED)
     _commit(store, folder, MODEL)
-
-
-def _merge(source: str, adapter: Path, folder: Path, request: TrainRequest) -> None:
-    """Add the adapter to its base weights; for QLoRA, to the dequantised 4-bit weights."""
-    from peft import PeftModel
-
-    dtype = DTYPES[request.plan.precision]
-    trust = request.task.model.trust_remote_code
-    options = {"revision": request.task.model.revision, "dtype": dtype, "trust_remote_code": trust}
-    if request.task.method.qlora is not None:
-        base = AutoModelForCausalLM.from_pretrained(
-            source, quantization_config=quantization(request), device_map="cpu", **options
-        ).dequantize()
-        base = base.to(dtype)
-    else:
-        base = AutoModelForCausalLM.from_pretrained(source, **options)
-    save_with_settings(PeftModel.from_pretrained(base, adapter).merge_and_unload(), folder)
 
 
 def _dress(folder: Path, tokenizer: Any, turn_end: int | None, card: str) -> None:

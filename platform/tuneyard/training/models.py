@@ -11,13 +11,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_se
 from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
 from tuneyard.api import BadInput
+from tuneyard.api.train import QuantizedAdapter
 from tuneyard.catalog import refuse_encoders
 from tuneyard.planning import Plan
 from tuneyard.storage import fetch_folder
-from tuneyard.training.adapter_reach import refuse_shared_weights
 from tuneyard.training.distributed import World, barrier
-from tuneyard.training.generation_settings import save_with_settings
 from tuneyard.training.host_sharding import spread_weights
+from tuneyard.training.merging import merge, save_here
 from tuneyard.training.request import TrainRequest
 from tuneyard.training.varlen import VARLEN
 
@@ -103,9 +103,8 @@ def _read_tokenizer(request: TrainRequest, start: str) -> Any:
 def load_model(request: TrainRequest, start: str, world: World) -> Any:
     """The model without adapters. With ZeRO-3, TrainingArguments must exist: weights are partitioned during loading."""
     plan = request.plan
-    options: dict[str, Any] = {}
-    if request.task.method.qlora is not None:
-        options = {"quantization_config": quantization(request), "device_map": {"": world.device}}
+    rounding = quantization(request.task.method.qlora, plan.precision)
+    options: dict[str, Any] = {} if rounding is None else {"quantization_config": rounding, "device_map": {"": world.device}}
     trust = request.task.model.trust_remote_code
     set_seed(request.task.seed)
     try:
@@ -174,16 +173,17 @@ def load_dtype(request: TrainRequest) -> torch.dtype:
     return torch.float32 if trained_in_fp32 else DTYPES[request.plan.precision]
 
 
-def quantization(request: TrainRequest) -> Any:
+def quantization(qlora: QuantizedAdapter | None, precision: str) -> Any | None:
+    """How transformers rounds the frozen weights to 4 bits; None for other methods than QLoRA."""
+    if qlora is None:
+        return None
     from transformers import BitsAndBytesConfig
 
-    qlora = request.task.method.qlora
-    assert qlora is not None
     return BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type=qlora.quantization,
         bnb_4bit_use_double_quant=qlora.double_quantization,
-        bnb_4bit_compute_dtype=DTYPES[request.plan.precision],
+        bnb_4bit_compute_dtype=DTYPES[precision],
     )
 
 
@@ -223,24 +223,14 @@ def _initialise(source: str, folder: Path, request: TrainRequest) -> None:
     trust = request.task.model.trust_remote_code
     config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
     set_seed(request.task.seed)
-    _save_here(AutoModelForCausalLM.from_config(config, trust_remote_code=trust, dtype=torch.float32), folder)
+    save_here(AutoModelForCausalLM.from_config(config, trust_remote_code=trust, dtype=torch.float32), folder)
     _read_tokenizer(request, source).save_pretrained(folder)
 
 
 def _merge(source: str, adapter: str, folder: Path, request: TrainRequest) -> None:
-    from peft import PeftModel
-
-    base = AutoModelForCausalLM.from_pretrained(source, dtype="auto", trust_remote_code=request.task.model.trust_remote_code)
-    adapted = PeftModel.from_pretrained(base, adapter)
-    refuse_shared_weights(adapted)
-    _save_here(adapted.merge_and_unload(), folder)
+    trust = request.task.model.trust_remote_code
+    merge(source, Path(adapter), folder, dtype="auto", revision=request.task.model.revision, trust=trust, quantization=None)
     _read_tokenizer(request, source).save_pretrained(folder)
-
-
-def _save_here(model: Any, folder: Path) -> None:
-    """Save on the calling rank: transformers saves only on rank 0, and every machine needs its own copy."""
-    model.should_save_on_this_rank = lambda _is_main_process: True
-    save_with_settings(model, folder)
 
 
 def _loading_advice(plan: Plan, error: BaseException) -> str:
