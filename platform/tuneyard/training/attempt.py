@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import AutoConfig, PrinterCallback
 
 from tuneyard import data
@@ -26,6 +27,7 @@ from tuneyard.training.artifacts import Artifacts, save_artifacts
 from tuneyard.training.checkpoint.checkpoints import Checkpoints
 from tuneyard.training.checkpoint.loading import Restored, load, load_weights
 from tuneyard.training.checkpoint.model_files import save_model_files
+from tuneyard.training.checkpoint.state import seed_random
 from tuneyard.training.collate import Collator
 from tuneyard.training.compiled_layers import compiled_layers
 from tuneyard.training.context import SliceCollator
@@ -38,11 +40,14 @@ from tuneyard.training.gradients import exchange_gradients
 from tuneyard.training.ledger import Ledger
 from tuneyard.training.memory import held_gb, host_peak_gb, mapped_libraries_gb, peak_gb, reserved_gb, reset_peak
 from tuneyard.training.model_card import model_card
-from tuneyard.training.models import adapter_source, find_start, load_dtype, load_model, load_tokenizer, vision_warning
+from tuneyard.training.models import DTYPES, adapter_source, find_start, load_dtype, load_model, load_tokenizer, vision_warning
 from tuneyard.training.offload_disk import largest_on_disk
 from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches
 from tuneyard.training.progress import Progress
+from tuneyard.training.proofs.positions import check_positions, longest_sample
+from tuneyard.training.proofs.reach import MOST_TOKENS, freeze_unreached
+from tuneyard.training.proofs.saved import SavedProof, row_of_ids
 from tuneyard.training.request import TrainRequest, TrainResult
 from tuneyard.training.router_loss import take_router_loss
 from tuneyard.training.sample import show_sample
@@ -90,6 +95,7 @@ class Attempt:
         self.expert_load: ExpertLoad | None = None
         self.shards: Shards | None = None
         self.exchange: GradientExchange | None = None
+        self.proven: dict[str, Any] = {}
 
     def run(self) -> TrainResult:
         """Run the attempt. Raises BadInput if another job is writing to the output."""
@@ -136,16 +142,25 @@ class Attempt:
 
     def _save(self, trainer: SteppedTrainer, material: Material, progress: Progress, throughput: Throughput) -> Artifacts:
         card = model_card(self.request, figures_of(self.request.plan, progress, throughput))
-        return save_artifacts(
+        proof = None
+        if self.request.task.proof == "full" and "/" not in self.request.name:  # the model of a trial is thrown away
+            ids = row_of_ids(trainer.model)
+            logits, dtype = trainer.logits_of_row(ids).float().cpu(), DTYPES[self.request.plan.precision]
+            proof = SavedProof(ids, logits, dtype, self.request.task.model.trust_remote_code)
+        artifacts = save_artifacts(
             trainer,
             self.request,
             start=material.start,
             tokenizer=material.tokenizer,
             turn_end=material.turn_end,
             card=card,
+            proof=proof,
             world=self.world,
             emit=self.emit,
         )
+        skipped = {"skipped": True, "sentence": "proof: skip, so what is saved was not compared with what was trained"}
+        self.proven |= proof.told() if proof is not None else skipped
+        return artifacts
 
     def _stage(self, name: str) -> None:
         self.emit(Stage(task=self.request.name, name=name))
@@ -208,6 +223,8 @@ class Attempt:
         adapter = adapter_source(request, self.world) if request.adapter_uri and task.method.adapter is not None else None
         model = with_adapter(model, request, adapter)
         self.shards = shard(model, cuts, self.world) if parts is None else parts.shards
+        if task.proof == "full":
+            self._prove_model(model, material)
         if task.objective == "dpo":
             from tuneyard.training.preference import preference_trainer
 
@@ -231,6 +248,21 @@ class Attempt:
         if not take_token_mean(trainer) and cuts is not None and self.shards is not None:
             keep_logits(model, cuts, self.shards)
         return trainer
+
+    def _prove_model(self, model: Any, material: Material) -> None:
+        """Check positions, and freeze the weights that no text reaches."""
+        plan, device = self.request.plan, self.world.device
+        if plan.offload_parameters == "nvme":  # weights on a disk cannot be gathered before the engine exists
+            return
+        if plan.zero < 3 and self.request.task.method.qlora is None:
+            model.to(device)  # where the trainer will want it, too
+        began = time.perf_counter()
+        longest = longest_sample(material.data, self.request.task.data.max_length)
+        with torch.autocast(device.type, DTYPES[plan.precision], enabled=plan.precision != "fp32" and plan.zero == 0):
+            found = check_positions(model, longest, device), freeze_unreached(model, min(longest, MOST_TOKENS), device)
+        for said in filter(None, found):
+            self.emit(Warned(task=self.request.name, message=said))
+        self.proven["seconds_before"] = round(time.perf_counter() - began, 3)
 
     def _checkpoints(self) -> Checkpoints:
         request, task, plan = self.request, self.request.task, self.request.plan
@@ -311,6 +343,8 @@ class Attempt:
             if restored is not None:
                 load(trainer, restored, self.world, seed=task.seed)
                 checkpoints.drop_copy(restored)
+            elif self.world.gradient_rank:  # ranks with rows of their own drop activations of their own
+                seed_random(task.seed, 0, self.world.gradient_rank)
 
         batches = replace(material.batches, start=start)
         trainer.prepare_run(
@@ -329,6 +363,8 @@ class Attempt:
             longest_row=task.data.max_length,
             exchange=lambda trainer: exchange_gradients(trainer, self.world, plan),
             optimizer=optimizer_of(task),
+            # A compiled layer would be compiled again for the row of the proof.
+            proves_recomputation=task.proof == "full" and not plan.compiled,
         )
         trainer.remove_callback(PrinterCallback)
         evaluates = material.data.validation is not None
@@ -397,5 +433,6 @@ class Attempt:
                 **details_of(material.data, plan, progress, router_weight=self.router_weight),
                 **(early_stop_of(progress, material.steps) if status == "succeeded" else {}),
                 **exchange_of(self.exchange, plan, len(progress.losses) - start),
+                **({"proof": self.proven} if self.proven else {}),
             },
         )
