@@ -17,6 +17,7 @@ from tuneyard.api.docs_kinds import KIND_TEXTS
 from tuneyard.api.limits import LARGEST_INTEGER, LARGEST_NUMBER
 from tuneyard.api.loading import KINDS
 from tuneyard.api.quantities import SIZE_PATTERN, UNITS, size_text
+from tuneyard.api.resuming import EFFECTS, Effect
 from tuneyard.api.rules_case import Fix, Rule
 from tuneyard.api.rules_examples import task_with
 from tuneyard.api.rules_table import RULES
@@ -26,6 +27,13 @@ from tuneyard.metrics import FIGURES, METRICS
 _GENERATED = "<!-- Written by `make docs` from the code: change the code, not this page. -->\n"
 _SCOPES = {"Cluster": "cluster", "Namespaced": "namespace"}
 
+_EFFECT_TEXTS = {
+    Effect.REFUSED: "The state in the checkpoint belongs to the task as it was. Restore the value, or start again in another output.",
+    Effect.BY_ROWS: "Training goes on if the rows are the same, token by token and in the same order; else it is refused, with the reason.",
+    Effect.NEXT_STEP: "A warning says the old value, the new value and the step. `tuneyard run` and the hub accept the change too.",
+    Effect.NOTHING: "The value is taken without a word.",
+}
+
 
 def pages() -> dict[str, str]:
     """File name -> content of every reference page."""
@@ -34,6 +42,7 @@ def pages() -> dict[str, str]:
         "README.md": index_page(kinds),
         **{f"{kind.lower()}.md": kind_page(kind) for kind in kinds},
         "combinations.md": combinations_page(),
+        "resuming.md": resuming_page(),
         "metrics.md": metrics_page(),
     }
 
@@ -52,8 +61,9 @@ def index_page(kinds: Iterable[str]) -> str:
         about = defaults_schema(kind)["description"].strip()
         parts.append(f"| [{kind}]({kind.lower()}.md) | `{names['shortNames'][0]}` | {_SCOPES[scope]} | {about} |")
     parts.append(
-        "\nAlso: [metrics](metrics.md), [combinations that cannot work](combinations.md), [values of the charts](charts.md),\n"
-        "[architectures](models.md): behaviour of each of transformers' causal models; [chat templates](templates.md) likewise.\n"
+        "\nAlso: [metrics](metrics.md), [combinations that cannot work](combinations.md), [changes on resume](resuming.md),\n"
+        "[values of the charts](charts.md), [architectures](models.md): behaviour of each of transformers' causal models;\n"
+        "[chat templates](templates.md) likewise.\n"
     )
     return "\n".join(parts)
 
@@ -100,6 +110,20 @@ def metrics_page() -> str:
         better = "higher" if figure.higher_is_better else "lower"
         parts.append(f"| `{figure.name}` | {figure.title} | {better} | {figure.description} |")
     return "\n".join(parts) + "\n"
+
+
+def resuming_page() -> str:
+    """What a resume does with each field of a train task that has changed."""
+    parts = [
+        "# Changes on resume\n",
+        _GENERATED,
+        "What happens where a field of a train task has another value than in the attempt before, in the same output\n"
+        "([checkpoints](../checkpoints.md)). `*` stands for each part of a mixture, or for the kind of adapter.\n",
+    ]
+    for effect, about in _EFFECT_TEXTS.items():
+        fields = ", ".join(f"`{field}`" for field, found in EFFECTS.items() if found is effect)
+        parts.append(f"## {effect[:1].upper()}{effect[1:]}\n\n{about}\n\n{fields}\n")
+    return "\n".join(parts)
 
 
 def combinations_page() -> str:

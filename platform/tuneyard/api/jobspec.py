@@ -14,6 +14,7 @@ from tuneyard.api.quantities import Duration, Size
 from tuneyard.api.status import JobStatus
 from tuneyard.api.tasks import Task
 from tuneyard.api.tracking import Tracking
+from tuneyard.api.train import Method, TrainTask
 
 Priority = Literal["low", "normal", "high", "urgent"]
 STORED: Mapping[str, bool] = {"stored": True}
@@ -139,6 +140,31 @@ class Job(Fields):
             what = "vLLM runs language models" if task.score is not None else "fine-tuning starts from a language model"
             reason = f"names the task {body.model.from_task}, which trains by a program: {what}; evaluation.predictions writes predictions"
             raise located(reason, "tasks", index, task.kind, "model", "from")
+        if task.train is not None:
+            self._check_adapter(task.train, index)
+
+    def _check_adapter(self, train: TrainTask, index: int) -> None:
+        """A task that continues an adapter has its rank, alpha and kind. What else an adapter has is known once it is there."""
+        start, own = self._method_of_start(train), train.method.adapter
+        if start is None or own is None or start.adapter is None:
+            return
+        place, name = ("tasks", index, "train", "method"), train.model.from_task
+        if (start.dora is None) != (train.method.dora is None):
+            reason = f"is {train.method.name}, and the adapter of the task {name}, which it continues, is {start.name}: write {start.name}"
+            raise located(reason, *place)
+        for field in ("rank", "alpha"):
+            has, asked = (float(getattr(each, field) or 2 * each.rank) for each in (start.adapter, own))
+            if field in own.model_fields_set and has != asked:
+                reason = f"is {asked:g}, and the adapter of the task {name}, which it continues, has {has:g}: leave it out"
+                raise located(reason, *place, train.method.name, field)
+
+    def _method_of_start(self, train: TrainTask) -> Method | None:
+        """How the adapter was made that a train task continues; None for other starts."""
+        name = train.model.from_task
+        before = self.task(name).train if name is not None and train.model.path is None else None
+        if before is None or before.method.adapter is None:
+            return None
+        return self._method_of_start(before) or before.method
 
     def task_order(self) -> list[Task]:
         """Tasks with upstream tasks first, otherwise in file order.

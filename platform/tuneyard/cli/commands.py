@@ -51,6 +51,7 @@ COMMANDS = (
     Command("report", "tuneyard.cli.report:report", "Show the report of a run"),
     Command("compare", "tuneyard.cli.compare:compare", "Compare models row by row, from the outputs of their score tasks"),
     Command("checkpoints", "tuneyard.cli.checkpoints:app", "List, check, convert and remove checkpoints"),
+    Command("merge", "tuneyard.cli.merge:merge", "Merge the adapter of a finished task into its base model"),
     Command(
         "simulate", "tuneyard.cli.simulate.command:simulate", "Replay a trace of jobs on clusters, under one scheduling policy or several"
     ),

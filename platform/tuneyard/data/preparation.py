@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from tuneyard.api import BadInput, Source, TrainData
 from tuneyard.data.cache import cache_root, cached_folder
 from tuneyard.data.chat import ChatTemplate, template_text
+from tuneyard.data.content import Content, in_brackets, knows, layout_of, without_places
 from tuneyard.data.encoders import encoder_of
 from tuneyard.data.holdout import held_out_items
 from tuneyard.data.losses import Losses
@@ -46,9 +48,15 @@ if TYPE_CHECKING:
 _MORE_SAMPLES = "raise data.maxLength, lower data.validationFraction, or check data.lossOn and the weights of turns"
 CODE_VERSION = 9
 """Part of every cache key. Raise it with every change after which the same input gives other rows."""
+_ENTRY_VERSION = 2
+"""Part of the key of an entry alone, and not of a stream's. Raise it with every change of an entry's files that leaves rows the same."""
 _SEVERAL_PROCESSES_FROM_BYTES = 1 << 20
 _STREAMS_ABOVE_BYTES = 1 << 30
 _MAX_PROCESSES = 32
+_BACK = "restore the data and their settings to resume, or start again in another output"
+_UNPROVEN = "an earlier version of Tuneyard wrote the checkpoint, which does not prove that {} has the same rows as then"
+_WRITTEN_ANEW = "files of {} were copied or written anew since the checkpoint; their sizes and a sample of their rows are the same"
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _ANOTHER_START = "continue with the data and the version of the checkpoint, or start again in another output"
 _NO_PART_OF_THE_ROWS = {
     *("source", "from_task", "path", "shuffle", "show_sample", "validation", "chat_template"),
@@ -76,38 +84,71 @@ class Prepared:
     """Streamed rows by the name of their part (empty for one data set)."""
     parts: tuple[Prepared, ...] = ()
     """The parts of a mixture."""
+    content: Content | None = None
+    """What the rows are; None for streams, whose cursors know it, and for mixtures."""
 
     def cursors(self, position: int) -> dict[str, Any]:
         """The cursor of each stream at a position of `order`, and the identity of each order of prepared rows, for `place`.
 
         Waits for all rows up to the position.
         """
-        orders = {name: {"order": order.identity} for name, order in self._orders.items()}
+        orders = {name: {"order": part.order.identity} for name, part in self._whole.items() if isinstance(part.order, PreparedOrder)}
         if self.mixture is None:
             return orders | {name: rows.cursor(position) for name, rows in self.streams}
         before = dict(zip((part.name for part in self.mixture.parts), self.mixture.counts(0, position), strict=True))
         return orders | {name: rows.cursor(before[name]) for name, rows in self.streams}
 
-    def place(self, cursors: Mapping[str, Any]) -> None:
-        """Resume from cursors of an earlier attempt.
-
-        Raises BadInput where the data have changed since, or an earlier version of Tuneyard used another order of rows.
+    @property
+    def contents(self) -> dict[str, Any]:
+        """The record of the content of each part, for `place`. A checkpoint stores it beside the cursors, where earlier versions of
+        Tuneyard overlook it.
         """
-        for name, order in self._orders.items():
+        whole = {name: part.content.record for name, part in self._whole.items() if part.content is not None}
+        return whole | {name: {"kind": "stream", "mark": rows.mark} for name, rows in self.streams if rows.mark}
+
+    def place(
+        self, cursors: Mapping[str, Any], contents: Mapping[str, Any] = _NOTHING, changed: Mapping[str, str] = _NOTHING
+    ) -> str | None:
+        """Resume from cursors and contents of an earlier attempt. Returns a warning where they prove less than they do today.
+
+        `changed`: settings of the data that have changed since: field -> words.
+        Raises BadInput where the rows have changed since, or an earlier version of Tuneyard used another order of rows.
+        """
+        unproven, written_anew, settings = list[str](), list[str](), in_brackets(list((without_places(changed) or changed).values()))
+        for name, part in self._whole.items():
+            if part.content is not None and knows(contents.get(name), part.content):
+                part.content.check(contents[name], part.report.source, changed)
+            elif part.content is not None:
+                unproven.append(part.report.source)
+            order = part.order
+            if not isinstance(order, PreparedOrder):
+                continue
             if name in cursors:
                 if cursors[name] != {"order": order.identity}:
-                    raise BadInput(f"{self.report.source} has other rows than when the checkpoint was written", _ANOTHER_START)
+                    raise _ordered_otherwise(part.report.source, cursors[name], settings, same_rows=name in contents)
             elif self.mixture is not None or not (order.is_one_permutation and (len(order.rows) == 1 or not self.report.packed)):
                 raise BadInput("the checkpoint was written by a version of Tuneyard that took rows in another order", _ANOTHER_START)
         for name, rows in self.streams:
             if name in cursors:
-                rows.place(cursors[name])
+                try:
+                    rows.place(cursors[name])
+                except BadInput as error:
+                    raise BadInput(f"{error.cause}{settings}", error.next_step) from error
+            if contents.get(name, {}).get("mark", rows.mark) != rows.mark:
+                written_anew.append(self._source_of(name))
+        sentences = [_UNPROVEN.format(", ".join(unproven))] if unproven else []
+        sentences += [_WRITTEN_ANEW.format(", ".join(written_anew))] if written_anew else []
+        return "; ".join(sentences) or None
+
+    def _source_of(self, name: str) -> str:
+        parts = [] if self.mixture is None else zip((part.name for part in self.mixture.parts), self.parts, strict=True)
+        return next((part.report.source for own, part in parts if own == name), self.report.source)
 
     @property
-    def _orders(self) -> dict[str, PreparedOrder]:
-        """Orders of prepared rows by the names of their parts (empty for one data set). Preference pairs have an `Order` instead."""
+    def _whole(self) -> dict[str, Prepared]:
+        """Data sets that are not streamed, by the names of their parts (empty for one data set)."""
         named = zip((part.name for part in self.mixture.parts), self.parts, strict=True) if self.mixture is not None else [("", self)]
-        return {name: part.order for name, part in named if isinstance(part.order, PreparedOrder)}
+        return {name: part for name, part in named if not part.streams}
 
     @property
     def mixed(self) -> MixedRowOrder | None:
@@ -162,11 +203,22 @@ def prepare(
         work.build,
         on_wait=lambda holder: emit(Stage(task=task, name=f"waiting for {holder} to tokenise")),
     )
-    report = DataReport(**json.loads((entry / "report.json").read_text()))
+    report = DataReport(**json.loads((entry / "report.json").read_text()) | {"source": train.uri})  # the same data may have moved
     for message in report.warnings():
         emit(Warned(task=task, message=message))
     rows: Any = _rows(entry / "train.arrow")
-    return Prepared(rows, _rows(entry / "validation.arrow"), report, cached, _order(entry, rows, seed, shuffle=spec.shuffle))
+    held_out_rows = _rows(entry / "validation.arrow")
+    splits = json.loads((entry / "splits.json").read_text()) if (entry / "splits.json").exists() else {}
+    content = Content.of_entry(entry, _inputs(work), read=report.samples, rows="train.arrow", layout=splits.get("layout", ""))
+    return Prepared(rows, held_out_rows, report, cached, _order(splits, rows, seed, shuffle=spec.shuffle), content=content)
+
+
+def _ordered_otherwise(uri: str, cursor: Mapping[str, Any], settings: str, *, same_rows: bool) -> BadInput:
+    then = "when the checkpoint was written"
+    if "order" not in cursor:
+        return BadInput(f"{uri} was streamed {then}, and is prepared whole now{settings}", _BACK)
+    what = "its rows in another order" if same_rows else "other rows"
+    return BadInput(f"{uri} has {what} than {then}{settings}", _BACK)
 
 
 def located_source(source: Source) -> Located:
@@ -183,12 +235,10 @@ def _rows(path: Path) -> Any | None:
     return datasets.Dataset.from_file(str(path))
 
 
-def _order(entry: Path, rows: Any, seed: int, *, shuffle: bool) -> RowOrder:
-    """The order of a stream over the same splits; for preference pairs, a permutation of all rows."""
-    path = entry / "splits.json"
-    if not path.exists():
+def _order(splits: Mapping[str, Any], rows: Any, seed: int, *, shuffle: bool) -> RowOrder:
+    """The order of a stream over the same splits; for preference pairs, which have none, a permutation of all rows."""
+    if not splits:
         return Order(len(rows), seed, shuffle)
-    splits = json.loads(path.read_text())
     sequences = splits["sequences"] and Sequences.from_dict(splits["sequences"])
     return PreparedOrder(Windows.over(splits["bytes"], seed, shuffle=shuffle, sequences=sequences), tuple(splits["rows"]))
 
@@ -215,12 +265,23 @@ def _cache_key(work: _Work) -> dict[str, Any]:
     held_out = work.spec.validation.model_dump(mode="json", exclude={"source", "from_task", "path"}) if work.spec.validation else None
     return {
         **row_settings(work.spec, work.tokenizer, work.objective),
-        "libraries": {name: version(name) for name in ("tokenizers", "transformers", "trl")},
+        "entry": _ENTRY_VERSION,
+        "libraries": _libraries(),
         "files": [[file.reader, file.identity()] for file in work.train.files],
         "validation_files": [[file.reader, file.identity()] for file in work.held_out.files] if work.held_out else [],
         "validation": held_out,
         "seed": work.seed if work.spec.validation_fraction else 0,
     }
+
+
+def _inputs(work: _Work) -> dict[str, Any]:
+    """Inputs of tokens beside the samples and the fields of the task, by the names of `Content.about`."""
+    settings = row_settings(work.spec, work.tokenizer, work.objective)
+    return {name: settings[name] for name in ("code", "tokenizer", "template")} | {"libraries": _libraries()}
+
+
+def _libraries() -> dict[str, str]:
+    return {name: version(name) for name in ("tokenizers", "transformers", "trl")}
 
 
 def tokenizer_identity(tokenizer: Any) -> str:
@@ -306,10 +367,11 @@ class _Work:
         if not rows:
             raise BadInput(f"{self.train.uri}: no sample is left to train on{loss_about.why_none()}", _MORE_SAMPLES)
         with_loss = items.write(folder / "train.arrow", rows, packed=packed)
+        items.write_content(folder, np.flatnonzero(~aside))
         of_splits = np.bincount(items.splits[[row[0] for row in rows]], minlength=len(splits))
         sequences = sequences_of(self.train.files, splits)
         about = {"bytes": [split.size_bytes for split in splits], "sequences": sequences and asdict(sequences), "rows": of_splits.tolist()}
-        (folder / "splits.json").write_text(json.dumps(about))
+        (folder / "splits.json").write_text(json.dumps(about | {"layout": layout_of(rows) if packed else ""}))
         validation_rows = self._layout(items, np.flatnonzero(aside))
         if validation_rows:
             items.write(folder / "validation.arrow", validation_rows, packed=packed)

@@ -18,6 +18,10 @@ class Streamed(Protocol):
     def epoch_rows(self) -> int:
         """Rows of an epoch, possibly estimated; the same in every attempt."""
 
+    @property
+    def mark(self) -> str:
+        """A hash of the files by their metadata: their content is not read whole. Empty: the cursor itself compares the files."""
+
     def cursor(self, position: int) -> dict[str, Any]:
         """A cursor for `place`, to resume at `position` in another process or on another machine."""
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tuneyard.data.content import FILE, sample_hash
 from tuneyard.data.tokens import Encoded, Ints
 
 _BATCH_TOKENS = 1 << 20
@@ -24,6 +25,7 @@ class TokenFiles:
         self._lengths: list[npt.NDArray[np.int64]] = []
         self._hashes: list[npt.NDArray[np.uint64]] = []
         self._splits: list[npt.NDArray[np.int64]] = []
+        self._digests: list[npt.NDArray[np.uint64]] = []
 
     def append(self, encoded: Encoded) -> None:
         if not encoded.ids:
@@ -33,6 +35,7 @@ class TokenFiles:
         self._lengths.append(np.fromiter((len(ids) for ids in encoded.ids), dtype=np.int64))
         self._hashes.append(np.asarray(encoded.hashes, dtype=np.uint64))
         self._splits.append(np.asarray(encoded.splits, dtype=np.int64))
+        self._digests.append(np.fromiter(map(sample_hash, encoded.ids, encoded.labels), dtype=np.uint64))
 
     def finish(self) -> None:
         """Close the files. `lengths`, `hashes`, `splits` and `write` are valid after this call."""
@@ -42,6 +45,11 @@ class TokenFiles:
         self.hashes = np.concatenate(self._hashes) if self._hashes else np.zeros(0, dtype=np.uint64)
         self.splits = np.concatenate(self._splits) if self._splits else np.zeros(0, dtype=np.int64)
         self._starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(self.lengths)])
+
+    def write_content(self, folder: Path, chosen: npt.NDArray[np.int64]) -> None:
+        """Write the hashes of the chosen items, for `Content`."""
+        digests = np.concatenate(self._digests)
+        np.save(folder / FILE, np.stack([self.hashes[chosen], digests[chosen]]))
 
     def discard(self) -> None:
         for path in self._paths:

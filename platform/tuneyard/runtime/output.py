@@ -16,6 +16,8 @@ from typing import Any
 
 from tuneyard.api import BadInput, JobSpec, Task
 from tuneyard.api.local_files import SHIPPED
+from tuneyard.api.resuming import Changed, Effect, settings_of
+from tuneyard.api.resuming import changes as resume_changes
 from tuneyard.api.secrets import redact_fields
 from tuneyard.api.tasks import LOGS
 from tuneyard.runtime.inputs import Inputs, changes
@@ -71,7 +73,7 @@ class JobOutput:
         data or scripts than `inputs` (None: any)."""
         if not self.store.exists(f"{task.name}/result.json"):
             return None
-        self._check_same(task, inputs or {})
+        self._check_same(task, inputs or {}, finished=True)
         result: dict[str, Any] = json.loads(self.store.get(f"{task.name}/result.json"))
         return result
 
@@ -80,7 +82,8 @@ class JobOutput:
         for task in tasks:
             begun = "task.json" if task.process is None else "result.json"  # a failed process leaves nothing to resume
             if self.store.exists(f"{task.name}/{begun}") and self.store.exists(f"{task.name}/task.json"):
-                self._check_settings(task, json.loads(self.store.get(f"{task.name}/task.json")))
+                finished = self.store.exists(f"{task.name}/result.json")
+                self._check_settings(task, json.loads(self.store.get(f"{task.name}/task.json")), finished=finished)
 
     def begin(self, task: Task, inputs: Inputs) -> None:
         """Record the settings and inputs of a task at its start. Raises BadInput if an earlier attempt with others has left commits."""
@@ -94,10 +97,10 @@ class JobOutput:
         """Commit the task: from here on `--resume` skips it."""
         self._put_json(f"{task}/result.json", result)
 
-    def _check_same(self, task: Task, inputs: Inputs) -> None:
+    def _check_same(self, task: Task, inputs: Inputs, *, finished: bool = False) -> None:
         where = f"{task.name}/task.json"
         asked = json.loads(self.store.get(where))
-        self._check_settings(task, asked)
+        self._check_settings(task, asked, finished=finished)
         different = changes(asked.get("inputs") or {}, inputs)
         if different:
             what, are = ("data", "is") if task.process is None else ("scripts", "are")
@@ -107,11 +110,27 @@ class JobOutput:
                 f"restore the {what} to resume, or {_ELSEWHERE}",
             )
 
-    def _check_settings(self, task: Task, asked: Mapping[str, Any]) -> None:
-        if asked["fingerprint"] != fingerprint(task):
-            changed = "; ".join(list(_settings_changed(asked["task"], redact_fields(task.to_yaml_dict())))[:_SHOWN])
+    def _check_settings(self, task: Task, asked: Mapping[str, Any], *, finished: bool) -> None:
+        if asked["fingerprint"] == fingerprint(task):
+            return
+        of_training = _training_changes(task, asked["task"])
+        if of_training is None:
+            changed = list(_settings_changed(asked["task"], redact_fields(task.to_yaml_dict())))
+        else:
+            taken = (Effect.NOTHING,) if finished else (Effect.NOTHING, Effect.NEXT_STEP, Effect.BY_ROWS)
+            changed = [
+                f"train.{change.field}: {_shown(change.before)} -> {_shown(change.now)}"
+                for change in of_training
+                if change.effect not in taken
+            ]
+            if finished and not changed and task.train is not None and _asks_for_merge(of_training):
+                raise BadInput(
+                    f"task {task.name} has ended without the merged model that the JobSpec asks for now",
+                    f"write it: tuneyard merge {self.uri} --task {task.name} --out FOLDER; to resume, take merge out again",
+                )
+        if changed:
             raise BadInput(
-                f"task {task.name} was started with other settings than the JobSpec has now ({changed}; "
+                f"task {task.name} was started with other settings than the JobSpec has now ({'; '.join(changed[:_SHOWN])}; "
                 f"see {self.store.url(f'{task.name}/task.json')})",
                 f"restore the settings to resume, or {_ELSEWHERE}",
             )
@@ -137,6 +156,21 @@ class JobOutput:
             except BlockingIOError:
                 raise BadInput(f"another run is writing to {folder} now", "wait for it, or give another folder: --out DIR") from None
             yield
+
+
+def _training_changes(task: Task, before: Any) -> list[Changed] | None:
+    """The changed fields of a train task since its task.json; None where more than these differs, or they cannot be compared."""
+    try:
+        then = Task.model_validate(before)
+    except ValueError:  # another version of Tuneyard
+        return None
+    if task.train is None or then.train is None or fingerprint(then.model_copy(update={"train": task.train})) != fingerprint(task):
+        return None
+    return resume_changes(settings_of(then.train), settings_of(task.train))
+
+
+def _asks_for_merge(changed: Iterable[Changed]) -> bool:
+    return any(change.field.endswith(".merge") and change.now for change in changed)
 
 
 def _settings_changed(before: Any, now: Any, path: str = "") -> Iterator[str]:

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuneyard.api import BadInput
+from tuneyard.api import BadInput, TrainTask
 from tuneyard.storage import NotFound, Store, join, open_store
+from tuneyard.training.origin import ORIGIN, Origin
 
-_MODEL, _MERGED = "model", "merged"
+_MODEL, _MERGED, _CONFIG, _CHECKPOINTS = "model", "merged", "adapter_config.json", "checkpoints"
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,59 @@ def _trained(out: str, task: str, result: Mapping[str, Any]) -> Trained:
     if result.get("adapter_uri"):
         return Trained(task, str(result["base_model_uri"]), join(own, _MODEL))
     return Trained(task, join(own, _MODEL), None)
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter of a finished task."""
+
+    uri: str
+    origin: Origin
+
+
+def find_adapter(run: str, task: str | None = None) -> Adapter:
+    """The adapter in `run`: the output of a job or of a task, or the folder of an adapter. Raises BadInput if there is none, or several."""
+    store = open_store(run)
+    if store.exists(_CONFIG):
+        return Adapter(run, _origin(store, ""))
+    found = {path.removesuffix(f"{_MODEL}/{_CONFIG}").rstrip("/"): path for path in _configs(store)}
+    if task is not None:
+        found = {name: path for name, path in found.items() if name == task}
+    if not found:
+        raise BadInput(*_no_adapter(store, run, task))
+    if len(found) > 1:
+        raise BadInput(f"{run} holds several adapters: {', '.join(sorted(found))}", "give --task one of these")
+    (folder,) = (path.removesuffix(f"/{_CONFIG}") for path in found.values())
+    return Adapter(join(run, folder), _origin(store, folder))
+
+
+def _configs(store: Store) -> list[str]:
+    """Paths of the configurations of final adapters: of a job's tasks, or of the task itself."""
+    found = [file.path.split("/") for file in store.list()]
+    return ["/".join(parts) for parts in found if parts[-2:] == [_MODEL, _CONFIG] and len(parts) <= 3 and parts[0] != _CHECKPOINTS]
+
+
+def _origin(store: Store, folder: str) -> Origin:
+    """What the folder of an adapter says of its base. `folder`: below `store`.
+
+    An adapter of an earlier version of Tuneyard says only its name: the records of its run say the rest.
+    """
+    if store.is_complete(folder) and (about := store.manifest(folder).extra.get(ORIGIN)):
+        return Origin.from_dict(about)
+    base = json.loads(store.get(join(folder, _CONFIG))).get("base_model_name_or_path") or ""
+    run = folder.removesuffix(_MODEL).rstrip("/")
+    result, task = (json.loads(store.get(path)) if store.exists(path := join(run, name)) else {} for name in ("result.json", "task.json"))
+    precision = (result.get("plan") or {}).get("precision")
+    train = task.get("task", {}).get("train")
+    return Origin(base, precision=precision) if train is None else Origin.of(TrainTask.model_validate(train), base, precision)
+
+
+def _no_adapter(store: Store, run: str, task: str | None) -> tuple[str, str]:
+    where = f"{run}: task {task}" if task else run
+    if store.exists(f"{task}/{_MODEL}/config.json" if task else f"{_MODEL}/config.json"):
+        return f"{where} trained all weights: there is nothing to merge", "use its model as it is"
+    advice = "give the output of a finished LoRA, QLoRA or DoRA task; `tuneyard checkpoints convert` writes the adapter of a checkpoint"
+    return f"{where} holds no adapter of a finished task", advice
 
 
 def _kinds(store: Store, out: str) -> dict[str, str]:

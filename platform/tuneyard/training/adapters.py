@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from transformers import set_seed
 
 from tuneyard.api import BadInput
 from tuneyard.training.adapter_reach import out_of_reach, refuse_lost_weights, refuse_shared_weights, refuse_unread_head
+from tuneyard.training.continued_adapter import continued_config
 from tuneyard.training.request import TrainRequest
 
 
-def with_adapter(model: Any, request: TrainRequest, adapter_folder: str | None) -> Any:
-    """`model` with the task's adapter, and everything else frozen; for full training, the model itself."""
+def with_adapter(model: Any, request: TrainRequest, adapter_folder: str | None, warn: Callable[[str], None]) -> Any:
+    """`model` with the task's adapter, and everything else frozen; for full training, the model itself. `warn` gets what people should know
+    about an adapter that is continued.
+    """
     if request.task.method.adapter is None:
         return model
     from peft import PeftModel, get_peft_model
@@ -22,7 +26,8 @@ def with_adapter(model: Any, request: TrainRequest, adapter_folder: str | None) 
     keep_fp32 = request.plan.zero == 0
     try:
         if adapter_folder is not None:
-            adapted = PeftModel.from_pretrained(model, adapter_folder, is_trainable=True, autocast_adapter_dtype=keep_fp32)
+            config = continued_config(adapter_folder, request, model, warn)
+            adapted = PeftModel.from_pretrained(model, adapter_folder, is_trainable=True, config=config, autocast_adapter_dtype=keep_fp32)
         else:
             adapted = get_peft_model(model, _lora_config(request, model), autocast_adapter_dtype=keep_fp32)
             if request.plan.zero < 3:  # each rank has only a part of each weight

@@ -22,6 +22,7 @@ from tuneyard.training.first_rank import write_on_first
 from tuneyard.training.generation_settings import save_with_settings, write_end_tokens
 from tuneyard.training.merging import load_base, merge
 from tuneyard.training.models import DTYPES, quantization
+from tuneyard.training.origin import ORIGIN, Origin
 from tuneyard.training.proofs.saved import SavedProof
 from tuneyard.training.request import TrainRequest
 from tuneyard.training.trainer import SteppedTrainer
@@ -143,10 +144,12 @@ def _write(
             _prove_adapter(proof, trainer, request, weights, start, staging)
         elif request.task.method.adapter.merge:
             merge(PeftModel.from_pretrained(_base(request, start), str(folder)), staging / MERGED)
+    origin = Origin.of(request.task, request.model_uri, request.plan.precision).to_dict()
     for name in (MERGED, MODEL):
         if (staging / name).is_dir():
             _dress(staging / name, tokenizer, turn_end, card)
-            store.commit_folder(staging / name, name)
+            is_adapter = name == MODEL and request.task.method.adapter is not None
+            store.commit_folder(staging / name, name, extra={ORIGIN: origin} if is_adapter else None)
 
 
 def _base(request: TrainRequest, start: str) -> Any:

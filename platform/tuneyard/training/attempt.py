@@ -13,6 +13,8 @@ import torch
 from transformers import AutoConfig, PrinterCallback
 
 from tuneyard import data
+from tuneyard.api import BadInput
+from tuneyard.api.resuming import Effect, changes, settings_of
 from tuneyard.catalog import gpu
 from tuneyard.data.mapped_rows import by_batches
 from tuneyard.parallel import Shards
@@ -123,7 +125,7 @@ class Attempt:
         else:
             checkpoints.start_anew()
         if restored is not None:
-            material.data.place(restored.extra.get("cursors", {}))
+            self._place(material, restored)
         progress = Progress.from_dict(restored.state["progress"]) if restored else Progress()
         throughput = self._throughput(trainer, progress, peak_flops(self.request.plan, self.world.local_size))
         ledger = self._train(trainer, material, checkpoints, restored, progress, throughput)
@@ -133,6 +135,25 @@ class Attempt:
             self._restore_best(trainer, checkpoints, progress)
         artifacts = self._save(trainer, material, progress, throughput)
         return self._result("succeeded", material, progress, throughput, restored, artifacts)
+
+    def _place(self, material: Material, restored: Restored) -> None:
+        """Put the data at the place of the checkpoint, and say which settings are others from here on. Raises BadInput for other rows, and
+        for a task that now ends before the checkpoint.
+        """
+        if restored.step > material.steps:
+            raise BadInput(
+                f"the checkpoint is of step {restored.step}, and the task now ends after step {material.steps}",
+                f"set steps to {restored.step} or more; `tuneyard checkpoints convert --step N` writes the model of an earlier checkpoint",
+            )
+        before = restored.extra.get("settings")
+        changed = [] if before is None else changes(before, settings_of(self.request.task))
+        of_rows = {change.field: str(change) for change in changed if change.effect is Effect.BY_ROWS}
+        said = [material.data.place(restored.extra.get("cursors", {}), restored.extra.get("contents", {}), of_rows)]
+        taken = [str(change) for change in changed if change.effect is Effect.NEXT_STEP]
+        if taken:
+            said.append(f"{'; '.join(taken)}, at step {restored.step + 1}")
+        for message in filter(None, said):
+            self.emit(Warned(task=self.request.name, message=message))
 
     def _save_model_files(self, trainer: SteppedTrainer, material: Material) -> None:
         save_model_files(trainer.model, material.tokenizer, self.request, self.world, turn_end=material.turn_end, shards=self.shards)
@@ -221,7 +242,7 @@ class Attempt:
             self.router_weight = take_router_loss(model, task.router_loss)
             self.expert_load = ExpertLoad.of(model)
         adapter = adapter_source(request, self.world) if request.adapter_uri and task.method.adapter is not None else None
-        model = with_adapter(model, request, adapter)
+        model = with_adapter(model, request, adapter, lambda message: self.emit(Warned(task=request.name, message=message)))
         self.shards = shard(model, cuts, self.world) if parts is None else parts.shards
         if task.proof == "full":
             self._prove_model(model, material)
@@ -273,6 +294,7 @@ class Attempt:
             keep=task.checkpoint.keep,
             every=task.checkpoint.every_steps,
             made_by=self._made_by(),
+            settings=settings_of(task),
             layout={"workers": plan.workers, "zero": plan.zero, **self._groups()},
             world=self.world,
             emit=self.emit,
@@ -324,6 +346,7 @@ class Attempt:
                 "tokens": progress.tokens,
                 "row": rows,
                 "cursors": material.data.cursors(rows),
+                "contents": material.data.contents,
                 "world_size": self.world.size,
                 "plan": plan.to_dict(),
             }

@@ -300,10 +300,18 @@ def test_ranks_start_again_in_place_when_one_is_killed_and_when_its_pod_is_repla
     assert report_of(prepared)["tasks"]["tune"]["failure"] == "NodeLost"
     before = max(committed())
 
-    # KubeRay starts the pod again elsewhere; the hub starts another attempt.
+    # KubeRay starts the pod again elsewhere. Someone has changed the data meanwhile, and puts them back.
     machines.add("pod-9")
-    attempt = start(job, "tune", 3, TUNEYARD_REPAIR_LIMIT_S="300")
-    reader = LogReader(prepared, "tune", 3)
+    rows = prepared.get("prepare/files/chats.jsonl")
+    prepared.put("prepare/files/chats.jsonl", b"".join(reversed(rows.splitlines(keepends=True))))
+    code, said = start(job, "tune", 3).ends()
+    assert code == FAILED
+    assert "has the same 64 samples as when the checkpoint was written, in another order" in said
+    prepared.put("prepare/files/chats.jsonl", rows)
+
+    # The hub starts another attempt.
+    attempt = start(job, "tune", 4, TUNEYARD_REPAIR_LIMIT_S="300")
+    reader = LogReader(prepared, "tune", 4)
 
     def log(rank: int) -> str:
         return reader.read(f"rank-{rank}").text if f"rank-{rank}" in reader.sources() else ""
@@ -311,16 +319,16 @@ def test_ranks_start_again_in_place_when_one_is_killed_and_when_its_pod_is_repla
     def trains(number: int) -> bool:
         return "step " in log(0).partition(f"attempt {number}\n")[2] and f"attempt {number}, process" in log(1)
 
-    wait_until(lambda: max(committed()) > before and trains(9), attempt)
+    wait_until(lambda: max(committed()) > before and trains(13), attempt)
     os.kill(process_of(log(1)), signal.SIGKILL)
-    wait_until(lambda: trains(10), attempt)
+    wait_until(lambda: trains(14), attempt)
     wait_until(lambda: "starting attempt 2 of 4" in reader.read("driver").text, attempt)
 
     # Of the other rank: the same machine twice would be given up.
     (other,) = [worker for worker in machines.workers if f"pod {worker.name} on" not in log(1)]
     machines.lose(other)
     machines.add("pod-8")
-    wait_until(lambda: trains(11), attempt)
+    wait_until(lambda: trains(15), attempt)
     wait_until(lambda: "pod-8 (node-pod-8)" in reader.read("driver").text, attempt)
     os.kill(attempt.process.pid, signal.SIGTERM)
     code, said = attempt.ends()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,13 +15,14 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.builders.checkpoints import committed
+from tests.builders.checkpoints import committed, stop_after
 from tests.integration.runtime.conftest import (
     STEPS,
     TUNEYARD,
     RunJoined,
     environment,
     read_report,
+    short_train,
     train,
     tuneyard,
     tuneyard_here,
@@ -166,6 +168,53 @@ def test_ctrl_c_keeps_a_checkpoint_and_another_layout_ends_the_same(
     again = run_joined(smaller, out, "--resume", QUIET_TOKEN=SECRET)
     assert again.returncode == 0, again.stderr
     assert read_report(out)["tasks"] == done["tasks"]
+
+
+def test_a_resume_takes_another_rate_and_says_so_and_refuses_another_seed(
+    inputs: Path, one_worker: dict[str, Any], run_joined: RunJoined, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(Path(one_worker["whole"]["output"]).parent, out)
+    stop_after(STEPS - 5, out / "whole")
+    (out / "whole" / "result.json").unlink()
+
+    def resumed(**changes: Any) -> subprocess.CompletedProcess[str]:
+        task = {"name": "whole", "train": train(**changes), "resources": {"workers": 1}}
+        return run_joined(write_jobspec(inputs / "changed.yaml", task), out, "--resume")
+
+    refused = resumed(seed=7)
+    assert refused.returncode == 2
+    assert "started with other settings than the JobSpec has now (train.seed: 42 -> 7; see " in refused.stderr
+
+    taken = resumed(optimizer={"learningRate": 2e-3})
+    assert taken.returncode == 0, taken.stderr
+    assert f"optimizer.learningRate changes from 0.001 to 0.002, at step {STEPS - 4}" in taken.stderr
+    assert read_report(out)["tasks"]["whole"]["resumed_from"] == STEPS - 5
+
+    finished = resumed(optimizer={"learningRate": 3e-3})
+    assert finished.returncode == 2
+    assert "train.optimizer.learningRate: 0.002 -> 0.003" in finished.stderr
+
+
+def test_an_adapter_is_continued_as_it_is_or_not_at_all(inputs: Path, run_joined: RunJoined, tmp_path: Path) -> None:
+    def task(name: str, start: dict[str, str], **method: Any) -> dict[str, Any]:
+        body = short_train(model=start, method={"lora": method}, steps=2)
+        return {"name": name, "train": body, "resources": {"workers": 1}}
+
+    first = task("first", {"name": "model"}, rank=4)
+    second = task("second", {"from": "first"}, dropout=0.3)
+    third = task("third", {"from": "second"}, targets=["q_proj"])
+    ran = run_joined(write_jobspec(inputs / "continued.yaml", first, second, third), tmp_path / "out")
+
+    assert ran.returncode == 2, ran.stderr
+    said = ran.stderr
+    assert "has dropout 0, and the task asks for 0.3, which counts from here on" in said
+    assert "keeps its own settings: rank 4, alpha 8" in said
+    assert "error: task third: " in said or "error: " in said
+    assert ", and the task asks for q_proj" in said
+    assert "start from this one's merged model (tuneyard merge)" in said
+    config = json.loads((tmp_path / "out" / "second" / "model" / "adapter_config.json").read_text())
+    assert (config["r"], config["lora_alpha"], config["lora_dropout"]) == (4, 8, 0.3)
 
 
 def test_a_killed_worker_is_replaced_from_the_last_checkpoint(

@@ -51,24 +51,47 @@ def test_a_result_is_there_once_finished(tmp_path: Path) -> None:
 
 def test_results_of_other_settings_are_not_taken(tmp_path: Path) -> None:
     output = JobOutput(str(tmp_path))
-    output.begin(job(steps=3).spec.tasks[0], {})
-    with pytest.raises(BadInput, match=r"started with other settings than the JobSpec has now \(train.steps: 3 -> 4; see .*/t/task.json\)"):
-        output.begin(job(steps=4).spec.tasks[0], {})
+    output.begin(job(seed=3).spec.tasks[0], {})
+    with pytest.raises(BadInput, match=r"started with other settings than the JobSpec has now \(train.seed: 3 -> 4; see .*/t/task.json\)"):
+        output.begin(job(seed=4).spec.tasks[0], {})
     output.finish("t", {})
     with pytest.raises(BadInput, match="started with other settings"):
-        output.finished(job(steps=4).spec.tasks[0])
+        output.finished(job(seed=4).spec.tasks[0])
 
 
 def test_a_job_with_other_settings_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     output = JobOutput(str(tmp_path))
-    output.claim(job(steps=3), resume=False)
-    output.check_settings(job(steps=4).spec.tasks)  # nothing was begun
-    output.begin(job(steps=3).spec.tasks[0], {})
+    output.claim(job(seed=3), resume=False)
+    output.check_settings(job(seed=4).spec.tasks)  # nothing was begun
+    output.begin(job(seed=3).spec.tasks[0], {})
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(BadInput, match="started with other settings"):
-        output.check_settings(job(steps=4).spec.tasks)
-    output.check_settings(job(steps=3).spec.tasks)
+        output.check_settings(job(seed=4).spec.tasks)
+    output.check_settings(job(seed=3).spec.tasks)
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_a_started_task_takes_changes_that_a_resume_takes_and_a_finished_one_does_not(tmp_path: Path) -> None:
+    output, faster = JobOutput(str(tmp_path)), job(steps=4, optimizer={"learningRate": 1e-3}).spec.tasks[0]
+    output.begin(job(steps=3).spec.tasks[0], {})
+
+    output.check_settings([faster])
+    output.begin(faster, {})
+    output.finish("t", {})
+
+    assert output.finished(faster) == {}
+    with pytest.raises(BadInput, match=r"train.steps: 4 -> 3"):
+        output.finished(job(steps=3, optimizer={"learningRate": 1e-3}).spec.tasks[0])
+
+
+def test_a_finished_task_that_is_to_be_merged_after_all_is_merged_by_the_command(tmp_path: Path) -> None:
+    output = JobOutput(str(tmp_path))
+    output.begin(job(method={"lora": {}}).spec.tasks[0], {})
+    output.finish("t", {})
+
+    with pytest.raises(BadInput, match="has ended without the merged model") as error:
+        output.finished(job(method={"lora": {"merge": True}}).spec.tasks[0])
+    assert f"tuneyard merge {tmp_path} --task t --out FOLDER" in error.value.next_step
 
 
 def test_results_of_other_data_are_not_taken(tmp_path: Path) -> None:

@@ -13,6 +13,9 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from os.path import commonpath, dirname, relpath
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -30,6 +33,7 @@ _POLL_S = 0.005
 _TRIES = 8
 _PATIENCE_S = 60.0
 """After this long in another process, which may hang, a shard is built a second time."""
+_RESTORE = "restore the data and their settings, or start again in another output"
 _OPEN_SHARDS = 2 * WINDOW
 _KEPT_WINDOWS = 8192
 """Windows kept in memory: rows may be read again, and a tiny data set may have one window per row."""
@@ -202,7 +206,7 @@ class StreamedRows:
         where the cursor belongs to other data.
         """
         if cursor.get("data") != self._identity():
-            raise self._changed()
+            raise self._changed_since(cursor.get("data"))
         place = Place(int(cursor["epoch"]), int(cursor["window"]))
         self._starts, self._places = [int(cursor["start"])], [place]
         self._windows.clear()
@@ -213,8 +217,30 @@ class StreamedRows:
     def _changed(self) -> BadInput:
         return BadInput(
             f"{self.stream.uri} has changed since the checkpoint was written: it now gives other rows",
-            "restore the data, or start again without the checkpoint",
+            _RESTORE,
         )
+
+    @cached_property
+    def mark(self) -> str:
+        """A hash of names, sizes and versions of the files. Their common folder is left out: a data set may move."""
+        files = self.stream.recipe.files
+        folder = commonpath([dirname(file.path) for file in files])
+        about = [f"{relpath(file.path, folder)} {file.mark} {file.size_bytes}" for file in files]
+        return sha256("\n".join(about).encode()).hexdigest()[:32]
+
+    def _changed_since(self, before: Sequence[Any] | None) -> BadInput:
+        """The error for a cursor of other data, or of other settings."""
+        if before is None:
+            return BadInput(f"{self.stream.uri} was prepared whole when the checkpoint was written, and is streamed now", _RESTORE)
+        _, size_bytes, key, _ = self._identity()
+        if key != before[2]:
+            why = "its settings, the tokenizer with its chat template, or the versions of the libraries are others"
+            return BadInput(f"{self.stream.uri} gives other rows than when the checkpoint was written: {why}", _RESTORE)
+        if size_bytes != before[1]:
+            what = f"{size_bytes:,} bytes to read now, {before[1]:,} then"
+            return BadInput(f"{self.stream.uri} has other rows than when the checkpoint was written: {what}", _RESTORE)
+        what = "as many bytes, and a sample of them differs"
+        return BadInput(f"{self.stream.uri} has other rows than when the checkpoint was written: {what}", _RESTORE)
 
     def _identity(self) -> list[Any]:
         """The inputs of the order of rows that are equal for a copy of the data."""

@@ -130,6 +130,11 @@ class StreamedTable:
         back[by_split] = np.arange(len(by_split))
         return in_order(parts, back, self.config)
 
+    @property
+    def mark(self) -> str:
+        """Nothing: the cursor compares the identity of the table."""
+        return ""
+
     def cursor(self, _position: int) -> dict[str, Any]:
         """A cursor for `place`, also in another process or on another machine: a position is enough to continue."""
         return {"table": self._identity, "order": self.order.identity}

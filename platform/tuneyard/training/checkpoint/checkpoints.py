@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from tuneyard.api import BadInput, StorageError, TuneyardError
+from tuneyard.api.resuming import Effect, changes
 from tuneyard.storage import (
     MANIFEST,
     Commit,
@@ -51,6 +52,8 @@ Value = TypeVar("Value")
 
 FIRST_AUTO_STEPS = 10
 """The first save of an `auto` interval: early enough to lose little, late enough to know the duration of a step."""
+_IN_SETTINGS = ("model", "method", "objective", "seed", "optimizer", "global batch", "program")
+"""Entries of `made_by` that `settings` repeats in full. Versions of Tuneyard that write no settings compare them."""
 _LOOK_S = (0.05, 2.0)
 """Shortest and longest pause between two polls for the other ranks' indices."""
 _ALL_RANKS_TIMEOUT_S = 3 * PATIENCE_S
@@ -59,8 +62,8 @@ _ALL_RANKS_TIMEOUT_S = 3 * PATIENCE_S
 class Checkpoints:
     """Checkpoints of one attempt. All methods are collective: every rank calls them, in the same order.
 
-    `made_by` describes the task that makes them; a checkpoint of another task is refused, with the differences. `layout` describes how the
-    state is cut, which matters only for tensors that cannot be re-cut.
+    `made_by` and `settings` (`api.resuming`) describe the task that makes them; a checkpoint of another task is refused, with the
+    differences. `layout` describes how the state is cut, which matters only for tensors that cannot be re-cut.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Checkpoints:
         keep: int,
         every: int | Literal["auto"],
         made_by: Mapping[str, Any],
+        settings: Mapping[str, Any],
         layout: Mapping[str, Any],
         world: World,
         emit: Emit,
@@ -84,6 +88,7 @@ class Checkpoints:
         self._every = every
         self._next_auto = FIRST_AUTO_STEPS
         self._made_by = dict(made_by)
+        self._settings = dict(settings)
         self._layout = dict(layout)
         self._world = world
         self._emit = emit
@@ -154,7 +159,14 @@ class Checkpoints:
         name = name_of(step, self._token)
         snapshot = take_snapshot(groups_of(trainer, self._world, only_own_share=True), random_state(self._world.device), waited_for=wait)
         state = {**scalar_state(trainer), "progress": progress}
-        ours = {"step": step, "made_by": self._made_by, "layout": self._layout, "token": self._token, "checkpoint": FORMAT}
+        ours = {
+            "step": step,
+            "made_by": self._made_by,
+            "settings": self._settings,
+            "layout": self._layout,
+            "token": self._token,
+            "checkpoint": FORMAT,
+        }
         self._save_cost_s = time.perf_counter() - began
         self._last_save = (step, began)
 
@@ -371,12 +383,15 @@ class Checkpoints:
             shutil.rmtree(restored.reader.folder, ignore_errors=True)
 
     def _check_made_by(self, restored: Restored) -> None:
-        before = restored.extra["made_by"]
-        different = [name for name, value in self._made_by.items() if before.get(name) != value]
-        if different:
-            changes = ", ".join(f"{name} was {before.get(name)!r} and is {self._made_by[name]!r}" for name in different)
+        before, known = restored.extra["made_by"], restored.extra.get("settings")
+        refused = [str(change) for change in changes(known or {}, self._settings) if change.effect is Effect.REFUSED]
+        if known is not None:
+            before = {**before, **{name: self._made_by[name] for name in _IN_SETTINGS if name in self._made_by}}
+        different = [name for name, value in self._made_by.items() if _kept(before.get(name)) != _kept(value)]
+        refused += [f"{name} was {before.get(name)!r} and is {self._made_by[name]!r}" for name in different]
+        if refused:
             raise BadInput(
-                f"the checkpoint of step {restored.step} in {self._store.url(FOLDER)} was made by another task: {changes}",
+                f"the checkpoint of step {restored.step} in {self._store.url(FOLDER)} was made by another task: {', '.join(refused)}",
                 "go back to those settings, or start again with another output folder",
             )
 
@@ -395,6 +410,13 @@ class Checkpoints:
             raise failed
         result: Value = value
         return result
+
+
+def _kept(value: Any) -> Any:
+    """An entry of `made_by` without the settings of an adapter that may change."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _kept(inner) for name, inner in value.items() if name not in ("merge", "dropout")}
 
 
 def _is_whole(path: Path, file: ManifestFile) -> bool:

@@ -13,7 +13,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,8 +23,8 @@ import torch
 from tuneyard.api import BadInput, StorageError
 from tuneyard.storage import MANIFEST, Manifest, NotFound, Store, is_local, local_path, open_store
 from tuneyard.storage.errors import os_errors
-from tuneyard.storage.files import remove_stale_siblings, temporary_sibling
 from tuneyard.storage.folders import Progress, in_parallel
+from tuneyard.storage.staging import staging
 from tuneyard.storage.store import OnProgress
 from tuneyard.training.checkpoint.catalogue import commit_of
 from tuneyard.training.checkpoint.layout import FOLDER, MODEL, RankIndex, inside
@@ -77,7 +76,7 @@ def convert(
     indices = read_indices(store, commit, manifest)
     precision = manifest.extra.get("plan", {}).get("precision", "fp32")
     dtype = dtype or _DEFAULT_DTYPES[precision]
-    with tempfile.TemporaryDirectory(prefix="tuneyard-convert-") as scratch, _staging(target, Path(scratch)) as staged:
+    with tempfile.TemporaryDirectory(prefix="tuneyard-convert-") as scratch, staging(target, Path(scratch)) as staged:
         model = Path(scratch) / "model"
         about = _model_files(store, model)
         folder = _bring(store, commit.name, manifest, indices, Path(scratch) / "checkpoint", on_progress)
@@ -93,21 +92,6 @@ def convert(
             size_bytes = sum((staged / file).stat().st_size for file in files)
         open_store(target).commit_folder(staged, "", extra=extra)
     return Converted(target, commit.step, dtype, tuple(files), size_bytes)
-
-
-@contextmanager
-def _staging(target: str, scratch: Path) -> Iterator[Path]:
-    """A path for the unfinished folder, beside a local target, so that a rename completes it."""
-    if not is_local(target):
-        yield scratch / "out"
-        return
-    final = local_path(target).absolute()
-    remove_stale_siblings(final)
-    staged = temporary_sibling(final)
-    try:
-        yield staged
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
 
 
 def _model_files(store: Store, folder: Path) -> Mapping[str, Any]:

@@ -25,9 +25,10 @@ def scalar_state(trainer: Any) -> dict[str, Any]:
 def load_scalar_state(trainer: Any, state: Mapping[str, Any]) -> None:
     """Load schedule, loss scale and counters. The tensors of the optimizer must already be loaded."""
     optimizer, schedule = _optimizer(trainer), _bare(trainer.lr_scheduler, "scheduler")
+    # The rate of this attempt's schedule at that step, not the one that was saved: learning rate, schedule or steps may have changed.
     # Layouts group parameters differently, but all groups share one rate.
-    done, rate = state["schedule"]["last_epoch"], state["schedule"]["learning_rate"]
-    groups = len(optimizer.param_groups)
+    done, groups = state["schedule"]["last_epoch"], len(optimizer.param_groups)
+    rate = schedule.base_lrs[0] * schedule.lr_lambdas[0](done)
     schedule.load_state_dict({**schedule.state_dict(), "last_epoch": done, "_step_count": done + 1, "_last_lr": [rate] * groups})
     for group in optimizer.param_groups:
         group["lr"] = rate

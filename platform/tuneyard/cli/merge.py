@@ -1,0 +1,56 @@
+"""`tuneyard merge`: the adapter of a finished task as part of its base model."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import redirect_stdout
+from dataclasses import replace
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from tuneyard.extras import need
+
+
+class Dtype(StrEnum):
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP32 = "fp32"
+
+
+def merge(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="output of a job or of its task, or the folder of an adapter; a path or a URI")],
+    out: Annotated[str, typer.Option(metavar="FOLDER", help="the model folder to write: a new folder, or a URI")],
+    task: Annotated[str | None, typer.Option(metavar="NAME", help="the train task; needed if several tasks made adapters")] = None,
+    base: Annotated[str | None, typer.Option(metavar="MODEL", help="the base model; default: as the adapter names it")] = None,
+    dtype: Annotated[Dtype | None, typer.Option(help="of the weights; default: the precision of the run")] = None,
+    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="run Python code that comes with the base")] = False,
+) -> None:
+    """Merge the adapter of a finished task into its base model, and write a model folder for from_pretrained and vLLM.
+
+    The written model is compared with base and adapter on a few rows of tokens. If it differs by more than rounding does, nothing is
+    written. The last line of stdout is FOLDER. Memory: the model in fp32.
+
+    Example: tuneyard merge runs/first --out models/first
+    """
+    from tuneyard.api import BadInput
+    from tuneyard.runtime.trained import find_adapter
+
+    need("train", "tuneyard merge")
+    found = find_adapter(run, task)
+    origin = replace(found.origin, base=base, revision=None, from_scratch=False) if base else found.origin
+    if not origin.base:
+        raise BadInput(f"{found.uri} does not name its base model", "name it: --base MODEL")
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # its import warns of kernels that it would download
+    from tuneyard.training.merge_run import merge_run
+
+    print(f"merging {found.uri} into {origin.base}", file=sys.stderr)
+    with redirect_stdout(sys.stderr):  # DeepSpeed logs to stdout
+        made = merge_run(found.uri, origin, out, dtype=dtype.value if dtype else None, trust=trust_remote_code)
+    changed = f"the adapter changes the logits of its base by {made.effect:.0e}"
+    print(f"merged = adapter, {made.difference:.0e} ({made.dtype} rounds by {made.rounding:.0e}; {changed})", file=sys.stderr)
+    if made.is_lost:
+        print(f"warning: rounding to {made.dtype} changes as much as the adapter does: --dtype fp32 keeps it", file=sys.stderr)
+    typer.echo(made.uri)
