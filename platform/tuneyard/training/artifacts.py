@@ -24,6 +24,8 @@ from tuneyard.training.merging import load_base, merge
 from tuneyard.training.models import DTYPES, quantization
 from tuneyard.training.origin import ORIGIN, Origin
 from tuneyard.training.proofs.saved import SavedProof
+from tuneyard.training.provenance.certificate import Origins, base_hashes, write_certificate
+from tuneyard.training.provenance.signing import given_key, sign_folder
 from tuneyard.training.request import TrainRequest
 from tuneyard.training.trainer import SteppedTrainer
 
@@ -38,22 +40,22 @@ class Artifacts:
     merged_uri: str | None
 
 
+@dataclass(frozen=True)
+class Beside:
+    """Files beside the weights. `turn_end`: the token that ends an answer in the chat template of the samples."""
+
+    tokenizer: Any
+    turn_end: int | None
+    card: str
+    origins: Origins
+
+
 def save_artifacts(
-    trainer: SteppedTrainer,
-    request: TrainRequest,
-    *,
-    start: str,
-    tokenizer: Any,
-    turn_end: int | None,
-    card: str,
-    proof: SavedProof | None,
-    world: World,
-    emit: Emit,
+    trainer: SteppedTrainer, request: TrainRequest, *, start: str, beside: Beside, proof: SavedProof | None, world: World, emit: Emit
 ) -> Artifacts:
     """Write the final model below the task's output. Collective: with ZeRO-3, all ranks gather the weights.
 
-    `turn_end`: the token that ends an answer in the chat template of the samples. `proof`: compares each folder with the trained model
-    before it is committed; None: no folder is compared.
+    `proof` compares each folder with the trained model before it is committed; None: no folder is compared.
 
     Raises, on every rank, StorageError if rank 0 could not write, and JobFailed if a folder holds another model.
     """
@@ -61,7 +63,7 @@ def save_artifacts(
     weights = gathered_weights(trainer, request)
     write_on_first(
         world,
-        lambda: _write(trainer, request, weights, start=start, tokenizer=tokenizer, turn_end=turn_end, card=card, proof=proof),
+        lambda: _write(trainer, request, weights, start, beside, proof),
         what="the final model",
     )
     store = open_store(request.output)
@@ -114,17 +116,7 @@ def _kept_of_adapted(model: Any) -> set[str]:
     return beside | {name for name, value in model.named_parameters() if value.requires_grad}
 
 
-def _write(
-    trainer: SteppedTrainer,
-    request: TrainRequest,
-    weights: Any,
-    *,
-    start: str,
-    tokenizer: Any,
-    turn_end: int | None,
-    card: str,
-    proof: SavedProof | None,
-) -> None:
+def _write(trainer: SteppedTrainer, request: TrainRequest, weights: Any, start: str, beside: Beside, proof: SavedProof | None) -> None:
     staging = Path(request.scratch) / "final"
     shutil.rmtree(staging, ignore_errors=True)
     store = open_store(request.output)
@@ -144,10 +136,14 @@ def _write(
             _prove_adapter(proof, trainer, request, weights, start, staging)
         elif request.task.method.adapter.merge:
             merge(PeftModel.from_pretrained(_base(request, start), str(folder)), staging / MERGED)
-    origin = Origin.of(request.task, request.model_uri, request.plan.precision).to_dict()
+    origin, base = Origin.of(request.task, request.model_uri, request.plan.precision).to_dict(), base_hashes(request, start)
     for name in (MERGED, MODEL):
         if (staging / name).is_dir():
-            _dress(staging / name, tokenizer, turn_end, card)
+            _dress(staging / name, beside)
+            write_certificate(staging / name, request, beside.origins, base=base, proof=proof.told() if proof is not None else {})
+            with given_key() as key:
+                if key is not None:
+                    sign_folder(staging / name, key)
             is_adapter = name == MODEL and request.task.method.adapter is not None
             store.commit_folder(staging / name, name, extra={ORIGIN: origin} if is_adapter else None)
 
@@ -174,9 +170,9 @@ def _prove_adapter(proof: SavedProof, trainer: SteppedTrainer, request: TrainReq
         proof.prove_merged(staging / MERGED, merged.state_dict(), logits)
 
 
-def _dress(folder: Path, tokenizer: Any, turn_end: int | None, card: str) -> None:
+def _dress(folder: Path, beside: Beside) -> None:
     """Write the tokenizer (with its chat template), end tokens and model card beside the weights."""
-    tokenizer.save_pretrained(folder)
-    (folder / "README.md").write_text(card)
-    if not (folder / "adapter_config.json").exists() or turn_end is not None:
-        write_end_tokens(folder, tokenizer, turn_end)
+    beside.tokenizer.save_pretrained(folder)
+    (folder / "README.md").write_text(beside.card)
+    if not (folder / "adapter_config.json").exists() or beside.turn_end is not None:
+        write_end_tokens(folder, beside.tokenizer, beside.turn_end)

@@ -21,11 +21,11 @@ from tuneyard.parallel import Shards
 from tuneyard.parallel.context import ContextParallel
 from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.planning import steps_of_epochs
-from tuneyard.storage import Holder
+from tuneyard.storage import Commit, Holder
 from tuneyard.tracking.events import Emit, Evaluated, Stage, Warned
 from tuneyard.training.adapters import with_adapter
 from tuneyard.training.arguments import optimizer_of, training_arguments
-from tuneyard.training.artifacts import Artifacts, save_artifacts
+from tuneyard.training.artifacts import Artifacts, Beside, save_artifacts
 from tuneyard.training.checkpoint.checkpoints import Checkpoints
 from tuneyard.training.checkpoint.loading import Restored, load, load_weights
 from tuneyard.training.checkpoint.model_files import save_model_files
@@ -50,6 +50,8 @@ from tuneyard.training.progress import Progress
 from tuneyard.training.proofs.positions import check_positions, longest_sample
 from tuneyard.training.proofs.reach import MOST_TOKENS, freeze_unreached
 from tuneyard.training.proofs.saved import SavedProof, row_of_ids
+from tuneyard.training.provenance.certificate import Origins
+from tuneyard.training.provenance.signing import given_key
 from tuneyard.training.request import TrainRequest, TrainResult
 from tuneyard.training.router_loss import take_router_loss
 from tuneyard.training.sample import show_sample
@@ -98,6 +100,7 @@ class Attempt:
         self.shards: Shards | None = None
         self.exchange: GradientExchange | None = None
         self.proven: dict[str, Any] = {}
+        self.commits: tuple[Commit, ...] = ()
 
     def run(self) -> TrainResult:
         """Run the attempt. Raises BadInput if another job is writing to the output."""
@@ -133,6 +136,7 @@ class Attempt:
             return self._result("stopped", material, progress, throughput, restored, Artifacts(None, None, None))
         if progress.best_step not in (0, len(progress.losses)):
             self._restore_best(trainer, checkpoints, progress)
+        self.commits = checkpoints.commits
         artifacts = self._save(trainer, material, progress, throughput)
         return self._result("succeeded", material, progress, throughput, restored, artifacts)
 
@@ -168,20 +172,24 @@ class Attempt:
             ids = row_of_ids(trainer.model)
             logits, dtype = trainer.logits_of_row(ids).float().cpu(), DTYPES[self.request.plan.precision]
             proof = SavedProof(ids, logits, dtype, self.request.task.model.trust_remote_code)
+        beside = Beside(material.tokenizer, material.turn_end, card, self._origins(material, progress))
         artifacts = save_artifacts(
-            trainer,
-            self.request,
-            start=material.start,
-            tokenizer=material.tokenizer,
-            turn_end=material.turn_end,
-            card=card,
-            proof=proof,
-            world=self.world,
-            emit=self.emit,
+            trainer, self.request, start=material.start, beside=beside, proof=proof, world=self.world, emit=self.emit
         )
         skipped = {"skipped": True, "sentence": "proof: skip, so what is saved was not compared with what was trained"}
         self.proven |= proof.told() if proof is not None else skipped
         return artifacts
+
+    def _origins(self, material: Material, progress: Progress) -> Origins:
+        steps = len(progress.losses)
+        cursors = material.data.cursors(steps * self.request.plan.global_batch)
+        return Origins(
+            data={"source": material.data.report.source, "cursors": cursors, "contents": material.data.contents},
+            step=progress.best_step or steps,
+            losses=progress.losses,
+            evaluations=progress.eval_losses,
+            commits=self.commits,
+        )
 
     def _stage(self, name: str) -> None:
         self.emit(Stage(task=self.request.name, name=name))
@@ -189,7 +197,8 @@ class Attempt:
     def _prepare(self) -> Material:
         request, task, plan = self.request, self.request.task, self.request.plan
         prepare_offload(plan, self.world, optimizer=task.optimizer.name, task=request.name, emit=self.emit)
-        self._stage("loading the model")
+        with given_key():  # a key that cannot sign is refused now, and not after training
+            self._stage("loading the model")
         start = find_start(request, self.world)
         tokenizer = load_tokenizer(request, start)
         check_vocabulary(tokenizer, request, start)
@@ -234,6 +243,8 @@ class Attempt:
         parts = load_parts(request, material.start, material.tokenizer, self.world, material.cut)
         model = load_model(request, material.start, self.world) if parts is None else parts.model
         fit_embedding(model, material.tokenizer, request)
+        if plan.recompute and not model.supports_gradient_checkpointing:
+            raise BadInput(f"{type(model).__name__} cannot recompute its layers", "set strategy.recompute to false")
         cuts = tensor_plan(model, plan, material.cut) if parts is None else parts.plan
         unsaid = vision_warning(request, material.start, model)
         if unsaid is not None:
@@ -330,6 +341,7 @@ class Attempt:
         ledger = Ledger(
             task=self.request.name,
             steps=material.steps,
+            stop_at=self.request.stop_at,
             precision=plan.precision,
             world=self.world,
             progress=progress,

@@ -284,7 +284,8 @@ class SteppedTrainer(Trainer):
         if context is None:
             refuse_sight(self._logits_of)
             if packed:
-                refuse_short_sight(self._last_logits_of, collate, vocabulary, borders_of(self.model.config), self.longest_row)
+                half, borders = self.args.bf16 or self.args.fp16, borders_of(self.model.config)
+                refuse_short_sight(self._last_logits_of, collate, vocabulary, borders, self.longest_row, half=half)
             return
         with context.whole_rows():
             refuse_sight(self._logits_of)
