@@ -15,7 +15,7 @@ from tuneyard.api import BadInput
 from tuneyard.parallel.context import ContextParallel, row_slice
 from tuneyard.training.collate import Collator
 from tuneyard.training.context import refuse_unsplit, slice_loss
-from tuneyard.training.probes import refuse_leaks
+from tuneyard.training.proofs.sight import refuse_leaks
 
 SEED, ROWS, LONGEST = 7, 2, 200
 Batch = dict[str, Any]

@@ -52,7 +52,7 @@ EFFECTS: Mapping[str, Effect] = {
     "optimizer.learningRate": _N, "optimizer.schedule": _N, "optimizer.warmup": _N, "optimizer.weightDecay": _N,
     "optimizer.betas": _N, "optimizer.epsilon": _N, "optimizer.maxGradNorm": _N,
     "batch.global": _R, "batch.micro": _N,
-    "epochs": _N, "steps": _N, "seed": _R,
+    "epochs": _N, "steps": _N, "seed": _R, "proof": _N,
     "strategy.zero": _N, "strategy.offload.optimizer": _N, "strategy.offload.parameters": _N, "strategy.offload.nvmePath": _N,
     "strategy.tensorParallel": _N, "strategy.sequenceParallel": _N, "strategy.contextParallel": _N, "strategy.shardWithin": _N,
     "strategy.quantisedAllReduce": _N, "strategy.recompute": _N, "strategy.precision": _N, "strategy.liger": _N, "strategy.compile": _N,

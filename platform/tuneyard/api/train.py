@@ -287,6 +287,11 @@ class TrainTask(Fields):
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     evaluation: Evaluation = Field(default_factory=Evaluation)
     seed: int = Field(default=42, ge=0, le=2**32 - 1, description="seed of weights, dropout and data order")
+    proof: Literal["full", "skip"] = Field(
+        default="full",
+        description="full: prove before the first step that weights are reached and that recomputation changes no gradient, "
+        "and after the last that what is saved is what was trained; skip: neither",
+    )
 
     @model_validator(mode="after")
     def _has_a_model(self) -> Self:

@@ -48,7 +48,8 @@ def argument_values(task: TrainTask, plan: Plan, *, steps: int, scratch: Path, l
         "seed": task.seed,
         "deepspeed": deepspeed_config(plan, max_grad_norm=task.optimizer.max_grad_norm, largest_parameter=largest_parameter),
         "gradient_checkpointing": plan.recompute,
-        "gradient_checkpointing_kwargs": _recompute(task, plan) if plan.recompute else None,
+        # Reentrant recomputation cuts off the gradient of what leaves a block beside its output: router logits, shared keys and values.
+        "gradient_checkpointing_kwargs": {"use_reentrant": False} if plan.recompute else None,
         "use_liger_kernel": plan.liger,
         "ddp_find_unused_parameters": False,
         "average_tokens_across_devices": True,
@@ -105,9 +106,3 @@ def _optimization(task: TrainTask, plan: Plan, steps: int) -> dict[str, Any]:
         "lr_scheduler_kwargs": {"num_decay_steps": decay, "decay_type": "linear"} if optimizer.schedule == "wsd" else None,
         "warmup_steps": warmup_steps(optimizer.warmup, steps),
     }
-
-
-def _recompute(task: TrainTask, plan: Plan) -> dict[str, Any]:
-    # ZeRO-3 gathers frozen and trained weights at different times; only reentrant recomputation keeps its bookkeeping right
-    # when there are adapters (huggingface/trl#2514).
-    return {"use_reentrant": plan.zero == 3 and task.method.adapter is not None}

@@ -6,23 +6,26 @@ Each folder is assembled on local scratch and committed by storage: in the outpu
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from peft import PeftModel
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from tuneyard.parallel import Shards
-from tuneyard.storage import Store, open_store
+from tuneyard.storage import open_store
 from tuneyard.tracking.events import Emit, Stage
 from tuneyard.training.distributed import World
-from tuneyard.training.end_tokens import write_end_tokens
 from tuneyard.training.first_rank import write_on_first
-from tuneyard.training.merging import merge
+from tuneyard.training.generation_settings import save_with_settings, write_end_tokens
+from tuneyard.training.merging import load_base, merge
 from tuneyard.training.models import DTYPES, quantization
 from tuneyard.training.origin import ORIGIN, Origin
+from tuneyard.training.proofs.saved import SavedProof
+from tuneyard.training.provenance.certificate import Origins, base_hashes, write_certificate
+from tuneyard.training.provenance.signing import given_key, sign_folder
 from tuneyard.training.request import TrainRequest
 from tuneyard.training.trainer import SteppedTrainer
 
@@ -37,20 +40,30 @@ class Artifacts:
     merged_uri: str | None
 
 
+@dataclass(frozen=True)
+class Beside:
+    """Files beside the weights. `turn_end`: the token that ends an answer in the chat template of the samples."""
+
+    tokenizer: Any
+    turn_end: int | None
+    card: str
+    origins: Origins
+
+
 def save_artifacts(
-    trainer: SteppedTrainer, request: TrainRequest, *, start: str, tokenizer: Any, turn_end: int | None, card: str, world: World, emit: Emit
+    trainer: SteppedTrainer, request: TrainRequest, *, start: str, beside: Beside, proof: SavedProof | None, world: World, emit: Emit
 ) -> Artifacts:
     """Write the final model below the task's output. Collective: with ZeRO-3, all ranks gather the weights.
 
-    `turn_end`: the token that ends an answer in the chat template of the samples.
+    `proof` compares each folder with the trained model before it is committed; None: no folder is compared.
 
-    Raises StorageError on every rank if rank 0 could not write.
+    Raises, on every rank, StorageError if rank 0 could not write, and JobFailed if a folder holds another model.
     """
     emit(Stage(task=request.name, name="saving the model"))
     weights = gathered_weights(trainer, request)
     write_on_first(
         world,
-        lambda: _write(trainer, request, weights, start=start, tokenizer=tokenizer, turn_end=turn_end, card=card),
+        lambda: _write(trainer, request, weights, start, beside, proof),
         what="the final model",
     )
     store = open_store(request.output)
@@ -103,49 +116,63 @@ def _kept_of_adapted(model: Any) -> set[str]:
     return beside | {name for name, value in model.named_parameters() if value.requires_grad}
 
 
-def _write(
-    trainer: SteppedTrainer, request: TrainRequest, weights: Any, *, start: str, tokenizer: Any, turn_end: int | None, card: str
-) -> None:
+def _write(trainer: SteppedTrainer, request: TrainRequest, weights: Any, start: str, beside: Beside, proof: SavedProof | None) -> None:
     staging = Path(request.scratch) / "final"
     shutil.rmtree(staging, ignore_errors=True)
     store = open_store(request.output)
     folder = staging / MODEL
     model = trainer.model
     model.config.use_cache = True
+    unset_hf_deepspeed_config()  # ZeRO-3 would partition models that are loaded from here on
     if request.task.method.adapter is None:
         # Without DeepSpeed, weights were kept in fp32. save_pretrained writes the dtype of the model into config.json.
         model = model if weights is not None else model.to(DTYPES[request.plan.precision])
-        model.save_pretrained(folder, state_dict=weights)
+        save_with_settings(model, folder, state_dict=weights)
+        if proof is not None:
+            proof.prove_weights(folder, weights if weights is not None else model.state_dict())
     else:
         model.save_pretrained(folder, **({"state_dict": weights} if weights is not None else {}))
-    _dress(folder, tokenizer, turn_end, card)
+        if proof is not None and (request.task.method.adapter.merge or proof.can_load(model)):
+            _prove_adapter(proof, trainer, request, weights, start, staging)
+        elif request.task.method.adapter.merge:
+            merge(PeftModel.from_pretrained(_base(request, start), str(folder)), staging / MERGED)
+    origin, base = Origin.of(request.task, request.model_uri, request.plan.precision).to_dict(), base_hashes(request, start)
+    for name in (MERGED, MODEL):
+        if (staging / name).is_dir():
+            _dress(staging / name, beside)
+            write_certificate(staging / name, request, beside.origins, base=base, proof=proof.told() if proof is not None else {})
+            with given_key() as key:
+                if key is not None:
+                    sign_folder(staging / name, key)
+            is_adapter = name == MODEL and request.task.method.adapter is not None
+            store.commit_folder(staging / name, name, extra={ORIGIN: origin} if is_adapter else None)
+
+
+def _base(request: TrainRequest, start: str) -> Any:
+    task, precision = request.task, request.plan.precision
+    return load_base(
+        start,
+        dtype=DTYPES[precision],
+        revision=task.model.revision,
+        trust=task.model.trust_remote_code,
+        quantization=quantization(task.method.qlora, precision),
+    )
+
+
+def _prove_adapter(proof: SavedProof, trainer: SteppedTrainer, request: TrainRequest, weights: Any, start: str, staging: Path) -> None:
+    """Prove the saved adapter on its base, then merge both, and prove the merged model. The base is loaded once."""
+    parameters = dict(trainer.model.named_parameters())
+    trained = {name: (weights or parameters)[name] for name, weight in parameters.items() if weight.requires_grad}
+    adapted = proof.prove_adapter(staging / MODEL, _base(request, start), trainer.model, trained)
     if request.task.method.adapter is not None and request.task.method.adapter.merge:
-        # ZeRO-3 would partition the model that is loaded below.
-        unset_hf_deepspeed_config()
-        task = request.task
-        merge(
-            start,
-            folder,
-            staging / MERGED,
-            dtype=DTYPES[request.plan.precision],
-            revision=task.model.revision,
-            trust=task.model.trust_remote_code,
-            quantization=quantization(task.method.qlora, request.plan.precision),
-        )
-        _dress(staging / MERGED, tokenizer, turn_end, card)
-        _commit(store, staging / MERGED, MERGED)
-    adapted = request.task.method.adapter is not None
-    origin = {ORIGIN: Origin.of(request.task, request.model_uri, request.plan.precision).to_dict()} if adapted else {}
-    _commit(store, folder, MODEL, origin)
+        logits = proof.logits_of(adapted)
+        merged = merge(adapted, staging / MERGED)
+        proof.prove_merged(staging / MERGED, merged.state_dict(), logits)
 
 
-def _dress(folder: Path, tokenizer: Any, turn_end: int | None, card: str) -> None:
+def _dress(folder: Path, beside: Beside) -> None:
     """Write the tokenizer (with its chat template), end tokens and model card beside the weights."""
-    tokenizer.save_pretrained(folder)
-    (folder / "README.md").write_text(card)
-    if not (folder / "adapter_config.json").exists() or turn_end is not None:
-        write_end_tokens(folder, tokenizer, turn_end)
-
-
-def _commit(store: Store, folder: Path, name: str, about: Mapping[str, Any] | None = None) -> None:
-    store.commit_folder(folder, name, extra=about)
+    beside.tokenizer.save_pretrained(folder)
+    (folder / "README.md").write_text(beside.card)
+    if not (folder / "adapter_config.json").exists() or beside.turn_end is not None:
+        write_end_tokens(folder, beside.tokenizer, beside.turn_end)

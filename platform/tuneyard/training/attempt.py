@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import AutoConfig, PrinterCallback
 
 from tuneyard import data
@@ -20,14 +21,15 @@ from tuneyard.parallel import Shards
 from tuneyard.parallel.context import ContextParallel
 from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.planning import steps_of_epochs
-from tuneyard.storage import Holder
+from tuneyard.storage import Commit, Holder
 from tuneyard.tracking.events import Emit, Evaluated, Stage, Warned
 from tuneyard.training.adapters import with_adapter
 from tuneyard.training.arguments import optimizer_of, training_arguments
-from tuneyard.training.artifacts import Artifacts, save_artifacts
+from tuneyard.training.artifacts import Artifacts, Beside, save_artifacts
 from tuneyard.training.checkpoint.checkpoints import Checkpoints
 from tuneyard.training.checkpoint.loading import Restored, load, load_weights
 from tuneyard.training.checkpoint.model_files import save_model_files
+from tuneyard.training.checkpoint.state import seed_random
 from tuneyard.training.collate import Collator
 from tuneyard.training.compiled_layers import compiled_layers
 from tuneyard.training.context import SliceCollator
@@ -40,11 +42,16 @@ from tuneyard.training.gradients import exchange_gradients
 from tuneyard.training.ledger import Ledger
 from tuneyard.training.memory import held_gb, host_peak_gb, mapped_libraries_gb, peak_gb, reserved_gb, reset_peak
 from tuneyard.training.model_card import model_card
-from tuneyard.training.models import adapter_source, find_start, load_dtype, load_model, load_tokenizer, vision_warning
+from tuneyard.training.models import DTYPES, adapter_source, find_start, load_dtype, load_model, load_tokenizer, vision_warning
 from tuneyard.training.offload_disk import largest_on_disk
 from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches
 from tuneyard.training.progress import Progress
+from tuneyard.training.proofs.positions import check_positions, longest_sample
+from tuneyard.training.proofs.reach import MOST_TOKENS, freeze_unreached
+from tuneyard.training.proofs.saved import SavedProof, row_of_ids
+from tuneyard.training.provenance.certificate import Origins
+from tuneyard.training.provenance.signing import given_key
 from tuneyard.training.request import TrainRequest, TrainResult
 from tuneyard.training.router_loss import take_router_loss
 from tuneyard.training.sample import show_sample
@@ -92,6 +99,8 @@ class Attempt:
         self.expert_load: ExpertLoad | None = None
         self.shards: Shards | None = None
         self.exchange: GradientExchange | None = None
+        self.proven: dict[str, Any] = {}
+        self.commits: tuple[Commit, ...] = ()
 
     def run(self) -> TrainResult:
         """Run the attempt. Raises BadInput if another job is writing to the output."""
@@ -127,6 +136,7 @@ class Attempt:
             return self._result("stopped", material, progress, throughput, restored, Artifacts(None, None, None))
         if progress.best_step not in (0, len(progress.losses)):
             self._restore_best(trainer, checkpoints, progress)
+        self.commits = checkpoints.commits
         artifacts = self._save(trainer, material, progress, throughput)
         return self._result("succeeded", material, progress, throughput, restored, artifacts)
 
@@ -157,15 +167,28 @@ class Attempt:
 
     def _save(self, trainer: SteppedTrainer, material: Material, progress: Progress, throughput: Throughput) -> Artifacts:
         card = model_card(self.request, figures_of(self.request.plan, progress, throughput))
-        return save_artifacts(
-            trainer,
-            self.request,
-            start=material.start,
-            tokenizer=material.tokenizer,
-            turn_end=material.turn_end,
-            card=card,
-            world=self.world,
-            emit=self.emit,
+        proof = None
+        if self.request.task.proof == "full" and "/" not in self.request.name:  # the model of a trial is thrown away
+            ids = row_of_ids(trainer.model)
+            logits, dtype = trainer.logits_of_row(ids).float().cpu(), DTYPES[self.request.plan.precision]
+            proof = SavedProof(ids, logits, dtype, self.request.task.model.trust_remote_code)
+        beside = Beside(material.tokenizer, material.turn_end, card, self._origins(material, progress))
+        artifacts = save_artifacts(
+            trainer, self.request, start=material.start, beside=beside, proof=proof, world=self.world, emit=self.emit
+        )
+        skipped = {"skipped": True, "sentence": "proof: skip, so what is saved was not compared with what was trained"}
+        self.proven |= proof.told() if proof is not None else skipped
+        return artifacts
+
+    def _origins(self, material: Material, progress: Progress) -> Origins:
+        steps = len(progress.losses)
+        cursors = material.data.cursors(steps * self.request.plan.global_batch)
+        return Origins(
+            data={"source": material.data.report.source, "cursors": cursors, "contents": material.data.contents},
+            step=progress.best_step or steps,
+            losses=progress.losses,
+            evaluations=progress.eval_losses,
+            commits=self.commits,
         )
 
     def _stage(self, name: str) -> None:
@@ -174,7 +197,8 @@ class Attempt:
     def _prepare(self) -> Material:
         request, task, plan = self.request, self.request.task, self.request.plan
         prepare_offload(plan, self.world, optimizer=task.optimizer.name, task=request.name, emit=self.emit)
-        self._stage("loading the model")
+        with given_key():  # a key that cannot sign is refused now, and not after training
+            self._stage("loading the model")
         start = find_start(request, self.world)
         tokenizer = load_tokenizer(request, start)
         check_vocabulary(tokenizer, request, start)
@@ -219,6 +243,8 @@ class Attempt:
         parts = load_parts(request, material.start, material.tokenizer, self.world, material.cut)
         model = load_model(request, material.start, self.world) if parts is None else parts.model
         fit_embedding(model, material.tokenizer, request)
+        if plan.recompute and not model.supports_gradient_checkpointing:
+            raise BadInput(f"{type(model).__name__} cannot recompute its layers", "set strategy.recompute to false")
         cuts = tensor_plan(model, plan, material.cut) if parts is None else parts.plan
         unsaid = vision_warning(request, material.start, model)
         if unsaid is not None:
@@ -229,6 +255,8 @@ class Attempt:
         adapter = adapter_source(request, self.world) if request.adapter_uri and task.method.adapter is not None else None
         model = with_adapter(model, request, adapter, lambda message: self.emit(Warned(task=request.name, message=message)))
         self.shards = shard(model, cuts, self.world) if parts is None else parts.shards
+        if task.proof == "full":
+            self._prove_model(model, material)
         if task.objective == "dpo":
             from tuneyard.training.preference import preference_trainer
 
@@ -252,6 +280,21 @@ class Attempt:
         if not take_token_mean(trainer) and cuts is not None and self.shards is not None:
             keep_logits(model, cuts, self.shards)
         return trainer
+
+    def _prove_model(self, model: Any, material: Material) -> None:
+        """Check positions, and freeze the weights that no text reaches."""
+        plan, device = self.request.plan, self.world.device
+        if plan.offload_parameters == "nvme":  # weights on a disk cannot be gathered before the engine exists
+            return
+        if plan.zero < 3 and self.request.task.method.qlora is None:
+            model.to(device)  # where the trainer will want it, too
+        began = time.perf_counter()
+        longest = longest_sample(material.data, self.request.task.data.max_length)
+        with torch.autocast(device.type, DTYPES[plan.precision], enabled=plan.precision != "fp32" and plan.zero == 0):
+            found = check_positions(model, longest, device), freeze_unreached(model, min(longest, MOST_TOKENS), device)
+        for said in filter(None, found):
+            self.emit(Warned(task=self.request.name, message=said))
+        self.proven["seconds_before"] = round(time.perf_counter() - began, 3)
 
     def _checkpoints(self) -> Checkpoints:
         request, task, plan = self.request, self.request.task, self.request.plan
@@ -298,6 +341,7 @@ class Attempt:
         ledger = Ledger(
             task=self.request.name,
             steps=material.steps,
+            stop_at=self.request.stop_at,
             precision=plan.precision,
             world=self.world,
             progress=progress,
@@ -334,6 +378,8 @@ class Attempt:
             if restored is not None:
                 load(trainer, restored, self.world, seed=task.seed)
                 checkpoints.drop_copy(restored)
+            elif self.world.gradient_rank:  # ranks with rows of their own drop activations of their own
+                seed_random(task.seed, 0, self.world.gradient_rank)
 
         batches = replace(material.batches, start=start)
         trainer.prepare_run(
@@ -352,6 +398,8 @@ class Attempt:
             longest_row=task.data.max_length,
             exchange=lambda trainer: exchange_gradients(trainer, self.world, plan),
             optimizer=optimizer_of(task),
+            # A compiled layer would be compiled again for the row of the proof.
+            proves_recomputation=task.proof == "full" and not plan.compiled,
         )
         trainer.remove_callback(PrinterCallback)
         evaluates = material.data.validation is not None
@@ -420,5 +468,6 @@ class Attempt:
                 **details_of(material.data, plan, progress, router_weight=self.router_weight),
                 **(early_stop_of(progress, material.steps) if status == "succeeded" else {}),
                 **exchange_of(self.exchange, plan, len(progress.losses) - start),
+                **({"proof": self.proven} if self.proven else {}),
             },
         )

@@ -66,7 +66,7 @@ def _request(options: argparse.Namespace) -> TrainRequest:
     if task.program is not None:
         plan = plan_of_program(task, kind, workers)
     else:
-        plan = resolve(task, _shape(task), kind, workers, gpus_per_node=per_host, network_gb_s=network_gb_s)
+        plan = resolve(task, shape_of(task), kind, workers, gpus_per_node=per_host, network_gb_s=network_gb_s)
     return TrainRequest(
         job=job.metadata.name,
         name=options.task,
@@ -89,7 +89,7 @@ def _with_absolute_paths(task: TrainTask, base: Path) -> TrainTask:
     return task.model_copy(update={"model": task.model.model_copy(update={"name": model}), "data": data, "program_dir": program})
 
 
-def _shape(task: TrainTask) -> ModelShape:
+def shape_of(task: TrainTask) -> ModelShape:
     from transformers import AutoConfig
 
     try:

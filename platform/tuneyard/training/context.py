@@ -16,7 +16,7 @@ from tuneyard.parallel.context import ContextParallel, row_slice, targets
 
 Batch = dict[str, Any]
 _NOISE = {torch.float32: 1e-5, torch.float64: 1e-5}
-"""Largest change that counts as noise, relative to the largest logit, as in `probes`."""
+"""Largest change that counts as noise, relative to the largest logit, as in `proofs.sight`."""
 _HALF_NOISE = 3e-2
 
 

@@ -12,18 +12,15 @@ Made = TypeVar("Made")
 
 
 def write_on_first(world: World, write: Callable[[], None], *, what: str) -> None:
-    """Call `write` on rank 0. Collective. Raises StorageError on every rank if rank 0 failed; for an OSError the message names `what`."""
-    failure: StorageError | None = None
-    if world.is_first:
+    """Call `write` on rank 0. Collective. Raises rank 0's TuneyardError on every rank; an OSError becomes a StorageError about `what`."""
+
+    def written() -> None:
         try:
             write()
-        except StorageError as error:
-            failure = error
         except OSError as error:
-            failure = StorageError(f"{what} could not be written: {error}", "free some space, then run again")
-    failed = broadcast_object(world, failure)
-    if failed is not None:
-        raise failed
+            raise StorageError(f"{what} could not be written: {error}", "free some space, then run again") from error
+
+    made_on_first(world, written)
 
 
 def made_on_first(world: World, make: Callable[[], Made]) -> Made:

@@ -54,10 +54,20 @@ class Ledger(TrainerCallback):
     """Accounts for all steps so far. `stopped` is true once any rank was asked to stop and all ranks know it."""
 
     def __init__(
-        self, *, task: str, steps: int, precision: str, world: World, progress: Progress, throughput: Throughput, emit: Emit
+        self,
+        *,
+        task: str,
+        steps: int,
+        precision: str,
+        world: World,
+        progress: Progress,
+        throughput: Throughput,
+        emit: Emit,
+        stop_at: int | None = None,
     ) -> None:
         self._task = task
         self._steps = steps
+        self._stop_at = stop_at
         self._precision = precision
         self._world = world
         self._progress = progress
@@ -77,6 +87,7 @@ class Ledger(TrainerCallback):
         account = self._trainer.account_step()
         self._open.append(_Entry(step=state.global_step, account=account, reduced=self._reduce(account)))
         self._settle(keep=self._lag)
+        self.stopped = self.stopped or state.global_step == self._stop_at
         if self.stopped:
             control.should_save = True
             control.should_training_stop = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -13,6 +14,8 @@ from tuneyard.planning import Plan
 STATUS = Path("/proc/self/status")
 SMAPS = Path("/proc/self/smaps")
 CLEAR_REFS = Path("/proc/self/clear_refs")
+MEMINFO = Path("/proc/meminfo")
+CGROUP = Path("/sys/fs/cgroup")
 _LIBRARY = re.compile(rb"^[0-9a-f]+-[0-9a-f]+ [^\n]*\.so[^\n]*\n(?:[^\n]*\n)*?Rss: +(\d+)", re.MULTILINE)
 """A mapping of a shared library in smaps, with its resident kilobytes: one expression, because 30,000 lines are read in each attempt."""
 
@@ -45,6 +48,16 @@ def held_gb() -> float:
     it.
     """
     return _status_bytes("VmRSS") / 1e9
+
+
+def free_host_gb() -> float:
+    """Host memory that this process may still take, in 1e9 bytes: what the system has, within the cgroup's limit. 0 if it is not known."""
+    free = _bytes_in(MEMINFO, "MemAvailable")
+    with suppress(OSError, ValueError):  # no cgroup, or one without a limit
+        limit, held = (int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        cached = re.search(r"^inactive_file (\d+)", (CGROUP / "memory.stat").read_text(), re.MULTILINE)
+        free = min(free, limit - held + (int(cached.group(1)) if cached else 0))
+    return free / 1e9
 
 
 def mapped_libraries_gb() -> float:
@@ -100,5 +113,10 @@ def _first_line(error: BaseException) -> str:
 
 
 def _status_bytes(field: str) -> int:
-    found = re.search(rf"^{field}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE) if STATUS.exists() else None
+    return _bytes_in(STATUS, field)
+
+
+def _bytes_in(file: Path, field: str) -> int:
+    """A field in kB of a file of /proc; 0 where there is none."""
+    found = re.search(rf"^{field}:\s+(\d+) kB", file.read_text(), re.MULTILINE) if file.exists() else None
     return int(found.group(1)) * 1024 if found else 0

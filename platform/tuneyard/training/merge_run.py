@@ -16,7 +16,7 @@ from tuneyard.api import BadInput, JobFailed
 from tuneyard.api.local_files import looks_like_path
 from tuneyard.storage import fetch_folder, open_store
 from tuneyard.storage.staging import staging
-from tuneyard.training.end_tokens import write_end_tokens
+from tuneyard.training.generation_settings import write_end_tokens
 from tuneyard.training.generators import kept_generators
 from tuneyard.training.library_state import clean_libraries
 from tuneyard.training.merging import load_base, merge
@@ -64,12 +64,14 @@ def merge_run(adapter_uri: str, origin: Origin, target: str, *, dtype: str | Non
         "trust": trust,
         "quantization": quantization(origin.quantized, chosen),
     }
+    from peft import PeftModel
+
     temporary = tempfile.TemporaryDirectory(prefix="tuneyard-merge-")
     with temporary as scratch, staging(target, Path(scratch)) as staged, clean_libraries():
         adapter = fetch_folder(adapter_uri, Path(scratch) / "adapter")
         base = str(fetch_folder(origin.base, Path(scratch) / "base")) if looks_like_path(origin.base) else origin.base
         try:
-            merge(base, adapter, staged, **how)
+            merge(PeftModel.from_pretrained(load_base(base, **how), str(adapter)), staged)
             merged = _proven(base, adapter, staged, target, chosen, how)
         except BadInput as error:
             raise BadInput(error.cause, _BESIDE) from error

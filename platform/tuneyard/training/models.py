@@ -17,7 +17,7 @@ from tuneyard.planning import Plan
 from tuneyard.storage import fetch_folder
 from tuneyard.training.distributed import World, barrier
 from tuneyard.training.host_sharding import spread_weights
-from tuneyard.training.merging import merge, save_here
+from tuneyard.training.merging import load_base, merge, save_here
 from tuneyard.training.request import TrainRequest
 from tuneyard.training.varlen import VARLEN
 
@@ -228,8 +228,11 @@ def _initialise(source: str, folder: Path, request: TrainRequest) -> None:
 
 
 def _merge(source: str, adapter: str, folder: Path, request: TrainRequest) -> None:
+    from peft import PeftModel
+
     trust = request.task.model.trust_remote_code
-    merge(source, Path(adapter), folder, dtype="auto", revision=request.task.model.revision, trust=trust, quantization=None)
+    base = load_base(source, dtype="auto", revision=request.task.model.revision, trust=trust, quantization=None)
+    merge(PeftModel.from_pretrained(base, adapter), folder)
     _read_tokenizer(request, source).save_pretrained(folder)
 
 

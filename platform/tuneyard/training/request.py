@@ -42,6 +42,8 @@ class TrainRequest:
     """The ranker to train; `task` is then the result of its `as_training`."""
     resume: bool = True
     """Start from the newest committed checkpoint under `output`, if there is one."""
+    stop_at: int | None = None
+    """Stop after this step, as if the task were asked to."""
     ingestion: str = ""
     """Name of the actor that leads the task's ingestion service; empty: none."""
     streams: str = ""

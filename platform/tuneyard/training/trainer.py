@@ -10,6 +10,7 @@ Forward, loss, backward, clipping, optimizer, DeepSpeed and DDP are transformers
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -29,9 +30,11 @@ from tuneyard.training.context import refuse_unsplit, slice_loss, split_logits, 
 from tuneyard.training.distributed import World
 from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.generators import kept_generators
-from tuneyard.training.gradient_proof import GradientProof
 from tuneyard.training.order import Batches, evaluation_batches
-from tuneyard.training.probes import kept_weights, refuse_foresight, refuse_leaks
+from tuneyard.training.proofs.gradients import GradientProof
+from tuneyard.training.proofs.kept_weights import kept_weights
+from tuneyard.training.proofs.recomputation import refuse_changed_gradients
+from tuneyard.training.proofs.sight import LAST, borders_of, refuse_foresight, refuse_leaks, refuse_short_sight
 from tuneyard.training.stopwatch import Lap, Stopwatch
 from tuneyard.training.tensor_parallel import clip, engines_told
 
@@ -85,6 +88,7 @@ class SteppedTrainer(Trainer):
         longest_row: int = 0,
         exchange: Callable[[SteppedTrainer], GradientExchange | None] = lambda _: None,
         optimizer: tuple[type[torch.optim.Optimizer], dict[str, Any]] | None = None,
+        proves_recomputation: bool = False,
     ) -> None:
         """Set the parts of a run.
 
@@ -98,6 +102,7 @@ class SteppedTrainer(Trainer):
         - `context`: the ranks that hold slices of the same rows, of at most `longest_row` tokens. Batches are then slices.
         - `exchange`: takes over the averaging of gradients, once the model is wrapped.
         - `optimizer`: class and settings of an optimizer that transformers does not have.
+        - `proves_recomputation`: compare gradients with and without recomputation before the first step.
         """
         self.batches = batches
         self.world = world
@@ -118,6 +123,7 @@ class SteppedTrainer(Trainer):
         if optimizer is not None:
             self.optimizer_cls_and_kwargs = optimizer
         self._take_exchange = exchange
+        self.proves_recomputation = proves_recomputation
         self._proof: GradientProof | None = None
         self._router_share = torch.zeros((), device=self.args.device)
         self.watch = Stopwatch(self.args.device)
@@ -189,11 +195,14 @@ class SteppedTrainer(Trainer):
         """At the end of the first step. Raises BadInput for weights that would not be trained."""
         if self._proof is None:
             return
-        whole = self.shards is None and self.context is None and not any(hasattr(weight, "ds_id") for weight in self.model.parameters())
-        unreached = self._proof.finish(self.model_wrapped, self._loss_of_short_row if whole else None)
+        unreached = self._proof.finish(self.model_wrapped, self._loss_of_short_row if self._weights_are_whole() else None)
         self._proof = None
         if unreached is not None:
             self._warn(unreached)
+
+    def _weights_are_whole(self) -> bool:
+        """Whether this rank can compute a loss by itself, without the engine."""
+        return self.shards is None and self.context is None and not any(hasattr(weight, "ds_id") for weight in self.model.parameters())
 
     def _loss_of_short_row(self) -> torch.Tensor:
         ids = torch.arange(_SHORT_ROW, device=self.args.device)[None]
@@ -255,6 +264,8 @@ class SteppedTrainer(Trainer):
         """Test the model before its first step, and have its gradients proven in that step. Raises BadInput."""
         with kept_weights(self.model):
             self._probe_sight()
+            if self.proves_recomputation and self.args.gradient_checkpointing and self._weights_are_whole():
+                refuse_changed_gradients(self.model, self._loss_of_short_row)
         self._proof = GradientProof(self.model)
 
     def _probe_sight(self) -> None:
@@ -272,11 +283,26 @@ class SteppedTrainer(Trainer):
 
         if context is None:
             refuse_sight(self._logits_of)
+            if packed:
+                half, borders = self.args.bf16 or self.args.fp16, borders_of(self.model.config)
+                refuse_short_sight(self._last_logits_of, collate, vocabulary, borders, self.longest_row, half=half)
             return
         with context.whole_rows():
             refuse_sight(self._logits_of)
         refuse_unsplit(self._logits_of, context, vocabulary, self.longest_row, packed=packed)
         refuse_sight(partial(split_logits, self._logits_of, context))
+
+    def logits_of_row(self, ids: list[int]) -> torch.Tensor:
+        """Logits (tokens, vocabulary) of one row by the model as it is. Collective."""
+        inputs = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.long)}
+        with kept_weights(self.model), self.context.whole_rows() if self.context is not None else nullcontext():
+            return self._logits_of(inputs)[0]
+
+    def _last_logits_of(self, inputs: dict[str, Any]) -> torch.Tensor:
+        """At least the logits of the last tokens. Those of a long row would be large."""
+        model = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+        few = "logits_to_keep" in inspect.signature(model.forward).parameters
+        return self._logits_of({**inputs, **({"logits_to_keep": LAST} if few else {})})
 
     def _logits_of(self, inputs: dict[str, Any]) -> torch.Tensor:
         model = self.model_wrapped

@@ -12,7 +12,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from tuneyard.api import BadInput
 from tuneyard.catalog import refuse_encoders
-from tuneyard.training.probes import refuse_foresight
+from tuneyard.training.proofs.sight import refuse_foresight
 
 
 def refused(model_type: str) -> bool:

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from tuneyard.api import BadInput
 from tuneyard.training import train
 from tuneyard.training.collate import Collator
-from tuneyard.training.probes import refuse_leaks
+from tuneyard.training.proofs.sight import refuse_leaks
 
 SAMPLES = [[5, 6, 7, 8, 9], [20, 21, 22], [30, 31, 32, 33, 34, 35], [40, 41]]
 

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, BertConfig, BertLMHeadModel, Llam
 
 from tuneyard.api import BadInput
 from tuneyard.training import train
-from tuneyard.training.probes import refuse_foresight
+from tuneyard.training.proofs.sight import refuse_foresight
 
 
 def logits_of(model: Any) -> Any:

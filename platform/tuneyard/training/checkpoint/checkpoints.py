@@ -101,6 +101,11 @@ class Checkpoints:
         self._save_cost_s = 0.0
         self._last_save: tuple[int, float] | None = None
 
+    @property
+    def commits(self) -> tuple[Commit, ...]:
+        """Committed checkpoints that are kept, on rank 0; the best one, if it is older, is not among them."""
+        return self._commits[-self._keep :]
+
     # Lock on the output
 
     def open(self, holder: Holder, *, on_lost: Callable[[], None]) -> None:

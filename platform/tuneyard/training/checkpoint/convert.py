@@ -79,7 +79,7 @@ def convert(
     with tempfile.TemporaryDirectory(prefix="tuneyard-convert-") as scratch, staging(target, Path(scratch)) as staged:
         model = Path(scratch) / "model"
         about = _model_files(store, model)
-        folder = _bring(store, commit.name, manifest, indices, Path(scratch) / "checkpoint", on_progress)
+        folder = bring(store, commit.name, manifest, indices, Path(scratch) / "checkpoint", on_progress)
         source = _Source(folder, indices)
         with os_errors(str(staged), "write"):
             staged.mkdir(parents=True)
@@ -104,7 +104,7 @@ def _model_files(store: Store, folder: Path) -> Mapping[str, Any]:
         ) from None
 
 
-def _bring(
+def bring(
     store: Store, checkpoint: str, manifest: Manifest, indices: Sequence[RankIndex], scratch: Path, on_progress: OnProgress | None
 ) -> Path:
     """A local folder with the tensors of a checkpoint, all with checked hashes."""

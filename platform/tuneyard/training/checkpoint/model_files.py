@@ -20,8 +20,8 @@ from tuneyard.storage import NotFound, Store, open_store
 from tuneyard.training.checkpoint.layout import MODEL
 from tuneyard.training.checkpoint.shards import write_shard
 from tuneyard.training.distributed import World
-from tuneyard.training.end_tokens import write_end_tokens
 from tuneyard.training.first_rank import write_on_first
+from tuneyard.training.generation_settings import write_end_tokens, write_settings
 from tuneyard.training.request import TrainRequest
 
 UNTRAINED = "untrained.safetensors"
@@ -99,7 +99,7 @@ def _write_model(model: Any, folder: Path, frozen: dict[str, Any]) -> None:
         custom_object_save(model, folder, config=config)
     config.save_pretrained(folder)
     if model.can_generate():
-        model.generation_config.save_pretrained(folder)
+        write_settings(model, folder)
     untrained = {name: value.detach().to("cpu", copy=True) for name, value in {**_buffers(model), **frozen}.items()}
     if untrained:
         write_shard(folder / UNTRAINED, untrained)

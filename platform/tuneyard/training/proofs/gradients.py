@@ -6,7 +6,6 @@ proof costs one Python call for each weight, once.
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,20 +16,17 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tuneyard.api import BadInput, JobFailed
+from tuneyard.training.proofs.reach import adapted_module, base_weight, lost_of, some
 
-_NAMED = 4
 _NO_DERIVATIVE = "an autograd kernel was not registered"
 """What torch says, in a warning, of an operation whose backward pass returns no gradient."""
-_EXPERT = re.compile(r"\.experts\.\d+\.")
-_ADDED = re.compile(r"\.(?:lora_\w+|modules_to_save)\..*")
-"""What PEFT adds below a module."""
 
 
 class GradientProof:
     """Marks each trainable weight of a model when a gradient reaches it. Engines (DDP, DeepSpeed) may take the gradient away afterwards."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._modules = dict(model.named_modules())
+        self._model = model
         self._head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
         self._trained = {id(weight): name for name, weight in model.named_parameters() if weight.requires_grad}
         self._reached: set[int] = set()
@@ -63,14 +59,14 @@ class GradientProof:
         """
         for hook in self._hooks:
             hook.remove()
-        lost = self._lost()
+        lost = lost_of(list(self._trained.values()), {self._trained[weight] for weight in self._reached})
         if not lost:
             return None
-        told = f"no gradient reaches {len(lost)} of the {len(self._trained)} weights to train ({_some(lost)})"
+        told = f"no gradient reaches {len(lost)} of the {len(self._trained)} weights to train ({some(lost)})"
         past, unknown = self._read_past(lost, loss_of)
         if past:
             raise BadInput(
-                f"no gradient reaches the adapters of {_some(past)}: the loss reads these weights past the adapter",
+                f"no gradient reaches the adapters of {some(past)}: the loss reads these weights past the adapter",
                 "set strategy.liger to false, or train these modules whole: saveModules instead of targets",
             )
         if isinstance(wrapped, DistributedDataParallel):
@@ -82,29 +78,16 @@ class GradientProof:
             return f"{told}, and they stay as they are: the loss does not depend on them, or reads what they adapt past them"
         return f"{told}: the loss does not depend on them, and they stay as they are"
 
-    def _lost(self) -> list[str]:
-        """Names without a gradient. An expert that got no token is none, if the same weight of another expert of its layer has one."""
-        reached = {self._trained[weight] for weight in self._reached}
-        shared = {_EXPERT.sub(".experts.", name) for name in reached if _EXPERT.search(name)}
-        return [name for name in self._trained.values() if name not in reached and _EXPERT.sub(".experts.", name) not in shared]
-
     def _read_past(self, lost: Sequence[str], loss_of: Callable[[], torch.Tensor] | None) -> tuple[list[str], bool]:
         """Modules whose adapter, or whose own copy, got no gradient, and whose base weight the loss depends on; and whether that could
         not be asked of all. Each loss depends on the head.
         """
-        adapted = {name: module for name in lost if (module := _ADDED.sub("", name)) != name}
-        bases = {name: weight for name in adapted if loss_of is not None and (weight := self._base_of(name)) is not None}
+        adapted = {name: module for name in lost if (module := adapted_module(name)) is not None}
+        bases = {name: weight for name in adapted if loss_of is not None and (weight := base_weight(self._model, name)) is not None}
         gradients = _gradients(loss_of, list(bases.values())) if loss_of is not None and bases else []
         read = {adapted[name] for name, gradient in zip(bases, gradients, strict=False) if gradient is not None}
-        read |= {module for module in adapted.values() if self._modules.get(module) is self._head}
+        read |= {module for module in adapted.values() if self._model.get_submodule(module) is self._head}
         return list(dict.fromkeys(module for module in adapted.values() if module in read)), len(gradients) < len(adapted)
-
-    def _base_of(self, name: str) -> torch.Tensor | None:
-        """The frozen weight below an adapter, or below a copy that is trained whole; None if there is none that can have a gradient."""
-        module = self._modules.get(_ADDED.sub("", name))
-        base = getattr(module, "base_layer", None) or getattr(module, "original_module", None)
-        weight = getattr(base, "weight", None)
-        return weight if weight is not None and weight.is_floating_point() and not weight.requires_grad else None
 
 
 def _gradients(loss_of: Callable[[], torch.Tensor], weights: list[torch.Tensor]) -> Sequence[torch.Tensor | None]:
@@ -119,9 +102,3 @@ def _gradients(loss_of: Callable[[], torch.Tensor], weights: list[torch.Tensor])
     finally:
         for weight in weights:
             weight.requires_grad_(False)
-
-
-def _some(names: Sequence[str]) -> str:
-    """The first names, without what PEFT adds for itself."""
-    plain = [name.removeprefix("base_model.model.").replace(".default", "").replace(".base_layer", "") for name in names[:_NAMED]]
-    return ", ".join(plain) + (f", and {len(names) - _NAMED} more" if len(names) > _NAMED else "")

@@ -10,7 +10,7 @@ import pytest
 from tests.builders.models import tokenizer_of
 from transformers import GenerationConfig
 
-from tuneyard.training.end_tokens import write_end_tokens
+from tuneyard.training.generation_settings import write_end_tokens
 
 MARK = 2
 

@@ -1,0 +1,219 @@
+"""Compares a model folder, and what it was made from, with the certificate in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from tuneyard import data
+from tuneyard.api import BadInput, StorageError
+from tuneyard.api.local_files import looks_like_path
+from tuneyard.storage import MANIFEST, CommitLog, Store, fetch_folder, open_store
+from tuneyard.training.checkpoint.catalogue import commit_of, verify
+from tuneyard.training.checkpoint.convert import bring
+from tuneyard.training.checkpoint.layout import LOG, MODEL
+from tuneyard.training.checkpoint.pieces import WEIGHT
+from tuneyard.training.checkpoint.reader import Reader
+from tuneyard.training.checkpoint.stored import read_indices, read_manifest
+from tuneyard.training.models import load_tokenizer
+from tuneyard.training.provenance.certificate import FILE, Certificate, file_hashes, hash_of, request_from_dict
+from tuneyard.training.provenance.findings import Finding
+from tuneyard.training.request import TrainRequest
+
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A local copy of a model folder with its certificate. `run`: the output of its task; None if the model lies elsewhere now."""
+
+    uri: str
+    folder: Path
+    certificate: Certificate
+    run: Store | None
+
+    def request(self, scratch: Path) -> TrainRequest:
+        return request_from_dict(self.certificate.request, output=str(scratch / "out"), scratch=str(scratch))
+
+
+def open_subject(uri: str, scratch: Path) -> Subject:
+    """The model in `uri`: its folder, or the output of its task or job, if there is only one model in it. Raises BadInput."""
+    found = _model_folder(uri)
+    folder = fetch_folder(found, scratch / "model")
+    if not (folder / FILE).is_file():
+        raise BadInput(
+            f"{found} has no {FILE}",
+            "name the model folder of a train task that this version trained; programs and rankers have no certificate",
+        )
+    certificate = Certificate.from_json((folder / FILE).read_text(), f"{found}/{FILE}")
+    parent = open_store(found.rstrip("/").rpartition("/")[0] or ".")
+    return Subject(found, folder, certificate, parent if parent.list(LOG) else None)
+
+
+def check(subject: Subject, scratch: Path) -> Iterator[Finding]:
+    """All comparisons but the signature, each as soon as it is made."""
+    yield _files(subject)
+    yield _tried("base", lambda: _base(subject, scratch))
+    yield _tried("data", lambda: _data(subject, scratch))
+    if subject.run is None:
+        why = "the model lies outside of the output of its run"
+        yield from (Finding(about, "not checked", why) for about in ("checkpoints", "weights", "log"))
+        return
+    run = subject.run
+    yield _tried("checkpoints", lambda: _checkpoints(run, subject.certificate))
+    yield _tried("weights", lambda: _weights(run, subject))
+    yield _tried("log", lambda: _log(run, subject.certificate))
+
+
+def _tried(about: str, look: Callable[[], Finding]) -> Finding:
+    """Data and base may be out of reach, which says nothing of the model."""
+    try:
+        return look()
+    except StorageError as error:
+        return Finding(about, "not checked", error.cause)
+
+
+def _model_folder(uri: str) -> str:
+    store = open_store(uri)
+    if store.exists(FILE):
+        return uri.rstrip("/")
+    found = sorted(file.path for file in store.list() if file.path.endswith(f"/model/{FILE}") and file.path.count("/") <= 2)
+    if len(found) > 1:
+        raise BadInput(f"{uri} holds {len(found)} models: {', '.join(path.removesuffix(f'/{FILE}') for path in found)}", "name one of them")
+    return store.url(found[0].removesuffix(f"/{FILE}")) if found else uri.rstrip("/")
+
+
+def _compared(named: Mapping[str, str], there: Mapping[str, str]) -> str:
+    """What differs between two sets of hashes; empty if nothing does."""
+    missing = [path for path in named if path not in there]
+    other = [path for path in named if path in there and there[path] != named[path]]
+    more = [path for path in there if path not in named]
+    parts = [("missing", missing), ("changed", other), ("new", more)]
+    return "; ".join(f"{what}: {', '.join(paths[:_NAMED])}{' and others' * (len(paths) > _NAMED)}" for what, paths in parts if paths)
+
+
+def _files(subject: Subject) -> Finding:
+    named, there = subject.certificate.files, file_hashes(subject.folder)
+    differs = _compared(named, there)
+    manifest = open_store(str(subject.folder))
+    if not differs and manifest.exists(MANIFEST):
+        listed = {file.path: file.sha256 for file in manifest.manifest("").files}
+        differs = _compared(listed, there | {FILE: hash_of(subject.folder / FILE)})
+    return Finding("files", "failed", differs) if differs else Finding("files", "ok", f"{len(named)} files as they were written")
+
+
+def _base(subject: Subject, scratch: Path) -> Finding:
+    named, uri = subject.certificate.base, str(subject.certificate.request["model_uri"])
+    if not named:
+        return Finding("base", "not checked", "the run made its starting weights itself, from its seed or from an adapter")
+    if looks_like_path(uri):
+        folder = fetch_folder(uri, scratch / "base")
+    else:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import LocalEntryNotFoundError
+
+        try:
+            folder = Path(snapshot_download(uri, revision=subject.request(scratch).task.model.revision, local_files_only=True))
+        except LocalEntryNotFoundError:
+            return Finding("base", "not checked", f"{uri} is not in the cache of this machine")
+    if not folder.is_dir():
+        return Finding("base", "not checked", f"{uri} is not there any more")
+    there = file_hashes(folder)
+    differs = _compared(named, {path: there[path] for path in there if path in named})
+    return Finding("base", "failed", f"{uri}: {differs}") if differs else Finding("base", "ok", f"{uri}: {len(named)} files as they were")
+
+
+def _data(subject: Subject, scratch: Path) -> Finding:
+    """Prepare the data again, and compare their content."""
+    request, then = subject.request(scratch), subject.certificate.data
+    uri = request.model_uri
+    start = str(fetch_folder(uri, scratch / "base")) if looks_like_path(uri) else uri
+    tokenizer = load_tokenizer(request, start)
+    prepared = data.prepare(request.task.data, tokenizer, objective=request.task.objective, seed=request.task.seed, task=request.name)
+    try:
+        unproven = prepared.place(then["cursors"], then["contents"])
+    except BadInput as error:
+        return Finding("data", "failed", error.cause)
+    if unproven is not None:
+        return Finding("data", "not checked", unproven)
+    return Finding("data", "ok", f"{prepared.report.source}: the same {prepared.report.samples:,} samples")
+
+
+def _checkpoints(run: Store, certificate: Certificate) -> Finding:
+    committed = {commit.step: commit.sha256 for commit in CommitLog(run, LOG).read().commits}
+    forged = [each["step"] for each in certificate.checkpoints if committed.get(each["step"]) != each["sha256"]]
+    if forged:
+        return Finding("checkpoints", "failed", f"the commit log names other content for step {', '.join(map(str, forged[:_NAMED]))}")
+    there = [each for each in certificate.checkpoints if run.list(each["name"])]
+    damages = [f"{damage.path} {damage.reason}" for each in there for damage in verify(run, step=each["step"]).damages]
+    if damages:
+        return Finding("checkpoints", "failed", "; ".join(damages[:_NAMED]))
+    if not there:
+        return Finding("checkpoints", "not checked", "none of the run is kept")
+    return Finding("checkpoints", "ok", f"steps {', '.join(str(each['step']) for each in there)} are whole")
+
+
+def _weights(run: Store, subject: Subject) -> Finding:
+    """Whether the model holds the weights of the checkpoint of its step."""
+    step = subject.certificate.step
+    try:
+        commit = commit_of(run, step)
+    except BadInput:
+        return Finding("weights", "not checked", f"the checkpoint of step {step} is not kept")
+    reader = checkpoint_reader(run, step, subject.folder.parent / "checkpoint")
+    if not (subject.folder / "adapter_config.json").is_file():
+        return _full_weights(subject, reader, step)
+    names: Mapping[str, str] = run.manifest(MODEL).extra.get("names", {})
+    with safe_open(subject.folder / "adapter_model.safetensors", "pt") as file:
+        other = [saved for name, saved in names.items() if not _same(reader.whole(name, WEIGHT), file.get_tensor(saved))]
+    return _told(other, len(names), commit.step)
+
+
+def _full_weights(subject: Subject, reader: Reader, step: int) -> Finding:
+    from transformers import AutoModelForCausalLM
+
+    trust = bool(subject.certificate.request["task"].get("model", {}).get("trustRemoteCode"))
+    there = AutoModelForCausalLM.from_pretrained(subject.folder, dtype="auto", trust_remote_code=trust).state_dict()
+    if any(name not in there for name in reader.shapes):
+        return Finding("weights", "not checked", "the model was merged from an adapter: verify the folder of the adapter")
+    other = [name for name in reader.shapes if not _same(reader.whole(name, WEIGHT), there[name])]
+    return _told(other, len(reader.shapes), step)
+
+
+def _told(other: list[str], count: int, step: int) -> Finding:
+    if other:
+        return Finding(
+            "weights", "failed", f"{len(other)} of {count} differ from the checkpoint of step {step}: {', '.join(other[:_NAMED])}"
+        )
+    return Finding("weights", "ok", f"{count} weights are those of the checkpoint of step {step}, bit for bit")
+
+
+def _same(trained: torch.Tensor, saved: torch.Tensor) -> bool:
+    return trained.shape == saved.shape and bool(torch.equal(trained.to(saved.dtype), saved))
+
+
+def _log(run: Store, certificate: Certificate) -> Finding:
+    """Whether the result of the task names the losses of the certificate."""
+    if not run.exists("result.json"):
+        return Finding("log", "not checked", "there is no result.json beside the model")
+    losses, evaluations = list(certificate.losses), list(certificate.evaluations)
+    with suppress(ValueError, KeyError, TypeError):
+        result: Any = json.loads(run.get("result.json"))
+        if result["losses"] == losses and result["eval_losses"] == evaluations:
+            return Finding("log", "ok", f"result.json has the same {len(losses)} losses and {len(evaluations)} evaluations")
+    return Finding("log", "failed", "result.json has other losses or evaluations, or is damaged")
+
+
+def checkpoint_reader(run: Store, step: int, folder: Path) -> Reader:
+    """Reads the committed checkpoint of `step`, copied to `folder` if the store is remote. Raises StorageError if it is damaged."""
+    commit = commit_of(run, step)
+    manifest = read_manifest(run, commit)
+    indices = read_indices(run, commit, manifest)
+    return Reader(bring(run, commit.name, manifest, indices, folder, None), indices)

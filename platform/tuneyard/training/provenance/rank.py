@@ -1,0 +1,29 @@
+"""One rank of a replay: `python -m tuneyard.training.provenance.rank REQUEST.json`, alone or under torchrun."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from tuneyard.api import TuneyardError
+from tuneyard.training import train
+from tuneyard.training.provenance.certificate import request_from_dict
+
+
+def main(path: str) -> int:
+    """Train from the checkpoint in the output to the step of the request."""
+    values = json.loads(Path(path).read_text())
+    own = {name: values.pop(name) for name in ("output", "scratch", "resume", "stop_at")}
+    try:
+        request = request_from_dict(values, output=own["output"], scratch=own["scratch"])
+        train(replace(request, resume=own["resume"], stop_at=own["stop_at"]))
+    except TuneyardError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

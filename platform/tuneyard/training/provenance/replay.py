@@ -1,0 +1,155 @@
+"""Trains stretches of a run again, from one kept checkpoint to the next, and compares what comes out.
+
+A run that continues from a checkpoint computes what the run itself computed: bit for bit in the same layout on the same kind of machine,
+else to the rounding of the dtype. Whoever has changed a checkpoint, the data or the base cannot hide it, whatever else was forged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tuneyard.api import JobFailed
+from tuneyard.catalog import gpu, local_sku
+from tuneyard.planning import Plan, resolve
+from tuneyard.storage import CommitLog, Holder, Store, open_store
+from tuneyard.training.checkpoint.catalogue import commit_of
+from tuneyard.training.checkpoint.layout import LOG
+from tuneyard.training.checkpoint.pieces import WEIGHT
+from tuneyard.training.checkpoint.reader import Reader
+from tuneyard.training.command import shape_of
+from tuneyard.training.provenance.certificate import request_to_dict
+from tuneyard.training.provenance.checking import Subject, checkpoint_reader
+from tuneyard.training.provenance.findings import Finding
+from tuneyard.training.request import TrainRequest
+
+_TOLERANCES = {"fp32": 1e-4, "bf16": 5e-2, "fp16": 5e-2}
+"""Largest relative difference of a weight's change in another layout, by the precision of the run."""
+_OF_THE_BITS = ("sku", "workers", "zero", "precision", "tensor_parallel", "context_parallel", "micro_batch", "attention", "compiled")
+"""Parts of a plan in which sums are added in another order."""
+_LAST_LINES = 4
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """From the checkpoint of one step (0: from the start) to that of another."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"steps {self.first + 1} to {self.last}"
+
+
+def stretches_of(subject: Subject, count: int, seed: int) -> list[Stretch]:
+    """`count` stretches between kept checkpoints, chosen at random; all if there are fewer. With a single checkpoint: from the start."""
+    if subject.run is None:
+        return []
+    run = subject.run
+    kept = [int(each["step"]) for each in subject.certificate.checkpoints if run.list(str(each["name"]))]
+    steps = kept if len(kept) > 1 else [0, *kept]
+    found = [Stretch(first, last) for first, last in pairwise(steps)]
+    return sorted(random.Random(seed).sample(found, min(count, len(found))), key=lambda stretch: stretch.first)
+
+
+def replayed(subject: Subject, stretches: Sequence[Stretch], scratch: Path, *, workers: int | None) -> Iterator[Finding]:
+    """Train each stretch again. `workers`: ranks on this machine; None: as many as the run had. Raises JobFailed if the ranks fail."""
+    run = subject.run
+    assert run is not None
+    for stretch in stretches:
+        folder = scratch / f"replay-{stretch.last}"
+        request = _request(subject, stretch, folder, workers)
+        if stretch.first:
+            _lend(run, stretch.first, folder / "out")
+        _train(request, folder)
+        same = _same_layout(subject, request.plan)
+        original = checkpoint_reader(run, stretch.last, folder / "original")
+        again = checkpoint_reader(open_store(request.output), stretch.last, folder / "again")
+        start = checkpoint_reader(run, stretch.first, folder / "start") if stretch.first else None
+        yield _told(stretch, original, again, start, request.plan, same=same)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _request(subject: Subject, stretch: Stretch, folder: Path, workers: int | None) -> TrainRequest:
+    request = subject.request(folder)
+    count = workers or request.plan.workers
+    if count != request.plan.workers or request.plan.sku != local_sku():
+        plan = resolve(request.task, shape_of(request.task.model_copy(update={"name": request.model_uri})), gpu(local_sku()), count)
+        request = replace(request, plan=plan)
+    return replace(request, resume=stretch.first > 0, stop_at=stretch.last, run="replay")
+
+
+def _same_layout(subject: Subject, plan: Plan) -> bool:
+    then = subject.certificate.request["plan"]
+    return all(
+        then.get(name) == value
+        for name, value in plan.to_dict().items()
+        if name in ("sku", "workers", "zero", "precision", "tensor_parallel")
+    )
+
+
+def _lend(run: Store, step: int, output: Path) -> None:
+    """A new output whose only checkpoint is that of `step`."""
+    commit = commit_of(run, step)
+    target = open_store(str(output))
+    for file in run.list(commit.name):
+        path = output / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        run.get_file(file.path, path)
+    fence = CommitLog(target, LOG).open(Holder.this_process(job="tuneyard verify", attempt=1, run="replay").to_dict())
+    fence.commit(step, commit.name, commit.sha256)
+    fence.close()
+
+
+def _train(request: TrainRequest, folder: Path) -> None:
+    """Run the ranks. Raises JobFailed with their last words."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "request.json"
+    more = {"output": request.output, "scratch": request.scratch, "resume": request.resume, "stop_at": request.stop_at}
+    file.write_text(json.dumps({**request_to_dict(request), **more}))
+    ranks = request.plan.workers
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+    made = subprocess.run(
+        [sys.executable, *launcher, "-m", "tuneyard.training.provenance.rank", str(file)],
+        env={**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))},
+        capture_output=True,
+        text=True,
+    )
+    if made.returncode:
+        said = "; ".join(made.stderr.strip().splitlines()[-_LAST_LINES:])
+        raise JobFailed(f"training again to step {request.stop_at} failed: {said}", "run it with the versions of the certificate")
+
+
+def _told(stretch: Stretch, original: Reader, again: Reader, start: Reader | None, plan: Plan, *, same: bool) -> Finding:
+    about = "replay"
+    names = original.shapes
+    if set(names) != set(again.shapes):
+        return Finding(about, "failed", f"{stretch}: the checkpoint holds other weights")
+    different = [name for name in names if not torch.equal(original.whole(name, WEIGHT), again.whole(name, WEIGHT))]
+    how = f"{plan.workers} rank{'s' * (plan.workers > 1)}"
+    if not different:
+        return Finding(about, "ok", f"{stretch}: {len(names)} weights are equal, bit for bit ({how})")
+    largest = max(_difference(original, again, start, name) for name in different)
+    if same or largest > _TOLERANCES[plan.precision]:
+        said = f"{stretch}: {len(different)} of {len(names)} weights differ by up to {largest:.1e} of their change ({how})"
+        return Finding(about, "failed", said)
+    return Finding(about, "ok", f"{stretch}: {len(names)} weights are equal to {largest:.0e} of their change, in another layout ({how})")
+
+
+def _difference(original: Reader, again: Reader, start: Reader | None, name: str) -> float:
+    """|again - original| / |original - start|, as norms."""
+    there, here = original.whole(name, WEIGHT).double(), again.whole(name, WEIGHT).double()
+    before: Any = start.whole(name, WEIGHT).double() if start is not None else torch.zeros_like(there)
+    change = float((there - before).norm())
+    return float((here - there).norm()) / max(change, 1e-12)
