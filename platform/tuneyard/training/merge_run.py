@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from tuneyard.api import BadInput, JobFailed
 from tuneyard.api.local_files import looks_like_path
 from tuneyard.storage import fetch_folder, open_store
+from tuneyard.storage.errors import os_errors
 from tuneyard.storage.staging import staging
 from tuneyard.training.generation_settings import write_end_tokens
 from tuneyard.training.generators import kept_generators
@@ -57,27 +58,29 @@ def merge_run(adapter_uri: str, origin: Origin, target: str, *, dtype: str | Non
         raise BadInput(f"{target} is not empty", "give another folder, or empty it")
     if origin.from_scratch:
         raise BadInput(f"the adapter's base is {origin.base} with random weights (model.init: scratch), which were not kept", _BESIDE)
-    chosen = dtype or origin.precision or "bf16"
-    how: dict[str, Any] = {
-        "dtype": DTYPES[chosen],
-        "revision": origin.revision,
-        "trust": trust,
-        "quantization": quantization(origin.quantized, chosen),
-    }
-    from peft import PeftModel
-
     temporary = tempfile.TemporaryDirectory(prefix="tuneyard-merge-")
     with temporary as scratch, staging(target, Path(scratch)) as staged, clean_libraries():
         adapter = fetch_folder(adapter_uri, Path(scratch) / "adapter")
         base = str(fetch_folder(origin.base, Path(scratch) / "base")) if looks_like_path(origin.base) else origin.base
         try:
-            merge(PeftModel.from_pretrained(load_base(base, **how), str(adapter)), staged)
-            merged = _proven(base, adapter, staged, target, chosen, how)
-        except BadInput as error:
-            raise BadInput(error.cause, _BESIDE) from error
+            chosen = dtype or origin.precision or _dtype_of(base, origin.revision, trust=trust)
+            how: dict[str, Any] = {
+                "dtype": DTYPES[chosen],
+                "revision": origin.revision,
+                "trust": trust,
+                "quantization": quantization(origin.quantized, chosen),
+            }
+            adapted = _adapted(base, adapter, how)
         except (OSError, ValueError, ImportError, RuntimeError) as error:
             cause = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
             raise BadInput(f"{adapter_uri} cannot be added to {origin.base}: {cause}", "name its base model: --base MODEL") from error
+        try:
+            with os_errors(str(staged), "write"):
+                merge(adapted, staged)
+        except BadInput as error:
+            raise BadInput(error.cause, _BESIDE) from error
+        del adapted
+        merged = _proven(base, adapter, staged, target, chosen, how)
         _dress(staged, adapter, trust=trust)
         figures = {"difference": merged.difference, "rounding": merged.rounding, "effect": merged.effect}
         open_store(target).commit_folder(staged, "", extra={"adapter": adapter_uri, **origin.to_dict(), "dtype": chosen, **figures})
@@ -86,9 +89,7 @@ def merge_run(adapter_uri: str, origin: Origin, target: str, *, dtype: str | Non
 
 def _proven(base: str, adapter: Path, folder: Path, target: str, dtype: str, how: Mapping[str, Any]) -> Merged:
     """Compare the written model with base and adapter. All compute in fp32, so that what differs is in the weights."""
-    from peft import PeftModel
-
-    adapted = PeftModel.from_pretrained(load_base(base, **how).float(), str(adapter)).float()
+    adapted = _adapted(base, adapter, how).float()
     rows = _rows(int(adapted.get_input_embeddings().num_embeddings))
     expected = _logits(adapted, rows)
     with adapted.disable_adapter():
@@ -114,6 +115,18 @@ def _proven(base: str, adapter: Path, folder: Path, target: str, dtype: str, how
             f"{_BESIDE}; and report this, with the names of the model and of the adapter's modules",
         )
     return Merged(target, dtype, difference, rounding, effect)
+
+
+def _adapted(base: str, adapter: Path, how: Mapping[str, Any]) -> Any:
+    from peft import PeftModel
+
+    return PeftModel.from_pretrained(load_base(base, **how), str(adapter))
+
+
+def _dtype_of(base: str, revision: str | None, *, trust: bool) -> str:
+    """The dtype in which a base is stored, for an adapter that does not say the precision of its run."""
+    stored = AutoConfig.from_pretrained(base, revision=revision, trust_remote_code=trust).get_text_config().dtype
+    return next((name for name, dtype in DTYPES.items() if dtype == stored), "fp32")
 
 
 def _rows(vocabulary: int) -> torch.Tensor:
