@@ -76,7 +76,12 @@ PARTS = (
         programs=(*_RUN, "tuneyard.cli.from_python"),
         reads=("jobspecs",),
     ),
-    Part(name="training", cpu_min=6, paths=("tests/integration/training", "tests/gpu")),
+    Part(
+        name="training",
+        cpu_min=6,
+        paths=("tests/integration/training", "tests/gpu"),
+        programs=("tuneyard.training.provenance.rank",),
+    ),
     Part(
         name="attempts",
         cpu_min=5.5,

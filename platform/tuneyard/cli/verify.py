@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
@@ -39,19 +40,18 @@ def verify(
     need("train", "tuneyard verify")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # its import warns of kernels that it would download
     found: list[Finding] = []
+    out = sys.stdout
     with tempfile.TemporaryDirectory(prefix="tuneyard-verify-") as scratch, redirect_stdout(sys.stderr):
         for finding in _findings(model, Path(scratch), key, replay, workers, seed):
             found.append(finding)
             if output is Format.TABLE:
-                print(f"{finding.about:<12} {finding.state:<12} {finding.words}", file=sys.__stdout__, flush=True)
+                print(f"{finding.about:<12} {finding.state:<12} {finding.words}", file=out, flush=True)
     if output is Format.JSON:
         print_json([asdict(finding) for finding in found])
     return _FAILED if any(finding.state == "failed" for finding in found) else 0
 
 
-def _findings(model: str, scratch: Path, key: Path | None, replay: int, workers: int | None, seed: int | None):  # type: ignore[no-untyped-def]
-    import random
-
+def _findings(model: str, scratch: Path, key: Path | None, replay: int, workers: int | None, seed: int | None) -> Iterator[Finding]:
     from tuneyard.training.library_state import clean_libraries
     from tuneyard.training.provenance.checking import check, open_subject
     from tuneyard.training.provenance.findings import Finding
@@ -64,7 +64,7 @@ def _findings(model: str, scratch: Path, key: Path | None, replay: int, workers:
         yield from check(subject, scratch)
     if not replay:
         return
-    chosen = stretches_of(subject, replay, random.SystemRandom().randrange(2**32) if seed is None else seed)
+    chosen = stretches_of(subject, replay, seed)
     if not chosen:
         yield Finding("replay", "not checked", "no checkpoint of the run is kept beside the model")
     yield from replayed(subject, chosen, scratch, workers=workers)

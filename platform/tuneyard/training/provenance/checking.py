@@ -23,7 +23,7 @@ from tuneyard.training.checkpoint.pieces import WEIGHT
 from tuneyard.training.checkpoint.reader import Reader
 from tuneyard.training.checkpoint.stored import read_indices, read_manifest
 from tuneyard.training.models import load_tokenizer
-from tuneyard.training.provenance.certificate import FILE, Certificate, file_hashes, hash_of, request_from_dict
+from tuneyard.training.provenance.certificate import FILE, SIGNATURE, Certificate, file_hashes, hash_of, request_from_dict
 from tuneyard.training.provenance.findings import Finding
 from tuneyard.training.request import TrainRequest
 
@@ -105,7 +105,10 @@ def _files(subject: Subject) -> Finding:
     manifest = open_store(str(subject.folder))
     if not differs and manifest.exists(MANIFEST):
         listed = {file.path: file.sha256 for file in manifest.manifest("").files}
-        differs = _compared(listed, there | {FILE: hash_of(subject.folder / FILE)})
+        beside = {
+            name: hash_of(subject.folder / name) for name in (FILE, SIGNATURE) if name in listed and (subject.folder / name).is_file()
+        }
+        differs = _compared(listed, there | beside)
     return Finding("files", "failed", differs) if differs else Finding("files", "ok", f"{len(named)} files as they were written")
 
 

@@ -1,4 +1,4 @@
-"""One rank of a replay: `python -m tuneyard.training.provenance.rank REQUEST.json`, alone or under torchrun."""
+"""One rank of replays: `python -m tuneyard.training.provenance.rank REQUESTS.json`, alone or under torchrun."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tuneyard.training.provenance.certificate import request_from_dict
 
 
 def main(path: str) -> int:
-    """Train from the checkpoint in the output to the step of the request."""
-    values = json.loads(Path(path).read_text())
-    own = {name: values.pop(name) for name in ("output", "scratch", "resume", "stop_at")}
+    """Train each request of the file, from the checkpoint in its output to its last step."""
     try:
-        request = request_from_dict(values, output=own["output"], scratch=own["scratch"])
-        train(replace(request, resume=own["resume"], stop_at=own["stop_at"]))
+        for values in json.loads(Path(path).read_text()):
+            own = {name: values.pop(name) for name in ("output", "scratch", "resume", "stop_at")}
+            request = request_from_dict(values, output=own["output"], scratch=own["scratch"])
+            train(replace(request, resume=own["resume"], stop_at=own["stop_at"]))
     except TuneyardError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -52,32 +52,36 @@ class Stretch:
         return f"steps {self.first + 1} to {self.last}"
 
 
-def stretches_of(subject: Subject, count: int, seed: int) -> list[Stretch]:
-    """`count` stretches between kept checkpoints, chosen at random; all if there are fewer. With a single checkpoint: from the start."""
+def stretches_of(subject: Subject, count: int, seed: int | None) -> list[Stretch]:
+    """`count` stretches between kept checkpoints, chosen at random; all if there are fewer. With a single checkpoint: from the start.
+
+    `seed`: of the choice; None: another choice each time, which nobody can foresee.
+    """
     if subject.run is None:
         return []
     run = subject.run
     kept = [int(each["step"]) for each in subject.certificate.checkpoints if run.list(str(each["name"]))]
     steps = kept if len(kept) > 1 else [0, *kept]
     found = [Stretch(first, last) for first, last in pairwise(steps)]
-    return sorted(random.Random(seed).sample(found, min(count, len(found))), key=lambda stretch: stretch.first)
+    chance = random.SystemRandom() if seed is None else random.Random(seed)
+    return sorted(chance.sample(found, min(count, len(found))), key=lambda stretch: stretch.first)
 
 
 def replayed(subject: Subject, stretches: Sequence[Stretch], scratch: Path, *, workers: int | None) -> Iterator[Finding]:
     """Train each stretch again. `workers`: ranks on this machine; None: as many as the run had. Raises JobFailed if the ranks fail."""
     run = subject.run
     assert run is not None
-    for stretch in stretches:
-        folder = scratch / f"replay-{stretch.last}"
-        request = _request(subject, stretch, folder, workers)
+    requests = {stretch: _request(subject, stretch, scratch / f"replay-{stretch.last}", workers) for stretch in stretches}
+    for stretch, request in requests.items():
         if stretch.first:
-            _lend(run, stretch.first, folder / "out")
-        _train(request, folder)
-        same = _same_layout(subject, request.plan)
+            _lend(run, stretch.first, Path(request.output))
+    _train(list(requests.values()), scratch)
+    for stretch, request in requests.items():
+        folder = Path(request.scratch)
         original = checkpoint_reader(run, stretch.last, folder / "original")
         again = checkpoint_reader(open_store(request.output), stretch.last, folder / "again")
         start = checkpoint_reader(run, stretch.first, folder / "start") if stretch.first else None
-        yield _told(stretch, original, again, start, request.plan, same=same)
+        yield _told(stretch, original, again, start, request.plan, same=_same_layout(subject, request.plan))
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -112,13 +116,11 @@ def _lend(run: Store, step: int, output: Path) -> None:
     fence.close()
 
 
-def _train(request: TrainRequest, folder: Path) -> None:
-    """Run the ranks. Raises JobFailed with their last words."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "request.json"
-    more = {"output": request.output, "scratch": request.scratch, "resume": request.resume, "stop_at": request.stop_at}
-    file.write_text(json.dumps({**request_to_dict(request), **more}))
-    ranks = request.plan.workers
+def _train(requests: Sequence[TrainRequest], folder: Path) -> None:
+    """Run the ranks, one request after the other. Raises JobFailed with their last words."""
+    file, ranks = folder / "requests.json", requests[0].plan.workers
+    own = ("output", "scratch", "resume", "stop_at")
+    file.write_text(json.dumps([{**request_to_dict(each), **{name: getattr(each, name) for name in own}} for each in requests]))
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
     made = subprocess.run(
         [sys.executable, *launcher, "-m", "tuneyard.training.provenance.rank", str(file)],
@@ -128,7 +130,7 @@ def _train(request: TrainRequest, folder: Path) -> None:
     )
     if made.returncode:
         said = "; ".join(made.stderr.strip().splitlines()[-_LAST_LINES:])
-        raise JobFailed(f"training again to step {request.stop_at} failed: {said}", "run it with the versions of the certificate")
+        raise JobFailed(f"training again failed: {said}", "run it with the versions of the certificate")
 
 
 def _told(stretch: Stretch, original: Reader, again: Reader, start: Reader | None, plan: Plan, *, same: bool) -> Finding:

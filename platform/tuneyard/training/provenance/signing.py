@@ -52,8 +52,6 @@ def check_signature(folder: Path, key: Path | None) -> Finding:
     if key is None:
         why = "give the public key of the signer: --key FILE" if signature.exists() else "the model is not signed"
         return Finding("signature", "not checked", why)
-    if not signature.exists():
-        return Finding("signature", "failed", f"the model has no {SIGNATURE}")
     need("sign", "a signature")
     from model_signing import verifying
 
@@ -61,6 +59,8 @@ def check_signature(folder: Path, key: Path | None) -> Finding:
         verifier = verifying.Config().use_elliptic_key_verifier(public_key=key)
     except (OSError, ValueError) as error:
         raise BadInput(f"{key} is not a public key: {error}", "give a PEM file: openssl ec -in key.pem -pubout -out public.pem") from error
+    if not signature.exists():
+        return Finding("signature", "failed", f"the model has no {SIGNATURE}")
     try:
         verifier.set_hashing_config(_hashing(folder)).verify(folder, signature)
     except Exception as error:  # noqa: BLE001 - the library has an error of its own for each way in which a signature can be wrong
