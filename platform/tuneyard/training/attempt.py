@@ -47,6 +47,7 @@ from tuneyard.training.offload_disk import largest_on_disk
 from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches
 from tuneyard.training.progress import Progress
+from tuneyard.training.proofs.finite import refuse_broken_weights
 from tuneyard.training.proofs.positions import check_positions, longest_sample
 from tuneyard.training.proofs.reach import MOST_TOKENS, freeze_unreached
 from tuneyard.training.proofs.saved import SavedProof, row_of_ids
@@ -241,14 +242,15 @@ class Attempt:
         # A process is a rank. On a machine with several GPUs, transformers would spread a single rank over all of them (DataParallel).
         arguments._n_gpu = min(arguments.n_gpu, 1)
         parts = load_parts(request, material.start, material.tokenizer, self.world, material.cut)
-        model = load_model(request, material.start, self.world) if parts is None else parts.model
+        unplaced: list[str] = []
+        model = load_model(request, material.start, self.world, unplaced.append) if parts is None else parts.model
         fit_embedding(model, material.tokenizer, request)
         if plan.recompute and not model.supports_gradient_checkpointing:
             raise BadInput(f"{type(model).__name__} cannot recompute its layers", "set strategy.recompute to false")
         cuts = tensor_plan(model, plan, material.cut) if parts is None else parts.plan
         unsaid = vision_warning(request, material.start, model)
-        if unsaid is not None:
-            self.emit(Warned(task=request.name, message=unsaid))
+        for message in [unsaid] if unsaid is not None else unplaced:
+            self.emit(Warned(task=request.name, message=message))
         if task.objective != "dpo":  # TRL's trainer of preference pairs adds the router's loss itself
             self.router_weight = take_router_loss(model, task.router_loss)
             self.expert_load = ExpertLoad.of(model)
@@ -282,13 +284,14 @@ class Attempt:
         return trainer
 
     def _prove_model(self, model: Any, material: Material) -> None:
-        """Check positions, and freeze the weights that no text reaches."""
+        """Check weights and positions, and freeze the weights that no text reaches."""
         plan, device = self.request.plan, self.world.device
         if plan.offload_parameters == "nvme":  # weights on a disk cannot be gathered before the engine exists
             return
         if plan.zero < 3 and self.request.task.method.qlora is None:
             model.to(device)  # where the trainer will want it, too
         began = time.perf_counter()
+        refuse_broken_weights(model, self.request.model_uri, self.world)
         longest = longest_sample(material.data, self.request.task.data.max_length)
         with torch.autocast(device.type, DTYPES[plan.precision], enabled=plan.precision != "fp32" and plan.zero == 0):
             found = check_positions(model, longest, device), freeze_unreached(model, min(longest, MOST_TOKENS), device)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
 from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
@@ -17,6 +19,7 @@ from tuneyard.planning import Plan
 from tuneyard.storage import fetch_folder
 from tuneyard.training.distributed import World, barrier
 from tuneyard.training.host_sharding import spread_weights
+from tuneyard.training.memory import is_out_of_memory
 from tuneyard.training.merging import load_base, merge, save_here
 from tuneyard.training.request import TrainRequest
 from tuneyard.training.varlen import VARLEN
@@ -100,8 +103,11 @@ def _read_tokenizer(request: TrainRequest, start: str) -> Any:
         ) from error
 
 
-def load_model(request: TrainRequest, start: str, world: World) -> Any:
-    """The model without adapters. With ZeRO-3, TrainingArguments must exist: weights are partitioned during loading."""
+def load_model(request: TrainRequest, start: str, world: World, warn: Callable[[str], None] = lambda _: None) -> Any:
+    """The model without adapters. With ZeRO-3, TrainingArguments must exist: weights are partitioned during loading.
+
+    `warn` gets a warning for weights of the files that the model has no place for.
+    """
     plan = request.plan
     rounding = quantization(request.task.method.qlora, plan.precision)
     options: dict[str, Any] = {} if rounding is None else {"quantization_config": rounding, "device_map": {"": world.device}}
@@ -118,8 +124,19 @@ def load_model(request: TrainRequest, start: str, world: World) -> Any:
             output_loading_info=True,
             **options,
         )
-    except (OSError, ValueError, ImportError) as error:
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise BadInput(f"{request.model_uri} cannot be loaded: {_first_line(error)}", _loading_advice(plan, error)) from error
+    except RuntimeError as error:
+        if is_out_of_memory(error) or "size" not in str(error):
+            raise
+        raise BadInput(
+            f"the weights of {request.model_uri} have other shapes than its config.json says",
+            "take config.json and weights from the same model; `init: scratch` needs no weights",
+        ) from error
+    unplaced = sorted(map(str, loaded["unexpected_keys"]))
+    if unplaced:
+        some = ", ".join(unplaced[:3]) + (", ..." if len(unplaced) > 3 else "")
+        warn(f"{request.model_uri} has {len(unplaced)} weights that its config.json has no place for; they are left out: {some}")
     _refuse_missing(request, sorted(loaded["missing_keys"]))
     _keep_trainable(model)
     spread_weights(model, world)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 from tests.builders.checkpoints import committed
-from tests.builders.models import cpu_plan, train_request, train_task, write_tokenizer
+from tests.builders.models import cpu_plan, train_request, train_task, write_model, write_tokenizer
 from tests.integration.training.conftest import Material
 
 from tuneyard.api import BadInput, FailureKind, JobFailed, StorageError
-from tuneyard.tracking.events import Checkpointed, Event
+from tuneyard.tracking.events import Checkpointed, Event, Warned
 from tuneyard.training import train
+from tuneyard.training.proofs.saved import SavedProof
 from tuneyard.training.trainer import SteppedTrainer
 
 
@@ -165,3 +168,69 @@ def test_the_tokenizer_alone_is_no_model(material: Material, tmp_path: Path) -> 
 
     with pytest.raises(BadInput, match="not a model"):
         train(train_request(tmp_path, train_task(tmp_path / "tokenizer", material.text)))
+
+
+def altered(folder: Path, change: Callable[[dict[str, Any], dict[str, Any]], object]) -> Path:
+    """A base whose configuration and weights `change` has changed."""
+    write_model(folder)
+    config, weights = json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
+    change(config, weights)
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+UP = "model.layers.0.mlp.up_proj.weight"
+
+
+@pytest.mark.parametrize("zero", [0, 3])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        pytest.param(lambda _, weights: weights[UP][3, 4:6].fill_(float("nan")), rf"1 weights of .* hold NaN or infinity: {UP}", id="nan"),
+        pytest.param(lambda config, _: config.update(intermediate_size=96), r"have other shapes than its config\.json says", id="shapes"),
+        pytest.param(lambda config, _: config.update(num_hidden_layers=3), r"lacks 9 weights", id="layers"),
+    ],
+)
+def test_a_base_that_cannot_be_right_is_refused(
+    change: Callable[[dict[str, Any], dict[str, Any]], object], words: str, zero: int, material: Material, tmp_path: Path
+) -> None:
+    base = altered(tmp_path / "base", change)
+
+    with pytest.raises(BadInput, match=words):
+        train(train_request(tmp_path, train_task(base, material.text, steps=1), cpu_plan(zero=zero)))
+
+
+def test_weights_that_a_configuration_has_no_place_for_are_named(material: Material, tmp_path: Path) -> None:
+    told: list[Any] = []
+    base = altered(tmp_path / "base", lambda config, _: config.update(num_hidden_layers=1))
+
+    train(train_request(tmp_path, train_task(base, material.text, steps=1), cpu_plan()), emit=told.append)
+
+    (words,) = [event.message for event in told if isinstance(event, Warned)]
+    assert "has 9 weights that its config.json has no place for; they are left out: model.layers.1.input_layernorm.weight" in words
+
+
+def test_a_file_of_weights_that_is_cut_short_is_refused(material: Material, tmp_path: Path) -> None:
+    base = write_model(tmp_path / "base")
+    content = (base / "model.safetensors").read_bytes()
+    (base / "model.safetensors").write_bytes(content[: len(content) // 2])
+
+    with pytest.raises(BadInput, match="cannot be loaded: Error while deserializing header"):
+        train(train_request(tmp_path, train_task(base, material.text, steps=1), cpu_plan()))
+
+
+def test_an_attempt_that_died_in_the_proof_is_followed_by_one_that_saves(
+    material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint of the last step is committed before it."""
+    request = train_request(tmp_path, train_task(material.model, material.text, steps=2), cpu_plan())
+    with monkeypatch.context() as patched:
+        patched.setattr(SavedProof, "prove_weights", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            train(request)
+
+    result = train(request)
+
+    assert (result.status, result.resumed_from, result.steps) == ("succeeded", 2, 2)
+    assert result.details["proof"]["model"] < 1e-5
