@@ -172,7 +172,8 @@ class Attempt:
         if self.request.task.proof == "full" and "/" not in self.request.name:  # the model of a trial is thrown away
             ids = row_of_ids(trainer.model)
             logits, dtype = trainer.logits_of_row(ids).float().cpu(), DTYPES[self.request.plan.precision]
-            proof = SavedProof(ids, logits, dtype, self.request.task.model.trust_remote_code)
+            on_gpu = self.world.device.type == "cuda"
+            proof = SavedProof(ids, logits, dtype, self.request.task.model.trust_remote_code, on_gpu)
         beside = Beside(material.tokenizer, material.turn_end, card, self._origins(material, progress))
         artifacts = save_artifacts(
             trainer, self.request, start=material.start, beside=beside, proof=proof, world=self.world, emit=self.emit
@@ -288,7 +289,10 @@ class Attempt:
         plan, device = self.request.plan, self.world.device
         if plan.offload_parameters == "nvme":  # weights on a disk cannot be gathered before the engine exists
             return
-        if plan.zero < 3 and self.request.task.method.qlora is None:
+        if plan.zero == 3:
+            for module in model.modules():
+                module._buffers |= {name: each if each is None else each.to(device) for name, each in module._buffers.items()}
+        elif self.request.task.method.qlora is None:
             model.to(device)  # where the trainer will want it, too
         began = time.perf_counter()
         refuse_broken_weights(model, self.request.model_uri, self.world)

@@ -265,7 +265,7 @@ class SteppedTrainer(Trainer):
         with kept_weights(self.model):
             self._probe_sight()
             if self.proves_recomputation and self.args.gradient_checkpointing and self._weights_are_whole():
-                refuse_changed_gradients(self.model, self._loss_of_short_row)
+                refuse_changed_gradients(self.model, self._loss_of_short_row, half=self.args.bf16 or self.args.fp16)
         self._proof = GradientProof(self.model)
 
     def _probe_sight(self) -> None:
