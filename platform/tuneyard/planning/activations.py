@@ -78,23 +78,22 @@ def loss_bytes(setup: Setup) -> float:
     shape, layout = setup.shape, setup.layout
     width, tokens = BYTES[layout.precision], tokens_of(setup)
     hidden = 3 * shape.hidden * width
-    if layout.liger and has_fused_loss(shape.model_type):
+    if layout.liger and has_fused_loss(shape.model_type) and setup.objective != "dpo":
         return tokens * hidden  # the fused loss works in chunks
     if layout.engine in ("megatron", "nanotron"):
         # Vocabulary-parallel: the fp32 copy becomes the softmax; nanotron makes another copy.
-        copies = 4 if layout.engine == "megatron" else 8
-        return tokens * (hidden + shape.vocab * (width + copies) / layout.tensor_parallel)
-    copies = _FUSED_COPIES if layout.fused_loss else _LOSS_COPIES
+        more = 4 if layout.engine == "megatron" else 8
+        return tokens * (hidden + shape.vocab * (width + more) / layout.tensor_parallel)
+    copies: float = _FUSED_COPIES if layout.fused_loss else _LOSS_COPIES
     logits: float = width
     if layout.engine == "fsdp" and layout.zero == 3:
         copies -= 4  # no fp32 copy beside the logits; read off the rows of fms-acceleration, not off FSDP's source
     elif layout.engine == "deepspeed" and layout.zero == 0 and width < 4:
         logits = 4  # accelerate returns an fp32 copy under autocast
-    if layout.is_ours and layout.tensor_parallel > 1:
-        if not logits_are_cut(shape, layout.tensor_parallel):
-            return tokens * (hidden + shape.vocab * (logits + copies))
-        if setup.objective == "dpo":  # each rank gathers all logits beside its own share, and computes the loss on them
-            return tokens * (hidden + shape.vocab * (logits + copies + width / layout.tensor_parallel))
+    if setup.objective == "dpo":
+        copies = logits  # their gradient: probabilities are computed in chunks
+    if layout.is_ours and layout.tensor_parallel > 1 and not logits_are_cut(shape, layout.tensor_parallel):
+        return tokens * (hidden + shape.vocab * (logits + copies))
     return tokens * (hidden + shape.vocab * (logits + copies) / layout.tensor_parallel)
 
 

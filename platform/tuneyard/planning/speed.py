@@ -103,7 +103,7 @@ class _Step:
         forward's.
 
         With sequence parallelism each is a reduce-scatter and an all-gather: the same bytes. Training here exchanges the messages that the
-        model's plan needs (`tensor.messages`): backward adds up a gradient per matrix, and preference pairs gather the logits.
+        model's plan needs (`tensor.messages`): backward adds up a gradient per matrix.
         """
         degree = self.layout.tensor_parallel
         if degree == 1:
@@ -137,8 +137,7 @@ class _Step:
 
     def _messages(self) -> tuple[Messages, Messages]:
         layout = self.layout
-        pairs = self.setup.objective == "dpo"
-        return messages(self.shape, layout.tensor_parallel, whole_logits=pairs, sequence_parallel=layout.sequence_parallel)
+        return messages(self.shape, layout.tensor_parallel, sequence_parallel=layout.sequence_parallel)
 
     def _synchronisations(self) -> int:
         """Tensor-parallel sums of the residual stream in a micro-batch: two per layer and pass, and one for the head."""

@@ -10,6 +10,9 @@ from tuneyard.api import BadInput
 from tuneyard.training.adapter_reach import out_of_reach, refuse_lost_weights, refuse_shared_weights, refuse_unread_head
 from tuneyard.training.request import TrainRequest
 
+REFERENCE = "reference"
+"""PEFT's name of the frozen copy of an adapter that preference pairs are compared with."""
+
 
 def with_adapter(model: Any, request: TrainRequest, adapter_folder: str | None) -> Any:
     """`model` with the task's adapter, and everything else frozen; for full training, the model itself."""
@@ -23,6 +26,8 @@ def with_adapter(model: Any, request: TrainRequest, adapter_folder: str | None) 
     try:
         if adapter_folder is not None:
             adapted = PeftModel.from_pretrained(model, adapter_folder, is_trainable=True, autocast_adapter_dtype=keep_fp32)
+            if request.task.objective == "dpo":
+                adapted.load_adapter(adapter_folder, REFERENCE, autocast_adapter_dtype=keep_fp32)
         else:
             adapted = get_peft_model(model, _lora_config(request, model), autocast_adapter_dtype=keep_fp32)
             if request.plan.zero < 3:  # each rank has only a part of each weight

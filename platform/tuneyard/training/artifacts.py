@@ -115,7 +115,7 @@ def _write(
         model = model if weights is not None else model.to(DTYPES[request.plan.precision])
         model.save_pretrained(folder, state_dict=weights)
     else:
-        model.save_pretrained(folder, **({"state_dict": weights} if weights is not None else {}))
+        model.save_pretrained(folder, selected_adapters=["default"], **({"state_dict": weights} if weights is not None else {}))
     _dress(folder, tokenizer, turn_end, card)
     if request.task.method.adapter is not None and request.task.method.adapter.merge:
         # ZeRO-3 would partition the model that is loaded below.
