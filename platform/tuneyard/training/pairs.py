@@ -15,11 +15,8 @@ import torch
 
 from tuneyard.api import TrainTask
 from tuneyard.data.token_batch import IGNORED, RowParts, TokenBatch
-from tuneyard.planning import Plan
+from tuneyard.planning import CHUNK_ELEMENTS, Plan
 from tuneyard.training.collate import Collator, Row
-
-_CHUNK_ELEMENTS = 1 << 25
-"""Logits whose probabilities are computed at once. fp32 copies exist of these alone."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,7 @@ class _LogProbabilities(torch.autograd.Function):
         logits, *others = ctx.saved_tensors
         result = torch.zeros_like(logits)
         for at, target, norm, share in _chunks(logits, *others, gradient):
-            change = (logits[at].float() - norm[:, None]).exp_() * -share[:, None]
+            change = logits[at].float().sub_(norm[:, None]).exp_().mul_(-share[:, None])
             change.scatter_add_(-1, target[:, None], share[:, None])
             result[at] = change.to(result.dtype)
         return result, None, None
@@ -115,5 +112,5 @@ class _LogProbabilities(torch.autograd.Function):
 
 def _chunks(logits: torch.Tensor, *each: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     """Parts of tensors with an entry for each target."""
-    size = max(1, _CHUNK_ELEMENTS // logits.shape[-1])
+    size = max(1, CHUNK_ELEMENTS // logits.shape[-1])
     return zip(*(tensor.split(size) for tensor in each), strict=True)

@@ -13,6 +13,7 @@ from tests.builders.checkpoints import stop_after
 from tests.builders.models import cpu_plan, sentences, train_request, train_task, write_model
 from tests.integration.training.conftest import Material
 from tests.ranks.groups import results_in_ranks
+from tests.ranks.kills import Case, run_case
 from torch.nn.functional import cross_entropy
 
 from tuneyard.tracking.events import Event, SampleShown, Step
@@ -198,6 +199,17 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(method: dict[str, Any]
     assert resumed.details["rewards"] == whole.details["rewards"]
 
 
+@pytest.mark.timeout(900)
+def test_killed_runs_end_like_runs_left_alone(rows: Path, tmp_path: Path) -> None:
+    """Two kills under ZeRO-2, with a reference beside the model. Other kills: test_kills.py."""
+    data = {"source": str(rows), "maxLength": 64}
+    shape = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4}
+    task = {"objective": "dpo", "data": data}
+    outcome = run_case(Case(folder=str(tmp_path), plan={"zero": 2}, task=task, shape=shape, kills=2, seed=3, steps=12))
+    assert outcome.kills == 2
+    assert outcome.exact
+
+
 def test_qlora_and_bf16_compare_with_their_own_start(wide: Path, rows: Path, tmp_path: Path) -> None:
     for name, method, plan in (
         ("qlora", {"qlora": {"rank": 4}}, {"precision": "fp32"}),
@@ -212,7 +224,7 @@ def test_qlora_and_bf16_compare_with_their_own_start(wide: Path, rows: Path, tmp
 
 
 def test_probabilities_in_chunks_are_those_of_log_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "_CHUNK_ELEMENTS", 3 * 11)
+    monkeypatch.setattr(pairs, "CHUNK_ELEMENTS", 3 * 11)
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(2, 9, 11, generator=generator, requires_grad=True)
     places, targets = torch.tensor([1, 2, 3, 8, 9, 11, 13, 17]), torch.tensor([0, 3, 10, 4, 4, 7, 1, 2])
