@@ -19,6 +19,8 @@ from tuneyard.catalog import attention_kinds
 from tuneyard.training import TrainResult, train
 
 STEPS, RATE, LENGTH, RANK = 4, 1e-3, 64, 4
+WIDE = {"hidden_size": 320, "tie_word_embeddings": False}
+"""Head and embedding have more elements than DeepSpeed keeps whole under ZeRO 3 (100,000)."""
 SHAPE = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 256}
 TOKENS = {"vocab_size": 384, "eos_token_id": 0, "pad_token_id": 1, "bos_token_id": None}
 GROUPED = {**SHAPE, "num_key_value_heads": 2}
@@ -68,17 +70,22 @@ class Compared:
         return max(abs(one / other - 1) for one, other in zip(self.ours, self.theirs, strict=True))
 
 
-def write_model(folder: Path, kind: str) -> Path:
+def write_model(folder: Path, kind: str, **changes: Any) -> Path:
     """A random model with the tests' tokenizer."""
     set_seed(7)
-    AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **TOKENS, **{**DENSE, **EXPERTS}[kind])).save_pretrained(folder)
+    shape = {**DENSE, **EXPERTS}[kind] | changes
+    AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **TOKENS, **shape)).save_pretrained(folder)
     write_tokenizer(folder)
     return folder
 
 
-def compare(folder: Path, kind: str, *, objective: str, adapted: bool = False, loss: str = "sigmoid") -> Compared:
-    """`objective` clm: whole texts; sft: completions of prompts; dpo: preference pairs, under `loss`. `adapted`: LoRA instead of full."""
-    model = write_model(folder / "model", kind)
+def compare(
+    folder: Path, kind: str, *, objective: str, adapted: bool = False, loss: str = "sigmoid", zero: int = 0, **shape: Any
+) -> Compared:
+    """`objective` clm: whole texts; sft: completions of prompts; dpo: preference pairs, under `loss`. `adapted`: LoRA instead of full.
+    `zero`: ours; TRL's is 0. `shape`: changes of the model.
+    """
+    model = write_model(folder / "model", kind, **shape)
     rows = _preferences() if objective == "dpo" else _texts() if objective == "clm" else _completions()
     source = folder / "rows.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -93,7 +100,7 @@ def compare(folder: Path, kind: str, *, objective: str, adapted: bool = False, l
         **({"preference": {"loss": loss}} if objective == "dpo" else {}),
     )
     attention = next(each for each in attention_kinds(kind) if each != "flash")
-    ours = train(train_request(folder / "ours", task, cpu_plan(micro_batch=2, grad_accum=4, attention=attention)))
+    ours = train(train_request(folder / "ours", task, cpu_plan(micro_batch=2, grad_accum=4, attention=attention, zero=zero)))
     start = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     if adapted:
         set_seed(task.seed)

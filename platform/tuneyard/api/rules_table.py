@@ -268,6 +268,16 @@ TRAIN_RULES = (
         example={"train.objective": "dpo", "train.data.format": "chat"},
     ),
     Rule(
+        id="dpo-nvme-parameters",
+        kind="train",
+        refused="full training on preferences (dpo) with parameters on NVMe",
+        why="DeepSpeed empties its folder when it loads a second model, and the reference is one",
+        field="train.strategy.offload.parameters",
+        breaks=lambda c: c.train.objective == "dpo" and c.train.method.adapter is None and c.strategy.offload.parameters == "nvme",
+        nearest=always({"train.strategy.offload.parameters": "cpu"}, {"train.method": {"lora": {"rank": 16}}}),
+        example={"train.objective": "dpo", "train.strategy": {"zero": 3, "offload": {"parameters": "nvme"}}},
+    ),
+    Rule(
         id="preference-objective",
         kind="train",
         refused="preference data with sft or clm",

@@ -166,12 +166,14 @@ class _Step:
         return held * self.width
 
     def _gathers_s(self) -> float:
-        """ZeRO-3: in each micro-batch, each rank gathers all weights for forward and for backward, and reduce-scatters gradients."""
+        """ZeRO-3: in each micro-batch, each rank gathers all weights for forward and for backward, and reduce-scatters gradients. The
+        reference of preference pairs has a forward pass too.
+        """
         layout = self.layout
         if layout.zero != 3 or self.setup.shards == 1:
             return 0.0
         ring = self._ring_s(self._weight_bytes())
-        again = 1 if layout.recompute and layout.engine == "deepspeed" else 0
+        again = int(layout.recompute and layout.engine == "deepspeed") + int(self.setup.objective == "dpo")
         return (2 + again) * ring + self._ring_s(self.trained * self.width / self._shards)
 
     def _ring_s(self, size: float) -> float:

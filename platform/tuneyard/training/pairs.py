@@ -76,12 +76,13 @@ def _apart(rows: TokenBatch) -> TokenBatch:
 
 
 def answer_sums(logits: torch.Tensor, batch: dict[str, Any]) -> torch.Tensor:
-    """For each sample, the log-probability of its targets: fp32 (samples). `logits` (rows, tokens, vocabulary): of the last `last` tokens
-    or more. Sums of single samples do not depend on other samples, or on how a GPU orders its work.
+    """For each sample, the log-probability of its targets: fp64 (samples), because an answer of a thousand tokens has one of thousands, of
+    which small differences count. `logits` (rows, tokens, vocabulary): of the last `last` tokens or more. Sums of single samples do not
+    depend on other samples, or on how a GPU orders its work.
     """
     kept = logits[:, -batch["last"] :]
     each = _LogProbabilities.apply(kept.reshape(-1, kept.shape[-1]), batch["places"], batch["targets"])
-    return torch.stack([sample.sum() for sample in each.split(batch["counts"])])
+    return torch.stack([sample.sum(dtype=torch.float64) for sample in each.split(batch["counts"])])
 
 
 class _LogProbabilities(torch.autograd.Function):

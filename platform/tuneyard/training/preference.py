@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers.integrations.liger import apply_liger_kernel
 
 from tuneyard.training.adapters import REFERENCE
 from tuneyard.training.pairs import PairCollator, answer_sums
@@ -57,6 +58,8 @@ class PreferenceTrainer(SteppedTrainer):
     def _prepared(self, reference: nn.Module) -> nn.Module:
         """The reference on this rank's device; with ZeRO-3, in parts over the ranks, as the model is."""
         reference.requires_grad_(False).eval()
+        if self.args.use_liger_kernel:  # transformers gives them to the model when training begins
+            apply_liger_kernel(reference, self.args.liger_kernel_config)
         if not self.is_deepspeed_enabled:
             prepared: nn.Module = self.accelerator.prepare_model(reference, evaluation_mode=True)
             return prepared
@@ -104,7 +107,7 @@ class PreferenceTrainer(SteppedTrainer):
 
     def _judged(self, sums: torch.Tensor, inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """The losses (pairs) and FIGURES (figures, pairs). `sums`: log-probabilities of the samples."""
-        ratios = sums - inputs["reference"]
+        ratios = (sums - inputs["reference"]).float()
         counts = torch.tensor(inputs["counts"], device=sums.device)
         losses = self._loss(Ratios(ratios[::2], ratios[1::2], counts[::2], counts[1::2]), self._beta)
         chosen, rejected = self._beta * ratios[::2].detach(), self._beta * ratios[1::2].detach()

@@ -232,7 +232,7 @@ def test_probabilities_in_chunks_are_those_of_log_softmax(monkeypatch: pytest.Mo
     sums = pairs.answer_sums(logits, batch)
     each = -cross_entropy(logits.reshape(-1, 11)[places], targets, reduction="none")
     expected = torch.stack([each[:3].sum(), each[3], each[4:].sum()])
-    torch.testing.assert_close(sums, expected)
+    torch.testing.assert_close(sums.float(), expected)
     weights = torch.tensor([0.3, -2.0, 1.0])
     (found,) = torch.autograd.grad((sums * weights).sum(), logits)
     (wanted,) = torch.autograd.grad((expected * weights).sum(), logits)
