@@ -45,15 +45,16 @@ def request_of(folder: Path, model: Path, rows: Path, plan: dict[str, Any] | Non
     return train_request(folder, train_task(model, rows, **fields), cpu_plan(**(plan or {})))
 
 
+METHODS: dict[str, dict[str, Any]] = {"full": {"full": {}}, "lora": LORA}
+TASKS: dict[str, dict[str, Any]] = {name: {"method": method} for name, method in METHODS.items()} | {"packed": {"data": {"pack": True}}}
+
+
 @pytest.fixture(scope="module")
 def alone(wide: Path, rows: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainResult]:
-    """One process without DeepSpeed, by method."""
+    """One process without DeepSpeed, by task."""
     assert WIDE["hidden_size"] * 384 > 100_000
     folder = tmp_path_factory.mktemp("alone")
-    return {name: train(request_of(folder / name, wide, rows, method=method)) for name, method in METHODS.items()}
-
-
-METHODS: dict[str, dict[str, Any]] = {"full": {"full": {}}, "lora": LORA}
+    return {name: train(request_of(folder / name, wide, rows, **task)) for name, task in TASKS.items()}
 
 
 def test_all_stages_of_zero_and_two_workers_have_the_losses_of_one(
@@ -67,13 +68,14 @@ def test_all_stages_of_zero_and_two_workers_have_the_losses_of_one(
         ("full", {"zero": 3, "offload_optimizer": "cpu", "offload_parameters": "cpu"}),
         ("lora", {"zero": 0}),
         ("lora", {"zero": 3}),
+        ("packed", {"zero": 2}),
     ]
     requests = [
-        request_of(tmp_path / f"{number}", wide, rows, {"workers": 2, "grad_accum": 2, **plan}, method=METHODS[method])
-        for number, (method, plan) in enumerate(cases)
+        request_of(tmp_path / f"{number}", wide, rows, {"workers": 2, "grad_accum": 2, **plan}, **TASKS[task])
+        for number, (task, plan) in enumerate(cases)
     ]
-    for (method, plan), found in zip(cases, results_in_ranks(requests, workers=2), strict=True):
-        expected = alone[method]
+    for (task, plan), found in zip(cases, results_in_ranks(requests, workers=2), strict=True):
+        expected = alone[task]
         assert found.losses == pytest.approx(expected.losses, rel=2e-6), plan
         assert found.details["rewards"]["margin"] == pytest.approx(expected.details["rewards"]["margin"], abs=1e-5), plan
         assert found.tokens == expected.tokens
