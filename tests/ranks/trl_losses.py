@@ -10,14 +10,17 @@ from typing import Any
 
 import datasets
 import torch
-from tests.builders.models import cpu_plan, sentences, train_request, train_task, write_preferences, write_tokenizer
+from peft import LoraConfig, get_peft_model
+from tests.builders.models import cpu_plan, sentences, train_request, train_task, write_tokenizer
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PrinterCallback, set_seed
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
 from tuneyard.catalog import attention_kinds
 from tuneyard.training import TrainResult, train
 
-STEPS, RATE, LENGTH = 4, 1e-3, 64
+STEPS, RATE, LENGTH, RANK = 4, 1e-3, 64, 4
+WIDE = {"hidden_size": 320, "tie_word_embeddings": False}
+"""Head and embedding have more elements than DeepSpeed keeps whole under ZeRO 3 (100,000)."""
 SHAPE = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 256}
 TOKENS = {"vocab_size": 384, "eos_token_id": 0, "pad_token_id": 1, "bos_token_id": None}
 GROUPED = {**SHAPE, "num_key_value_heads": 2}
@@ -67,18 +70,23 @@ class Compared:
         return max(abs(one / other - 1) for one, other in zip(self.ours, self.theirs, strict=True))
 
 
-def write_model(folder: Path, kind: str) -> Path:
+def write_model(folder: Path, kind: str, **changes: Any) -> Path:
     """A random model with the tests' tokenizer."""
     set_seed(7)
-    AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **TOKENS, **{**DENSE, **EXPERTS}[kind])).save_pretrained(folder)
+    shape = {**DENSE, **EXPERTS}[kind] | changes
+    AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **TOKENS, **shape)).save_pretrained(folder)
     write_tokenizer(folder)
     return folder
 
 
-def compare(folder: Path, kind: str, *, objective: str) -> Compared:
-    """`objective` clm: whole texts; sft: completions of prompts; dpo: preference pairs."""
-    model = write_model(folder / "model", kind)
-    rows = _preferences(folder) if objective == "dpo" else _texts() if objective == "clm" else _completions()
+def compare(
+    folder: Path, kind: str, *, objective: str, adapted: bool = False, loss: str = "sigmoid", zero: int = 0, **shape: Any
+) -> Compared:
+    """`objective` clm: whole texts; sft: completions of prompts; dpo: preference pairs, under `loss`. `adapted`: LoRA instead of full.
+    `zero`: ours; TRL's is 0. `shape`: changes of the model.
+    """
+    model = write_model(folder / "model", kind, **shape)
+    rows = _preferences() if objective == "dpo" else _texts() if objective == "clm" else _completions()
     source = folder / "rows.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = train_task(
@@ -88,10 +96,17 @@ def compare(folder: Path, kind: str, *, objective: str) -> Compared:
         data={"source": str(source), "maxLength": LENGTH, "shuffle": False},
         optimizer={"learningRate": RATE, "schedule": "constant", "warmup": 0},
         steps=STEPS,
+        method={"lora": {"rank": RANK}} if adapted else {"full": {}},
+        **({"preference": {"loss": loss}} if objective == "dpo" else {}),
     )
     attention = next(each for each in attention_kinds(kind) if each != "flash")
-    ours = train(train_request(folder / "ours", task, cpu_plan(micro_batch=2, grad_accum=4, attention=attention)))
-    return Compared(_whole(ours), _trl(folder / "theirs", model, rows, objective))
+    ours = train(train_request(folder / "ours", task, cpu_plan(micro_batch=2, grad_accum=4, attention=attention, zero=zero)))
+    start = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    if adapted:
+        set_seed(task.seed)
+        start = get_peft_model(start, LoraConfig(task_type="CAUSAL_LM", r=RANK, lora_alpha=2 * RANK, target_modules="all-linear"))
+    given = {"loss_type": loss} if objective == "dpo" else {}
+    return Compared(_whole(ours), _trl(folder / "theirs", start, AutoTokenizer.from_pretrained(model), rows, objective, **given))
 
 
 def _whole(result: TrainResult) -> list[float]:
@@ -102,8 +117,7 @@ def _whole(result: TrainResult) -> list[float]:
     return [loss + router["weight"] * part for loss, part in zip(result.losses, router["losses"], strict=True)]
 
 
-def _trl(folder: Path, model: Path, rows: list[dict[str, Any]], objective: str) -> list[float]:
-    tokenizer = AutoTokenizer.from_pretrained(model)
+def _trl(folder: Path, start: Any, tokenizer: Any, rows: list[dict[str, Any]], objective: str, **given: Any) -> list[float]:
     kind, trainer = (DPOConfig, DPOTrainer) if objective == "dpo" else (SFTConfig, SFTTrainer)
     arguments = kind(
         str(folder),
@@ -122,8 +136,8 @@ def _trl(folder: Path, model: Path, rows: list[dict[str, Any]], objective: str) 
         save_strategy="no",
         report_to=[],
         disable_tqdm=True,
+        **given,
     )
-    start = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     if objective != "dpo":
         rows = [{name: text + (tokenizer.eos_token if name == "text" else "") for name, text in row.items()} for row in rows]
     theirs = trainer(start, args=arguments, train_dataset=datasets.Dataset.from_list(rows), processing_class=tokenizer)
@@ -141,8 +155,13 @@ def _completions() -> list[dict[str, Any]]:
     return [{"prompt": question, "completion": " " + answer} for question, answer in zip(texts[::2], texts[1::2], strict=True)]
 
 
-def _preferences(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in write_preferences(folder / "pairs.jsonl", 8 * STEPS).read_text().splitlines()]
+def _preferences() -> list[dict[str, Any]]:
+    """Answers begin with a blank: TRL leaves out the end of a prompt that merges with its answer into one token."""
+    texts = sentences(24 * STEPS)
+    return [
+        {"prompt": prompt, "chosen": f" {chosen}", "rejected": f" {rejected}"}
+        for prompt, chosen, rejected in zip(texts[::3], texts[1::3], texts[2::3], strict=True)
+    ]
 
 
 def token_counts() -> list[int]:

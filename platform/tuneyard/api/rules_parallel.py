@@ -77,7 +77,7 @@ PARALLEL_RULES = (
         id="context-of-pairs",
         kind="train",
         refused="objective dpo with context parallelism",
-        why="TRL computes the loss of a preference pair from whole rows",
+        why="the loss of a pair is not a sum over tokens: slices of its rows cannot compute it alone",
         field="train.strategy.contextParallel",
         breaks=lambda c: _splits_rows(c) and c.train.objective == "dpo",
         nearest=lambda _: ({"train.strategy.contextParallel": 1},),

@@ -35,7 +35,7 @@ _LOSS_ON_BY_FORMAT = {
     "chat": ("auto", "assistant", "all"),
     "prompt-completion": ("auto", "completion", "all"),
     "text": ("auto", "all"),
-    "preference": ("auto", "completion"),
+    "preference": ("auto", "assistant", "completion", "all"),
 }
 
 
@@ -60,7 +60,7 @@ def _evaluates_nothing(case: Case) -> bool:
 
 def _prepares_with_workers(case: Case) -> bool:
     data = case.train.data
-    return isinstance(data.workers, int) and (data.streaming is False or data.limit is not None or case.train.objective == "dpo")
+    return isinstance(data.workers, int) and (data.streaming is False or data.limit is not None)
 
 
 TRAIN_RULES = (
@@ -207,16 +207,6 @@ TRAIN_RULES = (
         example={"train.method": {"lora": {"targets": ["q_proj", "lm_head"]}}, "train.strategy.liger": True},
     ),
     Rule(
-        id="dpo-adapted-head",
-        kind="train",
-        refused="preference optimisation (dpo) with an adapter that targets lm_head",
-        why="TRL computes log-probabilities from the head's own weight, past the adapter",
-        field="train.objective",
-        breaks=lambda c: c.train.objective == "dpo" and c.train.method.adapter is not None and c.train.method.adapter.names_head,
-        nearest=lambda c: ({f"train.method.{c.train.method.name}.targets": "all-linear"},),
-        example={"train.method": {"lora": {"targets": ["q_proj", "lm_head"]}}, "train.objective": "dpo"},
-    ),
-    Rule(
         id="adapter-rank",
         kind="train",
         refused="an adapter of rank below 1",
@@ -278,6 +268,16 @@ TRAIN_RULES = (
         example={"train.objective": "dpo", "train.data.format": "chat"},
     ),
     Rule(
+        id="dpo-nvme-parameters",
+        kind="train",
+        refused="full training on preferences (dpo) with parameters on NVMe",
+        why="DeepSpeed empties its folder when it loads a second model, and the reference is one",
+        field="train.strategy.offload.parameters",
+        breaks=lambda c: c.train.objective == "dpo" and c.train.method.adapter is None and c.strategy.offload.parameters == "nvme",
+        nearest=always({"train.strategy.offload.parameters": "cpu"}, {"train.method": {"lora": {"rank": 16}}}),
+        example={"train.objective": "dpo", "train.strategy": {"zero": 3, "offload": {"parameters": "nvme"}}},
+    ),
+    Rule(
         id="preference-objective",
         kind="train",
         refused="preference data with sft or clm",
@@ -323,21 +323,11 @@ TRAIN_RULES = (
         id="loss-on-format",
         kind="train",
         refused="a `lossOn` that the data format does not have",
-        why="only chats have assistant turns, and only prompt-completion data have completions",
+        why="text has no turns and no completions, chats have assistant turns, and prompt-completion data have completions",
         field="train.data.lossOn",
         breaks=lambda c: c.train.data.loss_on not in _LOSS_ON_BY_FORMAT.get(c.train.data.format, (c.train.data.loss_on,)),
         nearest=always({"train.data.lossOn": "auto"}),
         example={"train.data.format": "text", "train.data.lossOn": "assistant"},
-    ),
-    Rule(
-        id="pack-dpo",
-        kind="train",
-        refused="packing with dpo",
-        why="a DPO sample is a pair of answers that are compared as a whole",
-        field="train.data.pack",
-        breaks=lambda c: c.train.data.pack and c.train.objective == "dpo",
-        nearest=always({"train.data.pack": False}),
-        example={"train.data.pack": True, "train.objective": "dpo"},
     ),
     Rule(
         id="pack-leaks",
@@ -345,7 +335,7 @@ TRAIN_RULES = (
         refused="packing with a model that would leak across samples",
         why="its blocks carry a state along the row, or its mask ignores position ids, so a sample would see the sample before it",
         field="train.data.pack",
-        breaks=lambda c: c.train.data.pack and c.model_type in LEAKING_MODEL_TYPES and c.train.objective != "dpo",
+        breaks=lambda c: c.train.data.pack and c.model_type in LEAKING_MODEL_TYPES,
         nearest=always({"train.data.pack": False}),
         example={"train.data.pack": True},
         example_model_type="mamba2",
@@ -364,7 +354,7 @@ TRAIN_RULES = (
         id="prepared-workers",
         kind="train",
         refused="`workers` for data that are not streamed",
-        why="data workers prepare rows while the task trains; with `streaming: false`, `limit` or dpo, all rows are prepared before",
+        why="data workers prepare rows while the task trains; with `streaming: false` or `limit`, all rows are prepared before",
         field="train.data.workers",
         breaks=_prepares_with_workers,
         nearest=always({"train.data.workers": None}),

@@ -131,10 +131,6 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
     "TrainTask": (
         _rule("!(has(self.epochs) && has(self.steps))", "give epochs or steps, not both"),
         _rule(
-            "!(has(self.objective) && self.objective == 'dpo' && has(self.data) && has(self.data.pack) && self.data.pack)",
-            "a dpo sample is a pair of answers: it cannot be packed",
-        ),
-        _rule(
             "!has(self.objective) || self.objective == 'dpo' || "
             "!has(self.data) || !has(self.data.format) || self.data.format != 'preference'",
             "preference data need objective: dpo",

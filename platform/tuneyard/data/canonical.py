@@ -42,8 +42,7 @@ class Canonical:
             case "prompt-completion":
                 return self._completion(row)
             case "preference":
-                pair = _pair(row, columns)
-                return self._dialogue(pair, row) if self.roles.chat and isinstance(pair.prompt, str) else pair
+                return self._pair(row)
             case "text":
                 return Text(_text(row, columns["text"]))
 
@@ -86,9 +85,42 @@ class Canonical:
             return self._chat([*prompt, _assistant(completion)], context=len(prompt))
         return Completion(prompt_text, completion)
 
-    def _dialogue(self, pair: Pair, row: Mapping[str, Any]) -> Pair:
-        """A pair of plain texts as messages."""
-        return Pair([*self._system(row), _user(str(pair.prompt))], [_assistant(str(pair.chosen))], [_assistant(str(pair.rejected))])
+    def _pair(self, row: Mapping[str, Any]) -> Pair:
+        columns = self.roles.columns
+        if looks_like_messages(row.get(columns["chosen"])):
+            if not self.roles.as_messages:
+                raise BadSample(f"{columns['chosen']} holds messages, but text in the first rows", _ONE_KIND)
+            return self._dialogues(row)
+        if self.roles.as_messages and not self.roles.chat:
+            raise BadSample(f"{columns['chosen']} holds text, but messages in the first rows", _ONE_KIND)
+        prompt = _text(row, columns["prompt"], may_be_empty=True) if "prompt" in columns else ""
+        chosen, rejected = _text(row, columns["chosen"]), _text(row, columns["rejected"])
+        if not prompt:
+            prompt, chosen, rejected = _common_start(chosen, rejected)
+        pair = _different(Pair(prompt, chosen, rejected))
+        if not self.roles.chat:
+            return pair
+        before = [*self._system(row), _user(prompt)]
+        return _different(Pair(before, [_assistant(chosen)], [_assistant(rejected)], self._tools(row)))
+
+    def _dialogues(self, row: Mapping[str, Any]) -> Pair:
+        """A pair of messages. Answers that begin with the assistant follow the prompt; others include it. Turns that both answers share
+        belong to the prompt.
+        """
+        columns = self.roles.columns
+        chosen, rejected = _messages(row, columns["chosen"]), _messages(row, columns["rejected"])
+        asked = row.get(columns["prompt"]) if "prompt" in columns else None
+        if asked not in (None, "", []) and (chosen[0]["role"] == "assistant" or not _common_length(chosen, rejected)):
+            is_list = looks_like_messages(asked)
+            before = _messages(row, columns["prompt"]) if is_list else [{"role": "user", "content": _text(row, columns["prompt"])}]
+            chosen, rejected = [*before, *chosen], [*before, *rejected]
+        shared = _common_length(chosen, rejected)
+        if not shared:
+            raise BadSample("chosen and rejected share no first message, and there is no prompt")
+        prompt = chosen[:shared]
+        if prompt[0]["role"] != "system":
+            prompt = [*self._system(row), *prompt]
+        return _different(Pair(prompt, chosen[shared:], rejected[shared:], self._tools(row)))
 
 
 def with_input(prompt: str, extra: Any) -> str:
@@ -130,27 +162,6 @@ def _messages(row: Mapping[str, Any], column: str) -> list[Message]:
     return message_list(row.get(column), column)
 
 
-def _pair(row: Mapping[str, Any], columns: Mapping[str, str]) -> Pair:
-    as_messages = looks_like_messages(row.get(columns["chosen"]))
-    if not as_messages:
-        prompt = _text(row, columns["prompt"], may_be_empty=True) if "prompt" in columns else ""
-        chosen, rejected = _text(row, columns["chosen"]), _text(row, columns["rejected"])
-        if not prompt:
-            prompt, chosen, rejected = _common_start(chosen, rejected)
-        return _different(Pair(prompt, chosen, rejected))
-    chosen_turns, rejected_turns = _messages(row, columns["chosen"]), _messages(row, columns["rejected"])
-    asked = row.get(columns["prompt"]) if "prompt" in columns else None
-    shared = _common_length(chosen_turns, rejected_turns)
-    if shared:
-        return _different(Pair(chosen_turns[:shared], chosen_turns[shared:], rejected_turns[shared:]))
-    if asked in (None, "", []):
-        raise BadSample("chosen and rejected share no first message, and there is no prompt")
-    before = (
-        _messages(row, columns["prompt"]) if looks_like_messages(asked) else [{"role": "user", "content": _text(row, columns["prompt"])}]
-    )
-    return _different(Pair(before, chosen_turns, rejected_turns))
-
-
 def _common_start(chosen: str, rejected: str) -> tuple[str, str, str]:
     """Prompt, chosen and rejected of texts that include the prompt (Anthropic's hh-rlhf).
 
@@ -168,16 +179,11 @@ def _common_length(a: Sequence[Any], b: Sequence[Any]) -> int:
 
 
 def _different(pair: Pair) -> Pair:
-    if any(message.get("tool_calls") for part in (pair.prompt, pair.chosen, pair.rejected) if isinstance(part, list) for message in part):
-        raise BadSample("tool calls in preference pairs cannot be trained on: TRL takes contents of messages alone")
-    if any(
-        message.get("reasoning_content") for part in (pair.prompt, pair.chosen, pair.rejected) if isinstance(part, list) for message in part
-    ):
-        raise BadSample(
-            "reasoning in preference pairs cannot be trained on: TRL takes contents of messages alone; write it into the content"
-        )
     if pair.chosen == pair.rejected:
         raise BadSample("chosen and rejected are the same")
-    if not pair.chosen or not pair.rejected:
-        raise BadSample("chosen or rejected adds nothing to the prompt")
+    for name, answer in (("chosen", pair.chosen), ("rejected", pair.rejected)):
+        if not answer:
+            raise BadSample(f"{name} adds nothing to the prompt")
+        if not isinstance(answer, str) and not any(carries_loss(message) for message in answer):
+            raise BadSample(f"{name} has no turn of the assistant to learn from")
     return pair

@@ -66,7 +66,7 @@ def count_data(task: TrainTask, *, tokenizer: Path | None = None) -> DataCount:
         characters_per_token=ratio or _USUAL_CHARACTERS,
         assumed_tokens=ratio is None,
         splits=roles.format == "text" and data.overlong == "truncate",
-        streamed=streams(data, located, task.objective),
+        streamed=streams(data, located),
         format=roles.format,
         files=kind_name(located.files[0]),
     )

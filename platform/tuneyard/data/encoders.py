@@ -8,7 +8,7 @@ from tuneyard.api import BadInput, TrainData
 from tuneyard.data.chat import choose_template
 from tuneyard.data.roles import Roles
 from tuneyard.data.samples import Objective
-from tuneyard.data.tokens import Encoder, Loss
+from tuneyard.data.tokens import Encoder, Loss, Overlong
 
 
 def encoder_of(spec: TrainData, tokenizer: Any, roles: Roles, objective: Objective) -> Encoder:
@@ -16,19 +16,25 @@ def encoder_of(spec: TrainData, tokenizer: Any, roles: Roles, objective: Objecti
     template = choose_template(tokenizer, spec.chat_template) if roles.as_messages else None
     if template is not None and not getattr(tokenizer, "is_fast", False):
         raise BadInput("the tokenizer gives no character offsets of tokens", "use a model that comes with a tokenizer.json")
-    if tokenizer.eos_token_id is None and roles.format == "prompt-completion" and not roles.as_messages:
+    if tokenizer.eos_token_id is None and roles.format in ("prompt-completion", "preference") and not roles.as_messages:
         raise BadInput(
             "the tokenizer has no end token: a model trained on these completions does not learn where to stop",
             "name one in tokenizer_config.json (eos_token), or set data.chat: true with a chat template that ends turns",
         )
     splits = spec.pack and roles.format == "text" and spec.overlong == "truncate"
-    return Encoder(tokenizer, _loss(spec, roles, objective), spec.max_length, "split" if splits else spec.overlong, template)
+    overlong: Overlong = "split" if splits else spec.overlong
+    together = 2 if roles.format == "preference" else 1
+    return Encoder(tokenizer, _loss(spec, roles, objective), spec.max_length, overlong, template, together)
 
 
 def _loss(spec: TrainData, roles: Roles, objective: Objective) -> Loss:
-    """The tokens that carry loss. `auto`: all tokens for clm and text, else the assistant's turns or the completion."""
+    """The tokens that carry loss. `auto`: all tokens for clm and text, else the assistant's turns or the completion. The answers of a
+    pair of messages may have several turns.
+    """
     if spec.loss_on == "auto":
-        return "all" if objective == "clm" or roles.format == "text" else "assistant" if roles.format == "chat" else "completion"
+        if objective == "clm" or roles.format == "text":
+            return "all"
+        return "assistant" if roles.format == "chat" or (roles.format == "preference" and roles.as_messages) else "completion"
     if roles.format == "text" and spec.loss_on != "all":
         raise BadInput(
             f"data.lossOn: {spec.loss_on} needs chats or completions; this is plain text", "set data.lossOn: all, or leave it to auto"

@@ -15,11 +15,11 @@ import numpy as np
 from tuneyard.api import BadInput
 from tuneyard.data.canonical import Canonical
 from tuneyard.data.records import BadRow, Record, read_records
-from tuneyard.data.roles import Chat, Completion, Pair, Text, detect
+from tuneyard.data.roles import Chat, Completion, Pair, Sample, Text, detect
 from tuneyard.data.row_statistics import Bin, RowStatistics, binned, most_duplicates
 from tuneyard.data.samples import DETECTION_ROWS, Placed, Tally
 from tuneyard.data.sampling import PLACES, RowSample
-from tuneyard.data.shown import Piece, plain_pieces, token_pieces
+from tuneyard.data.shown import Piece, pair_pieces, plain_pieces, token_pieces
 from tuneyard.data.sources import Located, locate
 
 SUGGESTED_LENGTHS = (512, 1024, 2048, 4096, 8192)
@@ -222,14 +222,17 @@ def _tokenised(samples: Sequence[Placed], tokenizer: Any | None, tally: Tally) -
 
     Samples that the chat template refuses become bad rows of `tally`.
     """
-    pairs = bool(samples) and isinstance(samples[0].sample, Pair)
-    if tokenizer is None or not samples or pairs:
+    if tokenizer is None or not samples:
         return {"shown": [plain_pieces(placed.sample) for placed in samples[:_SHOWN_SAMPLES]]}
     from tuneyard.data.chat import choose_template
     from tuneyard.data.tokens import Encoder
 
-    kind: Any = {Chat: "assistant", Completion: "completion", Text: "all"}[type(samples[0].sample)]
-    template = choose_template(tokenizer, None) if any(isinstance(p.sample, Chat) for p in samples) else None
+    pairs = isinstance(samples[0].sample, Pair)
+    parts: list[Sample] = []
+    for placed in samples:
+        parts.extend(placed.sample.halves if isinstance(placed.sample, Pair) else [placed.sample])
+    kind: Any = {Chat: "assistant", Completion: "completion", Text: "all"}[type(parts[0])]
+    template = choose_template(tokenizer, None) if any(isinstance(part, Chat) for part in parts) else None
     encoded = Encoder(tokenizer, kind, _UNLIMITED, "error", template).encode(samples)
     for place, reason, advice in encoded.bad:
         tally.became_bad(place, reason, advice=advice)
@@ -237,15 +240,15 @@ def _tokenised(samples: Sequence[Placed], tokenizer: Any | None, tally: Tally) -
         return {"shown": [plain_pieces(placed.sample) for placed in samples[:_SHOWN_SAMPLES]]}
     lengths = [len(ids) for ids in encoded.ids]
     counted = sum(int((labels >= 0).sum()) for labels in encoded.labels)
+    few = list(zip(encoded.ids, encoded.labels, strict=True))[: _SHOWN_SAMPLES * (2 if pairs else 1)]
+    shown = [token_pieces(tokenizer, ids.tolist(), labels.tolist()) for ids, labels in few]
     return {
         "tokens": Lengths.of(lengths),
         "loss_token_fraction": counted / sum(lengths),
         "ends_with": None if kind == "all" else _end_of_answers(tokenizer, chats=template is not None),
         "longer_than": _longer_than(lengths),
         "token_bins": binned(lengths),
-        "shown": [
-            token_pieces(tokenizer, encoded.ids[i].tolist(), encoded.labels[i].tolist()) for i in range(min(_SHOWN_SAMPLES, len(lengths)))
-        ],
+        "shown": [pair_pieces(*shown[i : i + 2]) for i in range(0, len(shown), 2)] if pairs else shown,
     }
 
 

@@ -44,6 +44,19 @@ def best_fit_decreasing(lengths: Sequence[int] | npt.NDArray[np.int64], capacity
     return sorted(rows)
 
 
+def laid_out(
+    lengths: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], max_length: int, *, pack: bool, together: int = 1
+) -> list[list[int]]:
+    """Rows of the numbers of `chosen` samples, each of up to `max_length` tokens: packed, or as they are. `together`: that many samples in
+    turn share a row, which is as many times as long.
+    """
+    groups = chosen.reshape(-1, together)
+    if not pack:
+        return [list(map(int, group)) for group in groups]
+    rows = best_fit_decreasing(lengths[groups].sum(axis=1), max_length * together)
+    return [[int(item) for place in row for item in groups[place]] for row in rows]
+
+
 def piece_borders(length: int, capacity: int) -> list[tuple[int, int]]:
     """[start, end) of the pieces of a document of `length` tokens. A last piece of one token is dropped: it has no loss."""
     pieces = [(start, min(start + capacity, length)) for start in range(0, length, capacity)]

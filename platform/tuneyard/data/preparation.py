@@ -24,9 +24,8 @@ from tuneyard.data.encoders import encoder_of
 from tuneyard.data.holdout import held_out_items
 from tuneyard.data.losses import Losses
 from tuneyard.data.mixture import Mixture
-from tuneyard.data.order import MixedRowOrder, Order, RowOrder
-from tuneyard.data.packing import best_fit_decreasing, efficiency
-from tuneyard.data.preference import write_pairs
+from tuneyard.data.order import MixedRowOrder, RowOrder
+from tuneyard.data.packing import efficiency, laid_out
 from tuneyard.data.prepared_order import PreparedOrder
 from tuneyard.data.prepared_samples import prepared_samples
 from tuneyard.data.prompt_template import saved_template
@@ -69,8 +68,8 @@ _NO_PART_OF_THE_ROWS = {
 class Prepared:
     """`train` and `validation` are memory-mapped `datasets.Dataset`s.
 
-    Columns for sft and clm: input_ids, labels (-100: no loss), position_ids (packed only; 0 starts a document), length.
-    For dpo: prompt, chosen, rejected (texts or messages), as TRL's DPOTrainer takes them.
+    Columns: input_ids, labels (-100: no loss), position_ids (where a row may hold several samples; 0 starts one), length. For dpo, the
+    samples of a row are chosen and rejected in turn.
     """
 
     train: Any
@@ -162,9 +161,8 @@ class Prepared:
 
     @property
     def chats(self) -> bool:
-        """Whether a chat template renders the samples: here, or in TRL where preference pairs are messages."""
-        pairs = "chosen" in self.train.column_names
-        return not isinstance(self.train[0]["chosen"], str) if pairs else bool(self.report.template)
+        """Whether a chat template renders the samples."""
+        return bool(self.report.template)
 
 
 def prepare(
@@ -189,7 +187,7 @@ def prepare(
 
         return prepare_mixture(spec, tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, service=service, emit=emit, task=task)
     train = located_source(spec)
-    if streams(spec, train, objective):
+    if streams(spec, train):
         from tuneyard.data.streaming import prepare_stream  # late: it imports `prepare`
 
         return prepare_stream(
@@ -208,9 +206,9 @@ def prepare(
         emit(Warned(task=task, message=message))
     rows: Any = _rows(entry / "train.arrow")
     held_out_rows = _rows(entry / "validation.arrow")
-    splits = json.loads((entry / "splits.json").read_text()) if (entry / "splits.json").exists() else {}
+    splits = json.loads((entry / "splits.json").read_text())
     content = Content.of_entry(entry, _inputs(work), read=report.samples, rows="train.arrow", layout=splits.get("layout", ""))
-    return Prepared(rows, held_out_rows, report, cached, _order(splits, rows, seed, shuffle=spec.shuffle), content=content)
+    return Prepared(rows, held_out_rows, report, cached, _order(splits, seed, shuffle=spec.shuffle), content=content)
 
 
 def _ordered_otherwise(uri: str, cursor: Mapping[str, Any], settings: str, *, same_rows: bool) -> BadInput:
@@ -235,17 +233,15 @@ def _rows(path: Path) -> Any | None:
     return datasets.Dataset.from_file(str(path))
 
 
-def _order(splits: Mapping[str, Any], rows: Any, seed: int, *, shuffle: bool) -> RowOrder:
-    """The order of a stream over the same splits; for preference pairs, which have none, a permutation of all rows."""
-    if not splits:
-        return Order(len(rows), seed, shuffle)
+def _order(splits: Mapping[str, Any], seed: int, *, shuffle: bool) -> RowOrder:
+    """The order of a stream over the same splits."""
     sequences = splits["sequences"] and Sequences.from_dict(splits["sequences"])
     return PreparedOrder(Windows.over(splits["bytes"], seed, shuffle=shuffle, sequences=sequences), tuple(splits["rows"]))
 
 
-def streams(spec: TrainData, located: Located, objective: Objective) -> bool:
-    """Whether rows are streamed while the task trains. Preference pairs are not: TRL tokenises them, and needs all of them."""
-    if objective == "dpo" or spec.limit is not None:
+def streams(spec: TrainData, located: Located) -> bool:
+    """Whether rows are streamed while the task trains."""
+    if spec.limit is not None:
         return False
     return located.size_bytes > _STREAMS_ABOVE_BYTES if spec.streaming is None else spec.streaming
 
@@ -255,7 +251,7 @@ def row_settings(spec: TrainData, tokenizer: Any, objective: Objective) -> dict[
     return {
         "code": CODE_VERSION,
         "spec": spec.model_dump(mode="json", exclude=_NO_PART_OF_THE_ROWS),
-        "objective": objective,
+        "objective": objective if objective != "dpo" else "dpo as tokens",  # earlier versions kept texts under dpo
         "tokenizer": tokenizer_identity(tokenizer),
         "template": template_text(spec.chat_template) if spec.chat_template else None,
     }
@@ -324,7 +320,7 @@ class _Work:
 
     def build(self, folder: Path) -> None:
         tally = Tally(self.train.uri, self.spec.max_bad_fraction)
-        report = (self._build_pairs if self.objective == "dpo" else self._build_tokens)(folder, tally)
+        report = self._build(folder, tally)
         (folder / "report.json").write_text(json.dumps(report.to_dict()))
 
     def _open(self, located: Located, source: Source, tally: Tally) -> tuple[Roles, Sequence[Split], Iterator[Placed]]:
@@ -332,8 +328,7 @@ class _Work:
         return roles, splits, self._with_progress(samples, source.limit or 0)
 
     def _with_progress(self, samples: Iterator[Placed], of: int) -> Iterator[Placed]:
-        name, said_at = "reading pairs" if self.objective == "dpo" else "tokenising", 0.0
-        count = 0
+        name, said_at, count = "tokenising", 0.0, 0
         for count, sample in enumerate(samples, start=1):
             if time.monotonic() - said_at > 0.5:
                 said_at = time.monotonic()
@@ -341,29 +336,14 @@ class _Work:
             yield sample
         self.emit(Stage(task=self.task, name=name, done=count, of=count, unit="samples"))
 
-    # --- preference pairs
-
-    def _build_pairs(self, folder: Path, tally: Tally) -> DataReport:
-        roles, _, samples = self._open(self.train, self.spec, tally)
-        rows, held_out = write_pairs(folder, samples, lambda hashes: held_out_items(hashes, self.spec.validation_fraction, self.seed))
-        tally.check()
-        if self.held_out is not None and self.spec.validation is not None:
-            aside = Tally(self.held_out.uri, self.spec.max_bad_fraction)
-            _, _, samples = self._open(self.held_out, self.spec.validation, aside)
-            held_out, _ = write_pairs(folder, samples, lambda hashes: np.zeros(hashes.size, dtype=bool), name="validation")
-            aside.check()
-        return self._report(roles, tally, rows=rows, validation_rows=held_out, packed=False)
-
-    # --- tokens
-
-    def _build_tokens(self, folder: Path, tally: Tally) -> DataReport:
+    def _build(self, folder: Path, tally: Tally) -> DataReport:
         roles, splits, samples = self._open(self.train, self.spec, tally)
         encoder = encoder_of(self.spec, self.tokenizer, roles, self.objective)
-        template, packed = encoder.template, self.spec.pack
+        packed = self.spec.pack or encoder.together > 1
         loss_about = Losses()
         items = self._encode(folder, "train", encoder, samples, self.train, tally, loss_about)
         aside = held_out_items(items.hashes, self.spec.validation_fraction, self.seed)
-        rows = self._layout(items, np.flatnonzero(~aside))
+        rows = self._layout(items, np.flatnonzero(~aside), encoder)
         if not rows:
             raise BadInput(f"{self.train.uri}: no sample is left to train on{loss_about.why_none()}", _MORE_SAMPLES)
         with_loss = items.write(folder / "train.arrow", rows, packed=packed)
@@ -372,7 +352,7 @@ class _Work:
         sequences = sequences_of(self.train.files, splits)
         about = {"bytes": [split.size_bytes for split in splits], "sequences": sequences and asdict(sequences), "rows": of_splits.tolist()}
         (folder / "splits.json").write_text(json.dumps(about | {"layout": layout_of(rows) if packed else ""}))
-        validation_rows = self._layout(items, np.flatnonzero(aside))
+        validation_rows = self._layout(items, np.flatnonzero(aside), encoder)
         if validation_rows:
             items.write(folder / "validation.arrow", validation_rows, packed=packed)
         items.discard()
@@ -384,12 +364,11 @@ class _Work:
             tally,
             rows=len(rows),
             validation_rows=len(validation_rows),
-            packed=packed,
             tokens=tokens,
             loss_tokens=with_loss,
-            packing_efficiency=efficiency(len(rows), tokens, self.spec.max_length),
+            packing_efficiency=efficiency(len(rows), tokens, self.spec.max_length * encoder.together),
             losses=loss_about,
-            template=template,
+            template=encoder.template,
         )
 
     def _validation_of_its_own(self, folder: Path, encoder: Encoder, located: Located, source: Source) -> list[list[int]]:
@@ -397,10 +376,10 @@ class _Work:
         _, _, samples = self._open(located, source, tally)
         loss_about = Losses()
         items = self._encode(folder, "validation", encoder, samples, located, tally, loss_about)
-        rows = self._layout(items, np.arange(items.lengths.size))
+        rows = self._layout(items, np.arange(items.lengths.size), encoder)
         if not rows:
             raise BadInput(f"{located.uri}: no sample is left to evaluate on{loss_about.why_none()}", _MORE_SAMPLES)
-        items.write(folder / "validation.arrow", rows, packed=self.spec.pack)
+        items.write(folder / "validation.arrow", rows, packed=self.spec.pack or encoder.together > 1)
         items.discard()
         return rows
 
@@ -419,17 +398,14 @@ class _Work:
         tally.check()
         return items
 
-    def _layout(self, items: TokenFiles, chosen: npt.NDArray[np.int64]) -> list[list[int]]:
-        """Rows of item numbers: packed within each split, as in a stream, or one item per row."""
-        if not self.spec.pack:
-            return [[int(item)] for item in chosen]
-        self.emit(Stage(task=self.task, name="packing", done=0, of=len(chosen), unit="samples"))
+    def _layout(self, items: TokenFiles, chosen: npt.NDArray[np.int64], encoder: Encoder) -> list[list[int]]:
+        """Rows of item numbers: packed within each split, as in a stream, or one item (one pair) per row."""
+        if self.spec.pack:
+            self.emit(Stage(task=self.task, name="packing", done=0, of=len(chosen), unit="samples"))
         borders = np.flatnonzero(np.diff(items.splits[chosen])) + 1
-        found: list[list[int]] = []
-        for group in np.split(chosen, borders):
-            rows = best_fit_decreasing(items.lengths[group], self.spec.max_length)
-            found.extend([int(group[place]) for place in row] for row in rows)
-        return found
+        groups = np.split(chosen, borders)
+        rows = (laid_out(items.lengths, group, self.spec.max_length, pack=self.spec.pack, together=encoder.together) for group in groups)
+        return [row for of_group in rows for row in of_group]
 
     def _report(
         self,
@@ -438,14 +414,12 @@ class _Work:
         *,
         rows: int,
         validation_rows: int,
-        packed: bool,
-        tokens: int = 0,
-        loss_tokens: int = 0,
-        packing_efficiency: float = 0.0,
-        losses: Losses | None = None,
-        template: ChatTemplate | None = None,
+        tokens: int,
+        loss_tokens: int,
+        packing_efficiency: float,
+        losses: Losses,
+        template: ChatTemplate | None,
     ) -> DataReport:
-        losses = losses or Losses()
         return DataReport(
             source=self.train.uri,
             format=roles.format,
@@ -455,7 +429,7 @@ class _Work:
             rows=rows,
             validation_rows=validation_rows,
             max_length=self.spec.max_length,
-            packed=packed,
+            packed=self.spec.pack,
             tokens=tokens,
             loss_tokens=loss_tokens,
             packing_efficiency=packing_efficiency,

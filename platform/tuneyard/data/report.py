@@ -12,7 +12,7 @@ NO_CHAT_TEMPLATE = "the tokenizer has no chat template: tuneyard's default is us
 
 @dataclass(frozen=True, kw_only=True)
 class DataReport:
-    """`tokens` and `loss_tokens` count training rows; both are 0 for preference pairs, which TRL tokenises."""
+    """`tokens` and `loss_tokens` count training rows. `samples`, `truncated` and `dropped` count pairs, if the data are preferences."""
 
     source: str
     format: str
@@ -53,6 +53,11 @@ class DataReport:
     parts: list[dict[str, Any]] = field(default_factory=list)
     """Per part of a mixture: `name`, `source`, `format`, `rows` of one pass, `share` of the rows (0..1), `tokens`, `packing_efficiency`
     and `streamed`; empty for one data set."""
+
+    @property
+    def row_length(self) -> int:
+        """The most tokens of a row. Both samples of a preference pair are one row."""
+        return self.max_length * (2 if self.format == "preference" else 1)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

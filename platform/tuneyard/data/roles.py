@@ -38,7 +38,7 @@ REQUIRED: dict[FormatName, tuple[str, ...]] = {
     "text": ("text",),
 }
 OPTIONAL: dict[FormatName, tuple[str, ...]] = {
-    "preference": ("prompt",),
+    "preference": ("prompt", "tools", "system"),
     "chat": ("tools", "system"),
     "prompt-completion": ("input", "label"),
     "text": (),
@@ -95,11 +95,20 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A preference: all three are texts, or all three are lists of messages."""
+    """A preference: all three are texts, or all three are lists of messages, which may have tools."""
 
     prompt: str | list[Message]
     chosen: str | list[Message]
     rejected: str | list[Message]
+    tools: list[Any] | None = None
+
+    @property
+    def halves(self) -> tuple[Chat, Chat] | tuple[Completion, Completion]:
+        """The prompt with the chosen answer, and with the rejected one. Only the answers carry loss."""
+        if isinstance(self.prompt, str):
+            return Completion(self.prompt, str(self.chosen)), Completion(self.prompt, str(self.rejected))
+        chosen, rejected = ([*self.prompt, *answer] for answer in (self.chosen, self.rejected) if not isinstance(answer, str))
+        return Chat(chosen, self.tools, len(self.prompt)), Chat(rejected, self.tools, len(self.prompt))
 
 
 Sample = Chat | Completion | Text | Pair
@@ -136,7 +145,7 @@ def detect(
         named = [f for f in REQUIRED if set(given) & set(REQUIRED[f])]
         formats = named or formats
     for candidate in formats:
-        roles = _match(candidate, rows, found, given, chat=chat)
+        roles = _match(candidate, rows, found, given, chat=chat, uri=uri)
         if roles is not None and chat and roles.format == "text":
             raise BadInput(f"{uri}: data.chat is true, and rows are plain text ({roles.why})", "remove data.chat, or name other columns")
         if roles is not None:
@@ -166,8 +175,9 @@ def _check_given(given: Mapping[str, str], found: list[str], uri: str) -> None:
 
 
 def _match(
-    format: FormatName, rows: Sequence[Mapping[str, Any]], found: list[str], given: Mapping[str, str], *, chat: bool
+    format: FormatName, rows: Sequence[Mapping[str, Any]], found: list[str], given: Mapping[str, str], *, chat: bool, uri: str
 ) -> Roles | None:
+    """The roles in a format; None where the columns do not fit it. Raises BadInput for a given role that is of no use."""
     lower = {name.lower(): name for name in reversed(found)}
     chosen: dict[str, str] = {}
     as_chat = chat and format in ("prompt-completion", "preference")
@@ -180,13 +190,16 @@ def _match(
         return None
     if chosen.get("input") and chosen["prompt"].lower() != "instruction" and "input" not in given:
         del chosen["input"]  # `context` beside `question` is common, but only alpaca's instruction is meant to include it
-    spelled = ", ".join(f"{role} = {column}" if role != column else role for role, column in chosen.items())
     main = "messages" if format == "chat" else "chosen" if format == "preference" else "prompt" if format == "prompt-completion" else "text"
-    as_messages = any(looks_like_messages(row.get(chosen[main])) for row in rows)
+    as_messages = any(looks_like_messages(row.get(chosen[main])) for row in rows) or as_chat
+    if format == "preference" and not as_messages:
+        for role in [role for role in ("tools", "system") if chosen.pop(role, None) and role in given]:
+            raise BadInput(f"{uri}: data.columns: {role}: only a chat template renders it; these pairs are texts", "set data.chat: true")
+    spelled = ", ".join(f"{role} = {column}" if role != column else role for role, column in chosen.items())
     unused = tuple(name for name in found if name.lower() in _TELLING and name not in chosen.values() and _filled(rows, name))
     media = tuple(name for name in found if name.lower() in _MEDIA and name not in chosen.values())
     why = f"columns {spelled}{' (given)' if given else ''}{_known_as(rows, chosen)}"
-    return Roles(format, chosen, why, as_messages or as_chat, unused, as_chat, media)
+    return Roles(format, chosen, why, as_messages, unused, as_chat, media)
 
 
 def _known_as(rows: Sequence[Mapping[str, Any]], chosen: Mapping[str, str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 from tuneyard.data.messages import carries_loss
@@ -27,14 +27,22 @@ def token_pieces(tokenizer: Any, ids: Sequence[int], labels: Sequence[int]) -> l
     return [Piece(tokenizer.decode([token for token, _ in run]), counted) for counted, run in runs]
 
 
-def first_pieces(tokenizer: Any, rows: Any) -> list[Piece]:
-    """The first sample of prepared rows (`Prepared.train`); for packed rows, the first sample of the first row."""
+def first_pieces(tokenizer: Any, rows: Any, *, pairs: bool = False) -> list[Piece]:
+    """The first sample of prepared rows (`Prepared.train`); for packed rows, the first sample of the first row. `pairs`: both of its
+    samples, under headings.
+    """
     row = rows[0]
-    if "chosen" in row:
-        return plain_pieces(Pair(row["prompt"], row["chosen"], row["rejected"]))
-    starts = [place for place, position in enumerate(row.get("position_ids", ())) if position == 0]
-    end = starts[1] if len(starts) > 1 else len(row["input_ids"])
-    return token_pieces(tokenizer, row["input_ids"][:end], row["labels"][:end])
+    starts = [place for place, position in enumerate(row.get("position_ids", (0,))) if position == 0]
+    samples = [
+        token_pieces(tokenizer, row["input_ids"][start:end], row["labels"][start:end])
+        for start, end in pairwise([*starts, len(row["input_ids"])])
+    ]
+    return pair_pieces(*samples[:2]) if pairs else samples[0]
+
+
+def pair_pieces(chosen: Sequence[Piece], rejected: Sequence[Piece]) -> list[Piece]:
+    """Both samples of a pair, under headings."""
+    return [Piece("chosen:\n", False), *chosen, Piece("\nrejected:\n", False), *rejected]
 
 
 def plain_pieces(sample: Sample) -> list[Piece]:

@@ -72,7 +72,7 @@ def prepare_stream(
         max_length=spec.max_length,
         packed=spec.pack,
         tokens=sample.tokens,
-        packing_efficiency=efficiency(sample.rows, sample.tokens, spec.max_length),
+        packing_efficiency=efficiency(sample.rows, sample.tokens, spec.max_length * stream.encoder.together),
         loss_tokens=sample.loss_tokens,
         truncated=sample.truncated,
         dropped=sample.dropped,
@@ -129,5 +129,5 @@ def read_so_far(prepared: Prepared) -> DataReport:
         name: getattr(facts, name)
         for name in ("samples", "tokens", "loss_tokens", "truncated", "dropped", "left_out", "bad", "dropped_examples", "bad_examples")
     }
-    packed = efficiency(facts.rows, facts.tokens, report.max_length)
+    packed = efficiency(facts.rows, facts.tokens, report.row_length)
     return replace(report, **counts, rows=facts.rows, validation_rows=facts.held_out, packing_efficiency=packed)

@@ -1,7 +1,8 @@
 """Samples become tokens with labels; the label of a token without loss is -100.
 
 Tokens with loss: in a chat, the assistant's turns with their end marks; in a completion, the completion and its end token; in a text, all
-tokens. The first token of a document never carries loss, because no token comes before it.
+tokens. The first token of a document never carries loss, because no token comes before it. A preference pair becomes two samples, the
+chosen one and the rejected one, each with its prompt; the tokens of the answers carry loss.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tuneyard.data.chat import ChatTemplate, Rendered, render
 from tuneyard.data.messages import BadSample
 from tuneyard.data.one_pass import OnePass, one_pass
 from tuneyard.data.packing import piece_borders
-from tuneyard.data.roles import Chat, Completion, Text, canonical_json
+from tuneyard.data.roles import Chat, Completion, Pair, Sample, Text, canonical_json
 from tuneyard.data.samples import Placed
 from tuneyard.data.token_spans import Range, Tokens, all_count, tokens_of
 from tuneyard.data.turns import end_text, ends_of, with_ends
@@ -37,11 +38,14 @@ Loss = Literal["assistant", "completion", "all"]
 Overlong = Literal["truncate", "drop", "error", "split"]
 Ints = npt.NDArray[np.int32]
 _BATCH = 256
+_NO_LOSS = "no token left that carries loss"
 
 
 @dataclass
 class Encoded:
-    """Tokens of a batch of samples. `hashes`: equal for equal samples, and for pieces of one document. `splits`: as in `Placed`."""
+    """Tokens of a batch of samples. `hashes`: equal for equal samples, for pieces of one document, and for both samples of a pair.
+    `splits`: as in `Placed`.
+    """
 
     ids: list[Ints] = field(default_factory=list)
     labels: list[Ints] = field(default_factory=list)
@@ -57,16 +61,26 @@ class Encoded:
     tools: bool = False
     """At least one sample has reasoning (`reasons`) or tools (`tools`)."""
 
+    def append(self, ids: Ints, labels: Ints, digest: int, split: int) -> None:
+        self.ids.append(ids)
+        self.labels.append(labels)
+        self.hashes.append(digest)
+        self.splits.append(split)
+
 
 @dataclass(frozen=True)
 class Encoder:
-    """Tokenises samples. `template`: needed for chats only. `overlong` split: cut long documents into pieces, and keep all pieces."""
+    """Tokenises samples. `template`: needed for chats only. `overlong` split: cut long documents into pieces, and keep all pieces.
+
+    `together`: that many samples in turn belong to one row; 2 for pairs.
+    """
 
     tokenizer: Any
     loss: Loss
     max_length: int
     overlong: Overlong
     template: ChatTemplate | None = None
+    together: int = 1
 
     def encode(self, batch: Sequence[Placed]) -> Encoded:
         """Tokenise a batch. Faults of single samples are in the result. Raises BadInput for faults of the whole data set."""
@@ -75,39 +89,65 @@ class Encoder:
             placed = [p for p in batch if isinstance(p.sample, kind)]
             for p, tokens in encode(placed, encoded) if placed else ():
                 self._add(encoded, p, tokens)
+        pairs = [(p, p.sample.halves) for p in batch if isinstance(p.sample, Pair)]
+        for p, halves in self._halves(pairs, encoded) if pairs else ():
+            self._add_pair(encoded, p, halves)
         return encoded
 
     def _add(self, encoded: Encoded, placed: Placed, tokens: Tokens) -> None:
-        length = len(tokens.ids)
-        borders = [(0, length)]
-        if length > self.max_length:
-            if self.overlong == "error":
-                raise BadInput(
-                    f"{placed.place}: {length} tokens, more than maxLength {self.max_length}",
-                    "raise data.maxLength, shorten the sample, or set data.overlong: truncate or drop",
-                )
-            if self.overlong == "drop":
-                encoded.dropped.append(f"{placed.place}: {length} tokens")
-                return
-            if self.overlong == "truncate":
-                encoded.truncated.append(f"{placed.place}: {length} tokens")
-                borders = [(0, self.max_length)]
-            else:
-                borders = piece_borders(length, self.max_length)
-        ids = np.array(tokens.ids, dtype=np.int32)
-        labels = np.full(length, IGNORED, dtype=np.int32)
-        for start, end in tokens.counted:
-            labels[start:end] = ids[start:end]
-        digest = int.from_bytes(blake2b(canonical_json(placed.sample).encode(), digest_size=8).digest(), "little")
-        for start, end in borders:
+        ids, labels = _with_labels(tokens)
+        digest = _digest(placed.sample)
+        for start, end in self._borders(encoded, placed, len(ids)):
             labels[start : start + 1] = IGNORED
-            if not any(max(first, start + 1) < min(last, end) for first, last in tokens.counted):
-                encoded.dropped.append(f"{placed.place}: no token left that carries loss")
+            if (labels[start:end] == IGNORED).all():
+                encoded.dropped.append(f"{placed.place}: {_NO_LOSS}")
                 continue
-            encoded.ids.append(ids[start:end])
-            encoded.labels.append(labels[start:end])
-            encoded.hashes.append(digest)
-            encoded.splits.append(placed.split)
+            encoded.append(ids[start:end], labels[start:end], digest, placed.split)
+
+    def _add_pair(self, encoded: Encoded, placed: Placed, halves: Sequence[Tokens]) -> None:
+        """Both samples of a pair, or none: a pair without an answer teaches nothing, nor does one without a difference."""
+        borders = self._borders(encoded, placed, max(len(tokens.ids) for tokens in halves))
+        cut = [tuple(each[start:end] for each in _with_labels(tokens)) for start, end in borders for tokens in halves]
+        for _, labels in cut:
+            labels[:1] = IGNORED
+        if any((labels == IGNORED).all() for _, labels in cut):
+            encoded.dropped.append(f"{placed.place}: {_NO_LOSS}")
+        elif cut and np.array_equal(cut[0][0], cut[1][0]):
+            encoded.dropped.append(f"{placed.place}: chosen and rejected do not differ within maxLength {self.max_length}")
+        else:
+            digest = _digest(placed.sample)
+            for ids, labels in cut:
+                encoded.append(ids, labels, digest, placed.split)
+
+    def _borders(self, encoded: Encoded, placed: Placed, length: int) -> list[Range]:
+        """The pieces of a sample of `length` tokens to keep. Raises BadInput if it is too long and `overlong` is error."""
+        if length <= self.max_length:
+            return [(0, length)]
+        if self.overlong == "error":
+            raise BadInput(
+                f"{placed.place}: {length} tokens, more than maxLength {self.max_length}",
+                "raise data.maxLength, shorten the sample, or set data.overlong: truncate or drop",
+            )
+        if self.overlong == "split":
+            return piece_borders(length, self.max_length)
+        (encoded.dropped if self.overlong == "drop" else encoded.truncated).append(f"{placed.place}: {length} tokens")
+        return [] if self.overlong == "drop" else [(0, self.max_length)]
+
+    def _halves(self, pairs: Sequence[tuple[Placed, Sequence[Sample]]], encoded: Encoded) -> Iterator[tuple[Placed, list[Tokens]]]:
+        """The tokens of both samples of each pair. A pair is bad if one of its samples is."""
+        samples = [Placed(pair.place, half) for pair, halves in pairs for half in halves]
+        found: dict[int, Tokens] = {}
+        seen = Encoded()
+        for kind, encode in ((Chat, self._chats), (Completion, self._completions)):
+            placed = [p for p in samples if isinstance(p.sample, kind)]
+            found |= {id(p): tokens for p, tokens in encode(placed, seen)} if placed else {}
+        encoded.bad.extend({place: (place, reason, advice) for place, reason, advice in reversed(seen.bad)}.values())
+        encoded.muted += seen.muted
+        encoded.reasons, encoded.tools = encoded.reasons or seen.reasons, encoded.tools or seen.tools
+        for number, (pair, _) in enumerate(pairs):
+            halves = [found[id(p)] for p in samples[2 * number : 2 * number + 2] if id(p) in found]
+            if len(halves) == 2:
+                yield pair, halves
 
     def _chats(self, batch: list[Placed], encoded: Encoded) -> Iterator[tuple[Placed, Tokens]]:
         if self.template is None:
@@ -124,7 +164,7 @@ class Encoder:
                 encoded.bad.append((placed.place, str(error), error.advice))
         if not kept:
             return
-        encoded.muted = sum(rendered.muted for _, rendered in kept)
+        encoded.muted += sum(rendered.muted for _, rendered in kept)
         encoded.reasons, encoded.tools = any(rendered.reasons for _, rendered in kept), any(rendered.tools for _, rendered in kept)
         if not need_spans:
             found = tokens_of(self.tokenizer, [rendered.text for _, rendered in kept], add_special_tokens=False)
@@ -192,6 +232,18 @@ class Encoder:
     def _adds_end(self) -> bool:
         (ids,) = plain_tokens(self.tokenizer, ["a"])
         return bool(ids) and ids[-1] == self.tokenizer.eos_token_id
+
+
+def _with_labels(tokens: Tokens) -> tuple[Ints, Ints]:
+    ids = np.array(tokens.ids, dtype=np.int32)
+    labels = np.full(len(ids), IGNORED, dtype=np.int32)
+    for start, end in tokens.counted:
+        labels[start:end] = ids[start:end]
+    return ids, labels
+
+
+def _digest(sample: Sample) -> int:
+    return int.from_bytes(blake2b(canonical_json(sample).encode(), digest_size=8).digest(), "little")
 
 
 def plain_tokens(tokenizer: Any, texts: list[str]) -> list[list[int]]:

@@ -4,6 +4,7 @@ A `Setup` describes one training step. `memory` and `speed` estimate it, `search
 best plan, and `refusal` explains why no plan fits and proposes the smallest change.
 """
 
+from tuneyard.planning.activations import CHUNK_ELEMENTS
 from tuneyard.planning.calibration import DEFAULT, Calibration, Efficiency
 from tuneyard.planning.calibration_fit import calibrated
 from tuneyard.planning.data_rates import DataRate, past_rates, usual_rate
@@ -24,6 +25,7 @@ from tuneyard.planning.speed import estimate_speed
 
 __all__ = [
     "CELL_S",
+    "CHUNK_ELEMENTS",
     "DEFAULT",
     "ID_S",
     "LIBRARIES_GB",

@@ -17,6 +17,9 @@ _FUSED_COPIES = 8
 Mistral and Llama-3 rows (benchmarks/memory.py), not off its source.
 """
 
+CHUNK_ELEMENTS = 1 << 24
+"""Logits of preference pairs whose probabilities are computed at once."""
+
 
 def tokens_of(setup: Setup) -> int:
     """Tokens of one rank in one forward pass. Preference training reads a chosen and a rejected row at once."""
@@ -78,7 +81,7 @@ def loss_bytes(setup: Setup) -> float:
     shape, layout = setup.shape, setup.layout
     width, tokens = BYTES[layout.precision], tokens_of(setup)
     hidden = 3 * shape.hidden * width
-    if layout.liger and has_fused_loss(shape.model_type):
+    if layout.liger and has_fused_loss(shape.model_type) and setup.objective != "dpo":
         return tokens * hidden  # the fused loss works in chunks
     if layout.engine in ("megatron", "nanotron"):
         # Vocabulary-parallel: the fp32 copy becomes the softmax; nanotron makes another copy.
@@ -90,11 +93,10 @@ def loss_bytes(setup: Setup) -> float:
         copies -= 4  # no fp32 copy beside the logits; read off the rows of fms-acceleration, not off FSDP's source
     elif layout.engine == "deepspeed" and layout.zero == 0 and width < 4:
         logits = 4  # accelerate returns an fp32 copy under autocast
-    if layout.is_ours and layout.tensor_parallel > 1:
-        if not logits_are_cut(shape, layout.tensor_parallel):
-            return tokens * (hidden + shape.vocab * (logits + copies))
-        if setup.objective == "dpo":  # each rank gathers all logits beside its own share, and computes the loss on them
-            return tokens * (hidden + shape.vocab * (logits + copies + width / layout.tensor_parallel))
+    if setup.objective == "dpo":  # the logits and their gradient; probabilities are computed in chunks, with three fp32 copies of each
+        return tokens * (hidden + shape.vocab * 2 * logits) + 3 * 4 * min(tokens * shape.vocab, CHUNK_ELEMENTS)
+    if layout.is_ours and layout.tensor_parallel > 1 and not logits_are_cut(shape, layout.tensor_parallel):
+        return tokens * (hidden + shape.vocab * (logits + copies))
     return tokens * (hidden + shape.vocab * (logits + copies) / layout.tensor_parallel)
 
 

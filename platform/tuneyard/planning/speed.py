@@ -103,7 +103,7 @@ class _Step:
         forward's.
 
         With sequence parallelism each is a reduce-scatter and an all-gather: the same bytes. Training here exchanges the messages that the
-        model's plan needs (`tensor.messages`): backward adds up a gradient per matrix, and preference pairs gather the logits.
+        model's plan needs (`tensor.messages`): backward adds up a gradient per matrix.
         """
         degree = self.layout.tensor_parallel
         if degree == 1:
@@ -137,8 +137,7 @@ class _Step:
 
     def _messages(self) -> tuple[Messages, Messages]:
         layout = self.layout
-        pairs = self.setup.objective == "dpo"
-        return messages(self.shape, layout.tensor_parallel, whole_logits=pairs, sequence_parallel=layout.sequence_parallel)
+        return messages(self.shape, layout.tensor_parallel, sequence_parallel=layout.sequence_parallel)
 
     def _synchronisations(self) -> int:
         """Tensor-parallel sums of the residual stream in a micro-batch: two per layer and pass, and one for the head."""
@@ -167,12 +166,14 @@ class _Step:
         return held * self.width
 
     def _gathers_s(self) -> float:
-        """ZeRO-3: in each micro-batch, each rank gathers all weights for forward and for backward, and reduce-scatters gradients."""
+        """ZeRO-3: in each micro-batch, each rank gathers all weights for forward and for backward, and reduce-scatters gradients. The
+        reference of preference pairs has a forward pass too.
+        """
         layout = self.layout
         if layout.zero != 3 or self.setup.shards == 1:
             return 0.0
         ring = self._ring_s(self._weight_bytes())
-        again = 1 if layout.recompute and layout.engine == "deepspeed" else 0
+        again = int(layout.recompute and layout.engine == "deepspeed") + int(self.setup.objective == "dpo")
         return (2 + again) * ring + self._ring_s(self.trained * self.width / self._shards)
 
     def _ring_s(self, size: float) -> float:

@@ -78,10 +78,10 @@ def states_of(setup: Setup, *, last_stage: bool) -> States:
         step = FP32 * trained / data  # an fp32 copy of this rank's gradients
     elif not masters and not halved and setup.gpu.is_cpu:  # the bf16 AdamW works by pieces, and the fused one of GPUs makes no copy
         step = STEP_COPIES * trained * FP32 if setup.optimizer == "adamw" else 0.0
+    if setup.objective == "dpo" and not adapter:
+        weights *= 2  # the reference, in the same dtype and layout
     if layout.zero == 3:
         weights /= data
-    if setup.objective == "dpo" and not adapter:
-        weights += stage * width
     host = offloaded_bytes(setup, trained=trained, moments=moments, weights=weights)
     if layout.offload_optimizer != "none":
         optimizer = step = 0.0

@@ -99,11 +99,11 @@ def cuts_something(shape: ModelShape, degree: int) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def messages(shape: ModelShape, degree: int, *, whole_logits: bool = False, sequence_parallel: bool = False) -> tuple[Messages, Messages]:
+def messages(shape: ModelShape, degree: int, *, sequence_parallel: bool = False) -> tuple[Messages, Messages]:
     """Messages of a rank in the forward and in the backward pass. Each cut matrix adds up the gradient of its own input.
 
-    `whole_logits`: logits are gathered, as for preference pairs; else the loss exchanges three numbers a token in two collectives.
-    `sequence_parallel`: attention and feed-forward of each layer gather tokens on the way in, and their gradients on the way out.
+    Logits stay cut: the loss exchanges three numbers a token in two collectives. `sequence_parallel`: attention and feed-forward of each
+    layer gather tokens on the way in, and their gradients on the way out.
     """
     forward, backward = Messages(), Messages()
     if sequence_parallel:
@@ -111,7 +111,7 @@ def messages(shape: ModelShape, degree: int, *, whole_logits: bool = False, sequ
         forward, backward = (block.times(2 * shape.layers + 1), block.times(2 * shape.layers + 1))  # and around all layers
     for p in shape.projections:
         cut = cuts(shape, degree)[key(p)]
-        if p.stage == "head" and cut == "gathered columns" and not whole_logits:
+        if p.stage == "head" and cut == "gathered columns":
             cut = "columns"
             forward += Messages(summed=3, collectives=2)
         there, back = _MESSAGES[cut](p)

@@ -92,7 +92,8 @@ class Step(Event):
     """One optimizer step, over all workers. `step` counts from 1; `mfu` is a share (0..1).
 
     Of mixtures of experts: `router_loss`, before its weight and not part of `loss`, and `busiest_expert`, the load of the busiest expert
-    over the mean load, as a mean over layers (1: tokens are spread evenly). `rows_per_s`: of a program, which has no tokens.
+    over the mean load, as a mean over layers (1: tokens are spread evenly). `rows_per_s`: of a program, which has no tokens. `figures`:
+    by name, of an objective that has more than a loss, such as `rewards/accuracy` of preference pairs.
     """
 
     step: int
@@ -109,6 +110,7 @@ class Step(Event):
     router_loss: float | None = None
     busiest_expert: float | None = None
     rows_per_s: float | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
     split: TimeSplit = field(default_factory=TimeSplit)
 
     @property
@@ -204,13 +206,11 @@ class Tried(Event):
 class SampleShown(Event):
     """One training sample: (text, whether it carries loss). It is for people who watch: no sink keeps it.
 
-    `rendered`: the text is as the model sees it; preference pairs are rendered later. `ends_with`: the token at the end of an answer;
-    empty without one; None for samples without answers.
+    `ends_with`: the token at the end of an answer; empty without one; None for samples without answers.
     """
 
     pieces: tuple[tuple[str, bool], ...]
     ends_with: str | None = None
-    rendered: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,8 +54,10 @@ class TaskSeries:
             self.split[name] = self.split.get(name, 0.0) + seconds
         if event.step % self.stride:
             return
+        for name in event.figures:
+            self.points.setdefault(name, [None] * len(self.points["step"]))
         for name, column in self.points.items():
-            column.append(getattr(event, name))
+            column.append(getattr(event, name) if name in _FIELDS else event.figures.get(name))
         if len(self.points["step"]) > MOST_POINTS:
             self.stride *= 2
             kept = [index for index, step in enumerate(self.points["step"]) if step % self.stride == 0]

@@ -12,6 +12,9 @@ from tuneyard.training.adapter_reach import out_of_reach, refuse_lost_weights, r
 from tuneyard.training.continued_adapter import continued_config
 from tuneyard.training.request import TrainRequest
 
+REFERENCE = "reference"
+"""PEFT's name of the frozen copy of an adapter that preference pairs are compared with."""
+
 
 def with_adapter(model: Any, request: TrainRequest, adapter_folder: str | None, warn: Callable[[str], None]) -> Any:
     """`model` with the task's adapter, and everything else frozen; for full training, the model itself. `warn` gets what people should know
@@ -28,6 +31,8 @@ def with_adapter(model: Any, request: TrainRequest, adapter_folder: str | None, 
         if adapter_folder is not None:
             config = continued_config(adapter_folder, request, model, warn)
             adapted = PeftModel.from_pretrained(model, adapter_folder, is_trainable=True, config=config, autocast_adapter_dtype=keep_fp32)
+            if request.task.objective == "dpo":
+                adapted.load_adapter(adapter_folder, REFERENCE, autocast_adapter_dtype=keep_fp32)
         else:
             adapted = get_peft_model(model, _lora_config(request, model), autocast_adapter_dtype=keep_fp32)
             if request.plan.zero < 3:  # each rank has only a part of each weight

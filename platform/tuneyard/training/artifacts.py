@@ -131,7 +131,7 @@ def _write(trainer: SteppedTrainer, request: TrainRequest, weights: Any, start: 
         if proof is not None:
             proof.prove_weights(folder, weights if weights is not None else model.state_dict())
     else:
-        model.save_pretrained(folder, **({"state_dict": weights} if weights is not None else {}))
+        model.save_pretrained(folder, selected_adapters=["default"], **({"state_dict": weights} if weights is not None else {}))
         if proof is not None and (request.task.method.adapter.merge or proof.can_load(model)):
             _prove_adapter(proof, trainer, request, weights, start, staging)
         elif request.task.method.adapter.merge:

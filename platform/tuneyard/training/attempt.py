@@ -46,6 +46,8 @@ from tuneyard.training.models import DTYPES, adapter_source, find_start, load_dt
 from tuneyard.training.offload_disk import largest_on_disk
 from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches
+from tuneyard.training.pairs import PairCollator
+from tuneyard.training.preference import PreferenceTrainer, without_dropout
 from tuneyard.training.progress import Progress
 from tuneyard.training.proofs.finite import refuse_broken_weights
 from tuneyard.training.proofs.positions import check_positions, longest_sample
@@ -234,12 +236,7 @@ class Attempt:
     def _build_trainer(self, material: Material) -> SteppedTrainer:
         request, task, plan = self.request, self.request.task, self.request.plan
         largest = largest_on_disk(request, material.start, self.world)
-        if task.objective == "dpo":
-            from tuneyard.training.preference import preference_arguments
-
-            arguments = preference_arguments(task, plan, steps=material.steps, scratch=self.scratch, largest_parameter=largest)
-        else:
-            arguments = training_arguments(task, plan, steps=material.steps, scratch=self.scratch, largest_parameter=largest)
+        arguments = training_arguments(task, plan, steps=material.steps, scratch=self.scratch, largest_parameter=largest)
         # A process is a rank. On a machine with several GPUs, transformers would spread a single rank over all of them (DataParallel).
         arguments._n_gpu = min(arguments.n_gpu, 1)
         parts = load_parts(request, material.start, material.tokenizer, self.world, material.cut)
@@ -252,33 +249,36 @@ class Attempt:
         unsaid = vision_warning(request, material.start, model)
         for message in [unsaid] if unsaid is not None else unplaced:
             self.emit(Warned(task=request.name, message=message))
-        if task.objective != "dpo":  # TRL's trainer of preference pairs adds the router's loss itself
-            self.router_weight = take_router_loss(model, task.router_loss)
-            self.expert_load = ExpertLoad.of(model)
+        self.router_weight = take_router_loss(model, task.router_loss)
+        self.expert_load = ExpertLoad.of(model)
+        if task.objective == "dpo":
+            without_dropout(model)
         adapter = adapter_source(request, self.world) if request.adapter_uri and task.method.adapter is not None else None
         model = with_adapter(model, request, adapter, lambda message: self.emit(Warned(task=request.name, message=message)))
         self.shards = shard(model, cuts, self.world) if parts is None else parts.shards
         if task.proof == "full":
             self._prove_model(model, material)
+        rows, held_out = (by_batches(each) for each in (material.data.train, material.data.validation))
         if task.objective == "dpo":
-            from tuneyard.training.preference import preference_trainer
-
-            return preference_trainer(
-                request,
-                model,
-                arguments,
-                self.world,
-                start=material.start,
-                tokenizer=material.tokenizer,
-                train=material.data.train,
-                validation=material.data.validation,
+            reference = None
+            if task.method.adapter is None:
+                reference = load_model(request, material.start, self.world)
+                fit_embedding(reference, material.tokenizer, request)
+            return PreferenceTrainer(
+                model=model,
+                args=arguments,
+                data_collator=PairCollator.of(task, plan, material.tokenizer.pad_token_id),
+                train_dataset=rows,
+                eval_dataset=held_out,
+                loss=task.preference.loss,
+                beta=task.preference.beta,
+                reference=reference,
             )
         collator: Any = Collator.of(task, plan, material.tokenizer.pad_token_id)
         if plan.context_parallel > 1:
             self.context = ContextParallel(self.world.context_group)
             self.context.prepare(model)
             collator = SliceCollator(collator, self.context.index, self.context.ranks, collator.pad_token_id)
-        rows, held_out = (by_batches(each) for each in (material.data.train, material.data.validation))
         trainer = SteppedTrainer(model=model, args=arguments, data_collator=collator, train_dataset=rows, eval_dataset=held_out)
         if not take_token_mean(trainer) and cuts is not None and self.shards is not None:
             keep_logits(model, cuts, self.shards)

@@ -32,6 +32,9 @@ def details_of(prepared: data.Prepared, plan: Plan, progress: Progress, *, route
     """`details` of a result that all kinds of training share."""
     router = {"router": {"weight": router_weight, "losses": progress.router_losses}} if router_weight else {}
     experts = {"experts": {"busiest": progress.busiest, "load": progress.expert_load}} if progress.expert_load else {}
+    rewards = (
+        {"rewards": {name.rpartition("/")[2]: values for name, values in progress.step_figures.items()}} if progress.step_figures else {}
+    )
     return {
         "data": data.read_so_far(prepared).to_dict(),
         "epochs": len(progress.losses) * plan.global_batch / prepared.order.epoch_rows,
@@ -39,6 +42,7 @@ def details_of(prepared: data.Prepared, plan: Plan, progress: Progress, *, route
         **_streams(prepared, plan, progress),
         **router,
         **experts,
+        **rewards,
     }
 
 

@@ -37,6 +37,7 @@ class _Totals:
     squares: float
     router_loss: float | None
     busiest: float | None
+    figures: dict[str, float]
 
 
 @dataclass(kw_only=True)
@@ -108,7 +109,7 @@ class Ledger(TrainerCallback):
         self._tell(keep=0)
 
     def _reduce(self, account: StepAccount) -> torch.Tensor:
-        share = torch.stack([account.loss.double(), account.router_loss.double()]) / self._world.size
+        share = torch.cat([torch.stack([account.loss, account.router_loss]).double(), account.figures.double()]) / self._world.size
         broken = self._is_broken(account.grad_norm).to(share.device, torch.float64, non_blocking=True).reshape(1)
         plain = [float(self._stop.wanted), account.tokens, account.squares, *account.part_tokens]
         numbers = torch.tensor(plain, dtype=torch.float64)
@@ -132,7 +133,9 @@ class Ledger(TrainerCallback):
     def _settle(self, keep: int) -> None:
         for entry in list(self._open)[: len(self._open) - keep]:
             if entry.totals is None:
-                loss, router_loss, broken, stops, *sums = entry.reduced.tolist()
+                loss, router_loss, *rest = entry.reduced.tolist()
+                figures = dict(zip(self._trainer.FIGURES, rest, strict=False))
+                broken, stops, *sums = rest[len(figures) :]
                 # All ranks of a tensor group count the rows that they share.
                 tokens, squares, *others = (np.array(sums) / self._world.mesh.tensor).tolist()
                 parts, counts = np.split(np.array(others), [len(entry.account.part_tokens)])
@@ -142,12 +145,16 @@ class Ledger(TrainerCallback):
                 router = router_loss if self._trainer.router_weight else None
                 if router is not None:
                     self._progress.router_losses.append(router)
+                for name, value in figures.items():
+                    self._progress.step_figures.setdefault(name, []).append(value)
                 self._progress.tokens += int(tokens)
                 if parts.size:
                     self._progress.part_tokens.append(parts.astype(int).tolist())
                 self.stopped = self.stopped or stops > 0
                 busiest_expert = self._know_experts(entry, counts)
-                entry.totals = _Totals(loss=loss, tokens=tokens, squares=squares, router_loss=router, busiest=busiest_expert)
+                entry.totals = _Totals(
+                    loss=loss, tokens=tokens, squares=squares, router_loss=router, busiest=busiest_expert, figures=figures
+                )
 
     def _know_experts(self, entry: _Entry, counts: npt.NDArray[np.float64]) -> float | None:
         if entry.account.expert_load is None:
@@ -182,6 +189,7 @@ class Ledger(TrainerCallback):
                     loss=totals.loss,
                     router_loss=totals.router_loss,
                     busiest_expert=totals.busiest,
+                    figures=totals.figures,
                     learning_rate=entry.account.learning_rate,
                     tokens=int(totals.tokens) if in_tokens else 0,
                     step_s=rate.step_s,

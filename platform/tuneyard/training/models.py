@@ -76,18 +76,10 @@ def adapter_source(request: TrainRequest, world: World) -> str:
 
 
 def load_tokenizer(request: TrainRequest, start: str) -> Any:
-    """The tokenizer. If it has no padding token, its end token pads; without either, token 0 pads, which never counts.
-
-    Raises BadInput for preference pairs without both tokens: TRL pads them itself.
-    """
+    """The tokenizer. If it has no padding token, its end token pads; without either, token 0 pads, which never counts."""
     tokenizer = _read_tokenizer(request, start)
     if tokenizer.pad_token is None and (token := tokenizer.eos_token or tokenizer.unk_token):
         tokenizer.pad_token = token
-    if tokenizer.pad_token is None and request.task.objective == "dpo":
-        raise BadInput(
-            f"the tokenizer of {request.model_uri} has no padding token and no end token, and preference pairs need one",
-            "name one in tokenizer_config.json: pad_token, or eos_token",
-        )
     return tokenizer
 
 

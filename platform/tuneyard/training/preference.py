@@ -1,77 +1,146 @@
-"""Direct preference optimisation by TRL's DPOTrainer, with the steps, data and checkpoints of every other objective."""
+"""Training on preference pairs (DPO, Rafailov et al. 2023): the steps, data and checkpoints of every other objective, with a loss on two
+samples and a reference.
+
+The reference is the start of the task. In full training it is a second copy of the model. With a new adapter it is the model without the
+adapter; with an adapter that is continued, a frozen copy of that adapter. It never has dropout, and the model's own dropout is off: only an
+adapter's `dropout` counts, as the task asks for it.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 
-from trl import DPOConfig, DPOTrainer
-from trl.trainer.dpo_trainer import DataCollatorForPreference
+import torch
+from torch import nn
+from transformers.integrations.liger import apply_liger_kernel
 
-from tuneyard.api import TrainTask
-from tuneyard.planning import Plan
-from tuneyard.training.arguments import argument_values
-from tuneyard.training.collate import WIDTHS
-from tuneyard.training.distributed import World
-from tuneyard.training.models import load_model
-from tuneyard.training.request import TrainRequest
+from tuneyard.training.adapters import REFERENCE
+from tuneyard.training.pairs import PairCollator, answer_sums
+from tuneyard.training.preference_losses import LOSSES, Ratios
 from tuneyard.training.trainer import SteppedTrainer
 
-
-def preference_arguments(task: TrainTask, plan: Plan, *, steps: int, scratch: Path, largest_parameter: int = 0) -> DPOConfig:
-    """The arguments of any objective, with DPO's own in addition."""
-    values = argument_values(task, plan, steps=steps, scratch=scratch, largest_parameter=largest_parameter)
-    return DPOConfig(
-        **values, beta=task.preference.beta, loss_type=task.preference.loss, max_length=task.data.max_length, disable_dropout=True
-    )
+_NO_INPUTS = ("targets", "places", "counts", "last", "reference")
+_KEPT = "logits_to_keep"
 
 
-def preference_trainer(
-    request: TrainRequest,
-    model: Any,
-    arguments: DPOConfig,
-    world: World,
-    *,
-    start: str,
-    tokenizer: Any,
-    train: Any,
-    validation: Any | None,
-) -> SteppedTrainer:
-    """The trainer. The reference model is the start: a second copy of the weights for full training, else the model without its new
-    adapter.
+def without_dropout(model: nn.Module) -> None:
+    """Turn off the dropout of all modules, and of layers that are dropped at random. Modules keep shares as numbers, or in nn.Dropout."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        for name, value in vars(module).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+
+
+class PreferenceTrainer(SteppedTrainer):
+    """SteppedTrainer for pairs. The loss is a mean over pairs, and `figures` are TRL's: means of beta times the log-ratios (rewards), and
+    the share of pairs whose chosen answer has the higher one.
     """
-    reference = load_model(request, start, world) if request.task.method.adapter is None else None
-    longest = request.task.data.max_length
-    fits = request.plan.sku != "cpu" and longest % WIDTHS == 0  # TRL would pad beyond the longest row
-    return PreferenceTrainer(
-        model=model,
-        ref_model=reference,
-        args=arguments,
-        data_collator=PreferenceCollator(
-            pad_token_id=tokenizer.pad_token_id, max_length=longest, pad_to_multiple_of=WIDTHS if fits else None
-        ),
-        train_dataset=train,
-        eval_dataset=validation,
-        processing_class=tokenizer,
-    )
 
+    FIGURES = ("rewards/accuracy", "rewards/margin", "rewards/chosen", "rewards/rejected")
+    data_collator: PairCollator
 
-class PreferenceCollator(DataCollatorForPreference):
-    """TRL's collator, with the token account of every batch."""
+    def __init__(self, *args: Any, loss: str, beta: float, reference: nn.Module | None, **kwargs: Any) -> None:
+        """`reference`: the second copy of the model; None: the model without its adapter, or with the adapter of the start."""
+        super().__init__(*args, **kwargs)
+        self.loss_is_scaled_for_ga = True  # by the pairs of the global batch
+        self._loss, self._beta = LOSSES[loss], beta
+        self._reference = None if reference is None else self._prepared(reference)
+        model: Any = self.model
+        bare = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self._takes_kept = _KEPT in inspect.signature(bare.forward).parameters
 
-    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
-        batch: dict[str, Any] = super().torch_call(examples)
-        lengths = batch["attention_mask"].sum(dim=1)
-        pairs = lengths.view(2, -1).sum(dim=0)  # the chosen answers of all rows, then the rejected ones
-        return {**batch, "tokens": pairs.tolist(), "squares": int((lengths * lengths).sum())}
+    def _prepared(self, reference: nn.Module) -> nn.Module:
+        """The reference on this rank's device; with ZeRO-3, in parts over the ranks, as the model is."""
+        reference.requires_grad_(False).eval()
+        if self.args.use_liger_kernel:  # transformers gives them to the model when training begins
+            apply_liger_kernel(reference, self.args.liger_kernel_config)
+        if not self.is_deepspeed_enabled:
+            prepared: nn.Module = self.accelerator.prepare_model(reference, evaluation_mode=True)
+            return prepared
+        config = deepcopy(self.accelerator.state.deepspeed_plugin.deepspeed_config)
+        if config["zero_optimization"]["stage"] != 3:
+            return reference.to(self.args.device)
+        from tuneyard.training.zero_stack import deepspeed
 
+        config["zero_optimization"].pop("offload_optimizer", None)  # it has none
+        engine: nn.Module = deepspeed.initialize(model=reference, config=config)[0]
+        engine.eval()
+        return engine
 
-class PreferenceTrainer(SteppedTrainer, DPOTrainer):
-    """DPOTrainer with Tuneyard's steps, without telemetry."""
+    @property
+    def is_packed(self) -> bool:
+        return self.data_collator.packed
 
-    def weight_of(self, batch: dict[str, Any]) -> int:
-        """Number of pairs: the loss is a mean over them."""
-        return int(batch["input_ids"].shape[0]) // 2
+    def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> torch.Tensor:
+        """Pairs of the global batch."""
+        pairs = torch.tensor(float(sum(len(batch["counts"]) // 2 for batch in batch_samples)), device=device)
+        if self.is_packed and self.world.size > 1:  # unpacked micro-batches all have equally many
+            torch.distributed.all_reduce(pairs)
+            return pairs
+        return pairs * self.world.mesh.data
 
-    def _send_telemetry(self) -> None:
-        """TRL would report the creation of this trainer to its authors."""
+    def weight_of(self, batch: dict[str, Any]) -> float:
+        """Number of pairs."""
+        return len(batch["counts"]) // 2
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+        self.watch.mark("forward")
+        return super().compute_loss(model, {**inputs, "reference": self._reference_sums(inputs)}, return_outputs, num_items_in_batch)
+
+    def loss_and_outputs(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> tuple[torch.Tensor, Any]:
+        outputs = model(**self._model_inputs(inputs))
+        losses, figures = self._judged(answer_sums(outputs.logits, inputs), inputs)
+        share = self.world.mesh.data / num_items_in_batch
+        self._step_figures += figures.sum(dim=1) * share
+        return losses.sum() * share, outputs
+
+    def measured(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        sums = answer_sums(model(**self._model_inputs(inputs)).logits, inputs)
+        losses, figures = self._judged(sums, {**inputs, "reference": self._reference_sums(inputs)})
+        return torch.cat([losses[None], figures]).mean(dim=1)
+
+    def _judged(self, sums: torch.Tensor, inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The losses (pairs) and FIGURES (figures, pairs). `sums`: log-probabilities of the samples."""
+        ratios = (sums - inputs["reference"]).float()
+        counts = torch.tensor(inputs["counts"], device=sums.device)
+        losses = self._loss(Ratios(ratios[::2], ratios[1::2], counts[::2], counts[1::2]), self._beta)
+        chosen, rejected = self._beta * ratios[::2].detach(), self._beta * ratios[1::2].detach()
+        return losses, torch.stack([(chosen > rejected).float(), chosen - rejected, chosen, rejected])
+
+    def _model_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Logits before the first answer are not asked for."""
+        kept = {_KEPT: inputs["last"]} if self._takes_kept else {}
+        return {name: value for name, value in inputs.items() if name not in _NO_INPUTS} | kept
+
+    def _reference_sums(self, inputs: dict[str, Any]) -> torch.Tensor:
+        """Log-probabilities of the samples by the reference."""
+        with torch.no_grad(), self._as_reference() as model:
+            return answer_sums(model(**self._model_inputs(inputs)).logits, inputs)
+
+    @contextmanager
+    def _as_reference(self) -> Iterator[Any]:
+        """The reference. Inside, an adapted model has the adapter of the start, or none."""
+        if self._reference is not None:
+            yield self._reference
+            return
+        model: Any = self.model
+        training = model.training
+        model.eval()  # no dropout, and nothing is recomputed
+        try:
+            if REFERENCE not in model.peft_config:
+                with model.disable_adapter():
+                    yield model
+            else:
+                model.set_adapter(REFERENCE, inference_mode=True)
+                try:
+                    yield model
+                finally:
+                    model.set_adapter("default")
+        finally:
+            model.train(training)

@@ -22,7 +22,9 @@ class Progress:
     """Layers x experts: load over the layer's mean, as a moving average over the last steps."""
     eval_losses: list[tuple[int, float]] = field(default_factory=list)
     figures: list[dict[str, Any]] = field(default_factory=list)
-    """Figures of held-out rows beside their loss, each with its `step`; empty except for rankers."""
+    """Figures of held-out rows beside their loss, each with its `step`; empty except for rankers and preference pairs."""
+    step_figures: dict[str, list[float]] = field(default_factory=dict)
+    """Figures of each step beside its loss, by name; of preference pairs."""
     tokens: int = 0
     part_tokens: list[list[int]] = field(default_factory=list)
     """For each step, the tokens of each part of the mixture; empty if the data are no mixture."""
@@ -41,6 +43,7 @@ class Progress:
         return (
             lists
             | {"eval_losses": [*self.eval_losses], "split_s": {**self.split_s}}
+            | {"step_figures": {name: [*values] for name, values in self.step_figures.items()}}
             | {name: getattr(self, name) for name in ("tokens", "best_step", "evaluations_without_gain")}
         )
 

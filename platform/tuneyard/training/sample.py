@@ -14,9 +14,9 @@ def show_sample(request: TrainRequest, tokenizer: Any, prepared: data.Prepared, 
     """Show the first sample once per task: not in later attempts, and not in trials of a search."""
     if not request.task.data.show_sample or request.attempt > 1 or "/" in request.name:
         return
-    pieces = tuple((piece.text, piece.loss) for piece in first_pieces(tokenizer, prepared.train))
+    shown = first_pieces(tokenizer, prepared.train, pairs=request.task.objective == "dpo")
+    pieces = tuple((piece.text, piece.loss) for piece in shown)
     end = turn_end if prepared.chats else tokenizer.eos_token_id
     ends_with = "" if end is None else str(tokenizer.convert_ids_to_tokens(end))
     has_answers = prepared.report.format != "text"
-    rendered = prepared.report.format != "preference"
-    emit(SampleShown(task=request.name, pieces=pieces, ends_with=ends_with if has_answers else None, rendered=rendered))
+    emit(SampleShown(task=request.name, pieces=pieces, ends_with=ends_with if has_answers else None))

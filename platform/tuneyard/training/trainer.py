@@ -59,6 +59,8 @@ class StepAccount:
     squares: float
     grad_norm: Any
     learning_rate: float
+    figures: torch.Tensor
+    """This rank's share of FIGURES, as of `loss`."""
 
 
 class SteppedTrainer(Trainer):
@@ -67,6 +69,8 @@ class SteppedTrainer(Trainer):
     `prepare_run` must be called before `train`.
     """
 
+    FIGURES: tuple[str, ...] = ()
+    """Names of figures of each step, and of each evaluation, beside the loss."""
     tables: Any = None
     """Embedding tables of a ranker, sharded over the ranks. They are no parameters of the model, and are saved beside it."""
 
@@ -133,6 +137,7 @@ class SteppedTrainer(Trainer):
     def _begin_step(self) -> None:
         self._step_loss = torch.zeros((), device=self.args.device)
         self._step_router_loss = torch.zeros((), device=self.args.device)
+        self._step_figures = torch.zeros(len(self.FIGURES), device=self.args.device)
         self._step_tokens = 0
         self._step_squares: float = 0
         self._step_part_tokens = [0] * (self.mixed.parts if self.mixed is not None else 0)
@@ -212,8 +217,16 @@ class SteppedTrainer(Trainer):
 
     def loss_of(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
         """The loss of a micro-batch for the gradient. Without `num_items_in_batch`: its mean, for evaluation."""
-        loss: torch.Tensor = super().compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
-        return loss
+        return self.loss_and_outputs(model, inputs, num_items_in_batch)[0]
+
+    def loss_and_outputs(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> tuple[torch.Tensor, Any]:
+        """As `loss_of`, with the outputs of the model."""
+        found: tuple[torch.Tensor, Any] = super().compute_loss(model, inputs, True, num_items_in_batch)
+        return found
+
+    def measured(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        """The mean loss of a batch of held-out rows, and its FIGURES."""
+        return self.loss_of(model, inputs)[None]
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:  # noqa: ARG002
         self.watch.mark("forward")
@@ -232,7 +245,7 @@ class SteppedTrainer(Trainer):
         """The loss with the router's loss, which is a mean over the tokens of a micro-batch. If the other loss is already scaled for the
         global batch, the router's loss is divided by the micro-batches here; else transformers divides both.
         """
-        loss, outputs = super().compute_loss(model, {**inputs, "output_router_logits": True}, True, num_items_in_batch)
+        loss, outputs = self.loss_and_outputs(model, {**inputs, "output_router_logits": True}, num_items_in_batch)
         if outputs.aux_loss is None:  # a class that supports experts, with a configuration without any (Doge)
             self.router_weight = 0.0
             return loss
@@ -272,7 +285,7 @@ class SteppedTrainer(Trainer):
         """Raises BadInput for a model whose tokens see tokens that they must not see, on one device or in slices of rows."""
         embeddings = self.model.get_input_embeddings()
         vocabulary = int(getattr(embeddings, "base_layer", embeddings).num_embeddings)  # an adapter may wrap them
-        packed = "position_ids" in self.train_dataset.column_names
+        packed = self.is_packed
         context = self.context
         collate = self.data_collator if context is None else self.data_collator.whole
 
@@ -291,6 +304,11 @@ class SteppedTrainer(Trainer):
             refuse_sight(self._logits_of)
         refuse_unsplit(self._logits_of, context, vocabulary, self.longest_row, packed=packed)
         refuse_sight(partial(split_logits, self._logits_of, context))
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the model gets rows of several samples."""
+        return "position_ids" in self.train_dataset.column_names
 
     def logits_of_row(self, ids: list[int]) -> torch.Tensor:
         """Logits (tokens, vocabulary) of one row by the model as it is. Collective."""
@@ -353,6 +371,7 @@ class SteppedTrainer(Trainer):
             squares=self._step_squares,
             grad_norm=self._step_grad_norm,
             learning_rate=self._step_learning_rate,
+            figures=self._step_figures,
         )
         self._begin_step()
         return account
@@ -377,7 +396,7 @@ class SteppedTrainer(Trainer):
         rows = evaluation_batches(len(dataset), self.args.per_device_eval_batch_size, self.batches.rank, self.batches.workers)
         # A rank without rows left still takes part in the collectives of a forward pass: it repeats a row, with weight 0.
         loader = self._loader(dataset, [batch or [0] for batch in rows])
-        totals = torch.zeros(2, dtype=torch.float64, device=self.args.device)
+        totals = torch.zeros(2 + len(self.FIGURES), dtype=torch.float64, device=self.args.device)
         model = self.model_wrapped
         self.watch.mark("evaluation")
         model.eval()
@@ -385,15 +404,16 @@ class SteppedTrainer(Trainer):
             for batch, indices in zip(loader, rows, strict=True):
                 batch.pop("tokens"), batch.pop("squares")
                 weight = self.weight_of(batch) if indices else 0
-                loss = self.loss_of(model, self._prepare_inputs(batch))
+                means = self.measured(model, self._prepare_inputs(batch)).double()
                 if weight:
-                    totals += torch.stack([loss.detach().double() * weight, torch.full_like(totals[0], weight)])
+                    totals += torch.cat([means * weight, torch.full_like(totals[:1], weight)])
         model.train()
         self.watch.mark("other")
         if self.args.world_size > 1:
             torch.distributed.all_reduce(totals)
-        metrics = {f"{metric_key_prefix}_loss": float(totals[0] / totals[1].clamp(min=1))}
-        self.on_evaluation(self.state.global_step, metrics["eval_loss"], {})
+        loss, *figures = (totals[:-1] / totals[-1].clamp(min=1)).tolist()
+        metrics = {f"{metric_key_prefix}_loss": loss}
+        self.on_evaluation(self.state.global_step, loss, dict(zip(self.FIGURES, figures, strict=True)))
         self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 

@@ -30,10 +30,10 @@ def check_vocabulary(tokenizer: Any, request: TrainRequest, start: str) -> None:
             "put the tokenizer that the model was trained with beside its weights",
         )
     names = ", ".join(token for _, token in beyond[:3]) + (", …" if len(beyond) > 3 else "")
-    if request.task.method.adapter is not None or request.task.objective == "dpo":
+    if request.task.method.adapter is not None:
         raise BadInput(
             f"the tokenizer of {request.model_uri} has tokens that the model has no embedding for: {names}",
-            "train them with method: full and objective: sft or clm first (a few steps are enough), or take them out of the tokenizer",
+            "train them with method: full first (a few steps are enough), or take them out of the tokenizer",
         )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.builders.models import sentences, write_chats, write_preferences
+from tests.builders.models import sentences, write_chats
 
 from tuneyard.api import BadInput
 from tuneyard.data import Prepared
@@ -282,21 +282,3 @@ def test_several_processes_give_the_same_rows(tmp_path: Path, make: Make, monkey
     assert not again.cached
     assert again.train[:] == expected
     assert not multiprocessing.active_children()
-
-
-# --- preferences
-
-
-@pytest.mark.parametrize("as_messages", [False, True])
-def test_preferences_are_handed_over_as_trl_takes_them(tmp_path: Path, make: Make, as_messages: bool) -> None:
-    path = write_preferences(tmp_path / "a.jsonl")
-    if as_messages:
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        turns = {"prompt": "user", "chosen": "assistant", "rejected": "assistant"}
-        write_rows(path, *({name: [{"role": role, "content": row[name]}] for name, role in turns.items()} for row in rows))
-    prepared = make(path, objective="dpo", validation_fraction=0.2)
-    assert prepared.train.column_names == ["prompt", "chosen", "rejected"]
-    assert len(prepared.train) + len(prepared.validation) == 32
-    from trl.data_utils import is_conversational
-
-    assert is_conversational(prepared.train[0]) is as_messages

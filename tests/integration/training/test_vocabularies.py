@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.builders.models import (
+    cpu_plan,
     sentences,
     tiny_config,
     tokenizer_of,
@@ -42,9 +44,9 @@ def model(folder: Path, tokenizer: Any, **changes: Any) -> Path:
     return folder
 
 
-def trained(folder: Path, base: Path, rows: Path, **changes: Any) -> Any:
+def trained(folder: Path, base: Path, rows: Path, *, zero: int = 0, **changes: Any) -> Any:
     task = train_task(base, rows, **{"data": {"source": str(rows), "maxLength": 64}, "steps": 2, **changes})
-    return train(train_request(folder, task))
+    return train(train_request(folder, task, cpu_plan(zero=zero)))
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -65,15 +67,26 @@ def test_added_tokens_get_rows_that_are_trained_and_saved(tied: bool, tmp_path: 
     assert result.losses[-1] < result.losses[0]
 
 
-@pytest.mark.parametrize("change", [{"method": {"lora": {"rank": 4}}}, {"objective": "dpo"}])
-def test_added_tokens_without_rows_are_refused_where_the_embedding_is_frozen(change: dict[str, Any], tmp_path: Path) -> None:
+def test_added_tokens_without_rows_are_refused_where_the_embedding_is_frozen(tmp_path: Path) -> None:
     more = tokenizer()
     more.add_tokens(["<|new|>"])
     base = model(tmp_path / "base", more)
-    rows = write_preferences(tmp_path / "a.jsonl") if "objective" in change else write_text(tmp_path / "a.jsonl")
     with pytest.raises(BadInput, match=r"tokens that the model has no embedding for: <\|new\|>") as refused:
-        trained(tmp_path, base, rows, **change)
+        trained(tmp_path, base, write_text(tmp_path / "a.jsonl"), method={"lora": {"rank": 4}})
     assert "method: full" in refused.value.next_step
+
+
+@pytest.mark.parametrize("zero", [0, 3])
+def test_the_reference_of_pairs_gets_the_same_rows(zero: int, tmp_path: Path) -> None:
+    more = tokenizer()
+    more.add_tokens(["<|new|>"])
+    base = model(tmp_path / "base", more)
+    row = {"prompt": "the cat <|new|>", "chosen": " sat <|new|>", "rejected": " ran"}
+    rows = tmp_path / "a.jsonl"
+    rows.write_text((json.dumps(row) + "\n") * 8)
+    result = trained(tmp_path, base, rows, zero=zero, objective="dpo", steps=3)
+    assert result.losses[0] == pytest.approx(0.6931472, abs=1e-6)
+    assert result.losses[-1] < result.losses[0]
 
 
 def test_a_tokenizer_of_another_model_is_refused_by_name(tmp_path: Path) -> None:
@@ -88,13 +101,13 @@ def test_an_embedding_with_rows_to_spare_stays_as_it_is(tmp_path: Path) -> None:
     assert AutoModelForCausalLM.from_pretrained(result.model_uri).config.vocab_size == 512
 
 
-def test_a_tokenizer_without_end_and_padding_trains_and_pairs_are_refused(tmp_path: Path) -> None:
+def test_a_tokenizer_without_end_and_padding_trains_and_pairs_of_texts_are_refused(tmp_path: Path) -> None:
     endless = tokenizer()
     endless.eos_token = endless.pad_token = None
     base = model(tmp_path / "base", endless, eos_token_id=None, pad_token_id=None)
     for rows, objective in ((write_chats(tmp_path / "chats.jsonl"), "sft"), (write_text(tmp_path / "text.jsonl"), "clm")):
         assert trained(tmp_path / objective, base, rows, objective=objective).steps == 2
-    with pytest.raises(BadInput, match="no padding token and no end token"):
+    with pytest.raises(BadInput, match="the tokenizer has no end token"):
         trained(tmp_path, base, write_preferences(tmp_path / "pairs.jsonl"), objective="dpo")
 
 

@@ -125,7 +125,8 @@ def test_rank_zero_is_refused_by_name() -> None:
         ({"data": {"mix": [{"source": "d"}, {"source": "e"}], "whenExhausted": "leave", "temperature": 3}}, None),
         ({"data": {"source": "d", "workers": 2}}, None),
         ({"data": {"source": "d", "limit": 9, "workers": 0}}, "`workers` for data that are not streamed"),
-        ({"data": {"source": "d", "workers": 2}, "objective": "dpo"}, "`workers` for data that are not streamed"),
+        ({"data": {"source": "d", "workers": 2, "pack": True, "lossOn": "all"}, "objective": "dpo"}, None),
+        ({"objective": "dpo", "method": {"lora": {"targets": ["lm_head"]}}}, None),
     ],
 )
 def test_settings_without_effect_are_refused(train: dict[str, object], refused: str | None) -> None:

@@ -39,8 +39,9 @@ def test_the_first_pair(tmp_path: Path) -> None:
     source.write_text((json.dumps({"prompt": "2+2?", "chosen": "4", "rejected": "5"}) + "\n") * 8)
     tokenizer: Any = tokenizer_of([], eos="<|end|>", chat_template=None)
     prepared = prepare(train_task(tmp_path, source).data, tokenizer, objective="dpo", seed=0, cache_dir=tmp_path / "cache")
-    pieces = [(piece.text, piece.loss) for piece in first_pieces(tokenizer, prepared.train)]
-    assert pieces == [("prompt: 2+2?\n", False), ("chosen: 4\n", True), ("rejected: 5", False)]
+    pieces = [(piece.text, piece.loss) for piece in first_pieces(tokenizer, prepared.train, pairs=True)]
+    assert pieces[:3] == [("chosen:\n", False), ("2+2?", False), ("4<|end|>", True)]
+    assert pieces[3:] == [("\nrejected:\n", False), ("2+2?", False), ("5<|end|>", True)]
 
 
 def test_characters_that_move_the_cursor_or_turn_the_text_are_spelled_out() -> None:

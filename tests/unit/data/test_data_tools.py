@@ -85,12 +85,10 @@ def test_what_is_no_call_is_a_bad_row(row: dict[str, Any], reason: str) -> None:
     assert str(refused.value) == reason
 
 
-def test_pairs_with_calls_are_refused() -> None:
-    with pytest.raises(BadSample, match="tool calls in preference pairs"):
-        sample_of({"chosen": [USER, called()], "rejected": [USER, LAST]})
-    with pytest.raises(BadSample, match="reasoning in preference pairs"):
-        sample_of({"chosen": [USER, LAST | {"reasoning": "dry season"}], "rejected": [USER, LAST | {"content": "no"}]})
-    assert isinstance(sample_of({"chosen": [USER, LAST], "rejected": [USER, LAST | {"content": "no"}]}), Pair)
+def test_pairs_have_calls_tools_and_reasoning() -> None:
+    thought = LAST | {"reasoning": "dry season"}
+    pair = sample_of({"chosen": [USER, called(), ANSWER, LAST], "rejected": [USER, thought], "tools": [TOOL]})
+    assert pair == Pair([USER], [called(), ANSWER, LAST], [LAST | {"reasoning_content": "dry season"}], [TOOL])
 
 
 def test_columnar_files_leave_no_nulls_in_calls_and_tools(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tuneyard.api import TrainTask
 from tuneyard.catalog import gpu, shape_from_config, trainable_parameters
 from tuneyard.planning import LIBRARIES_GB, Layout, Memory, Setup, estimate_memory
+from tuneyard.planning.activations import CHUNK_ELEMENTS, loss_bytes
 from tuneyard.planning.states import states_of
 
 SHAPE = shape_from_config(
@@ -50,6 +51,22 @@ def test_lora_keeps_gradients_and_states_of_the_adapter_only() -> None:
     assert found.gradients == pytest.approx(4 * trained)
     assert found.optimizer == pytest.approx(8 * trained)
     assert found.weights == pytest.approx(2 * SHAPE.parameters + 4 * trained)
+
+
+@pytest.mark.parametrize(("zero", "per_parameter"), [(0, 4), (1, 2), (2, 2), (3, 2 / 4)])
+def test_the_reference_of_pairs_is_kept_like_the_weights(zero: Any, per_parameter: float) -> None:
+    layout = replace(SHORT, zero=zero)
+    reference = memory(layout, objective="dpo").weights_gb - memory(layout).weights_gb
+    assert reference == pytest.approx(per_parameter * SHAPE.parameters / 1e9)
+    assert memory(layout, "lora", objective="dpo").weights_gb == memory(layout, "lora").weights_gb
+
+
+def test_pairs_keep_their_logits_and_the_gradient_of_these() -> None:
+    """No fp32 copies; Liger's fused loss does not compute the loss of pairs."""
+    for layout in (replace(BASE, zero=2), replace(BASE, zero=2, liger=True)):
+        setup = Setup.of(task(objective="dpo"), SHAPE, gpu("h100"), layout)
+        of_logits = 2 * BASE.seq_len * (3 * SHAPE.hidden * 2 + SHAPE.vocab * (2 + 2))
+        assert loss_bytes(setup) == pytest.approx(of_logits + 3 * 4 * CHUNK_ELEMENTS)
 
 
 @pytest.mark.parametrize(("sku", "copies"), [("h100", 0), ("cpu", 1)])

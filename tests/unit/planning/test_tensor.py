@@ -84,10 +84,6 @@ def test_layers_of_llama_add_up_twice_forward_and_once_per_matrix_that_reads_the
     assert (forward.gathered, backward.gathered) == (0, 0)  # logits stay in shards
 
 
-def test_preference_pairs_gather_the_logits() -> None:
-    assert messages(LLAMA_8B, 2, whole_logits=True)[0].gathered == LLAMA_8B.vocab
-
-
 def test_one_factor_of_each_adapter_is_cut() -> None:
     layout = Layout(workers=2, zero=0, precision="bf16", attention="sdpa", micro_batch=1, seq_len=64, tensor_parallel=2)
     method = Method.model_validate({"lora": {"rank": 8, "targets": ["q_proj", "o_proj"]}})

@@ -145,7 +145,7 @@ def test_report_hub_and_terminal_say_the_same_of_any_events(given: tuple[str, li
         counted = reported["progress"]
         assert (counted[here.count.noun], counted["of"]) == (here.count.done, here.count.of)
         assert state_of(here).progress.step == here.count.done
-        local_only = replace(here, memory_gb=None, errors=0, held_out_loss=None, entropy=None, state=there.state)
+        local_only = replace(here, memory_gb=None, errors=0, held_out_loss=None, entropy=None, accuracy=None, state=there.state)
         assert progress_line(there) == progress_line(local_only)
         assert all("nan" not in word and "inf" not in word.replace("finite", "") for word in figures(here))
     else:

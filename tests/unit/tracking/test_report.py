@@ -78,6 +78,19 @@ def test_a_mixture_of_experts_shows_its_router_and_its_load() -> None:
     assert "Busiest expert" not in Page(render(finished_report())).text
 
 
+def test_preference_pairs_show_their_rewards() -> None:
+    recorder = Recorder(make_job())
+    rewards = {"rewards/margin": 0.25, "rewards/accuracy": 0.75}
+    tell(recorder, [replace(e, figures=rewards) if isinstance(e, Step) else e for e in train_events(5)])
+
+    text = Page(render(recorder.report())).text
+
+    assert "Reward of the chosen answer less the rejected one's" in text
+    assert "Pairs with the chosen answer ahead" in text
+    assert recorder.report().tasks["train"]["series"]["rewards/margin"] == [0.25] * 5
+    assert "chosen answer ahead" not in Page(render(finished_report())).text
+
+
 def test_streamed_mixtures_show_their_rows_and_what_making_them_took() -> None:
     report = finished_report()
     report.tasks["train"]["details"] = {

@@ -105,7 +105,7 @@ def _of_data(train: TrainTask, model: str | None, base_dir: Path) -> Known:
 def _without_data(train: TrainTask, why: str) -> Known:
     length = length_of(train, None)
     data = train.data
-    prepared = train.objective == "dpo" or data.limit is not None or data.streaming is False
+    prepared = data.limit is not None or data.streaming is False
     streamed: Streamed = "no" if prepared else "yes" if data.streaming else "maybe"
     return Known(length, "full rows are assumed" if length is not None else "", why, streamed=streamed)
 

@@ -34,5 +34,4 @@ def heading(event: SampleShown, *, marks: bool) -> str:
     how = "marked «»" if marks else "highlighted"
     no_end = "no token: name what ends them in generation.stop of score tasks"
     end = "" if event.ends_with is None else f"; answers end with {event.ends_with or no_end}"
-    what = "a sample as the model sees it" if event.rendered else "a preference pair"
-    return f"{what} ({how} text {'carries loss' if event.rendered else 'is preferred'}{end})"
+    return f"a sample as the model sees it ({how} text carries loss{end})"

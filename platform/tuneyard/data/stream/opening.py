@@ -80,8 +80,8 @@ def open_stream(
     if not sample.rows:
         raise _unusable(located.uri, sample)
     estimate = max(1, math.ceil(sample.rows * sum(sizes) / max(1, sample.source_bytes)))
-    rows = StreamedRows(stream, epoch_rows=estimate, packed=spec.pack, content=sample.content, announce=announce)
-    validation = HeldOutRows(stream, _HELD_OUT_SPLITS, packed=spec.pack) if spec.validation_fraction > 0 else None
+    rows = StreamedRows(stream, epoch_rows=estimate, packed=recipe.has_samples, content=sample.content, announce=announce)
+    validation = HeldOutRows(stream, _HELD_OUT_SPLITS, packed=recipe.has_samples) if spec.validation_fraction > 0 else None
     return OpenStream(rows, validation, roles, encoder, sample)
 
 

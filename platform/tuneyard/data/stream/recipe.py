@@ -20,7 +20,7 @@ import numpy as np
 from tuneyard.data.canonical import Canonical
 from tuneyard.data.file_types import DataFile
 from tuneyard.data.holdout import held_out_by_hash
-from tuneyard.data.packing import best_fit_decreasing
+from tuneyard.data.packing import laid_out
 from tuneyard.data.samples import Placed, Tally, samples_of
 from tuneyard.data.stream.reading import SplitData
 from tuneyard.data.stream.shard_files import unfinished_name, writing_shards
@@ -43,6 +43,11 @@ class Recipe:
     held_out: float
     seed: int
     about: dict[str, Any] = field(hash=False)
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether a row may hold several samples."""
+        return self.pack or self.encoder.together > 1
 
     @cached_property
     def key(self) -> str:
@@ -107,7 +112,7 @@ class Recipe:
         facts.samples, facts.bad, facts.left_out = tally.good, tally.bad, tally.left_out
         facts.bad_examples, facts.advice = tally.bad_examples, tally.advice if tally.bad else ""
         small = ids.size == 0 or int(ids.max()) < 1 << 16
-        write_shard(path, Samples(ids, counted, lengths), [*train, *held_out], facts, packed=self.pack, small=small)
+        write_shard(path, Samples(ids, counted, lengths), [*train, *held_out], facts, packed=self.has_samples, small=small)
 
     def _encoded(self, samples: Iterator[Placed], facts: ShardFacts, tally: Tally, clock: _Clock) -> list[Encoded]:
         found = []
@@ -125,10 +130,7 @@ class Recipe:
         return found
 
     def _layout(self, lengths: Any, chosen: Any) -> Sequence[Sequence[int]]:
-        if not self.pack:
-            return [[int(item)] for item in chosen]
-        rows = best_fit_decreasing(lengths[chosen], self.encoder.max_length)
-        return [[int(chosen[place]) for place in row] for row in rows]
+        return laid_out(lengths, chosen, self.encoder.max_length, pack=self.pack, together=self.encoder.together)
 
 
 class _Clock:

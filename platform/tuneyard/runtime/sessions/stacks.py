@@ -52,8 +52,6 @@ def train_stack(tasks: Sequence[TrainTask], *, on_gpu: bool = False, quantised: 
         "tuneyard.catalog.families",
         "obstore.store",
     ]
-    if any(task.objective == "dpo" for task in tasks):
-        modules.append("tuneyard.training.preference")
     if not on_gpu:
         modules += ["tuneyard.training.zero_stack", "deepspeed.runtime.engine", "transformers.models.llama.modeling_llama"]
     needs = ("bitsandbytes",) if quantised else ()

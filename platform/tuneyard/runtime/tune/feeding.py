@@ -33,7 +33,7 @@ class Feeding:
         source = data.source or ""
         if data.streaming is False or (source.startswith("hf://") and data.streaming is None):
             return False  # the size of a Hugging Face data set is known only after a download
-        return streams(data, locate(source, file_type=data.file_type, split=data.split), self._task.objective)
+        return streams(data, locate(source, file_type=data.file_type, split=data.split))
 
     def no_choice(self) -> str:
         """Why the number of data workers cannot matter; empty if it can."""

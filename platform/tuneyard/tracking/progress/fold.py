@@ -117,6 +117,8 @@ class TaskProgress:
     held_out_loss: float | None = None
     entropy: float | None = None
     """Normalised entropy of a ranker's held-out rows."""
+    accuracy: float | None = None
+    """Share of the last step's preference pairs whose chosen answer has the higher reward."""
     all_reduce_gb_per_s: float | None = None
     ranks: tuple[RankPlace, ...] = ()
     plan: Mapping[str, Any] | None = None
@@ -278,6 +280,7 @@ def _stepped(task: TaskProgress, event: Step) -> TaskProgress:
         count=Count("step", event.step, event.of),
         eta_s=finite(event.eta_s),
         loss=finite(event.loss),
+        accuracy=finite(event.figures.get("rewards/accuracy")),
         tokens_per_s=finite(event.tokens_per_s) if event.rows_per_s is None else None,
         rows_per_s=finite(event.rows_per_s),
         mfu=finite(event.mfu),

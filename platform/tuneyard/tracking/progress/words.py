@@ -33,6 +33,7 @@ def figures(task: TaskProgress) -> list[str]:
         *([f"loss {loss_words(task)}"] if noun == "step" else []),
         *([f"held-out {task.held_out_loss:.3f}"] if task.held_out_loss is not None else []),
         *([f"NE {task.entropy:.4f}"] if task.entropy is not None else []),
+        *([f"accuracy {share(task.accuracy)}"] if task.accuracy is not None else []),
         *_rate(task),
         *([f"MFU {share(task.mfu)}"] if task.mfu is not None else []),
         *([f"{task.memory_gb:.1f} GB"] if task.memory_gb is not None else []),

@@ -25,6 +25,7 @@ def train_charts(task: Mapping[str, Any]) -> list[Chart]:
     return [
         Chart("Loss", line_chart(loss, title="Loss over steps", from_zero=False, value_label=lambda v: number(v, 4)), legend),
         *_entropy_charts(task),
+        *_reward_charts(task),
         _rate_chart(task),
         Chart("MFU, %", _mfu_chart(task), []),
         memory_chart(task),
@@ -40,6 +41,19 @@ def _entropy_charts(task: Mapping[str, Any]) -> list[Chart]:
     line = Line("held-out rows", known, "c2", dots=True)
     drawn = line_chart([line], title="Normalised entropy over steps", from_zero=False, value_label=lambda v: number(v, 4))
     return [Chart("Normalised entropy of held-out rows", drawn, [])] if known else []
+
+
+def _reward_charts(task: Mapping[str, Any]) -> list[Chart]:
+    """Charts of preference pairs."""
+    margin, accuracy = over_steps(task, "rewards/margin"), over_steps(task, "rewards/accuracy")
+    if not margin:
+        return []
+    drawn = line_chart([Line("margin", margin)], title="Reward margin over steps", from_zero=False, value_label=lambda v: number(v, 4))
+    shares = line_chart([Line("accuracy", accuracy)], title="Reward accuracy over steps", from_zero=True, value_label=percent)
+    return [
+        Chart("Reward of the chosen answer less the rejected one's", drawn, []),
+        Chart("Pairs with the chosen answer ahead", shares, []),
+    ]
 
 
 def _rate_chart(task: Mapping[str, Any]) -> Chart:

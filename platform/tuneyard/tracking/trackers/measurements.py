@@ -61,7 +61,7 @@ def told(event: Event) -> Iterator[Told]:
     """What a tracker is told of an event."""
     if isinstance(event, Step):
         split = {f"time/{name}": value for name, value in asdict(event.split).items()}
-        yield _metrics(event, {name: getattr(event, name) for name in _OF_A_STEP} | split, event.step)
+        yield _metrics(event, {name: getattr(event, name) for name in _OF_A_STEP} | dict(event.figures) | split, event.step)
     elif isinstance(event, Evaluated):
         yield _metrics(event, {"eval_loss": event.loss, **event.figures}, event.step)
     elif isinstance(event, Scored):

@@ -51,6 +51,13 @@ def test_a_list_of_named_things_is_a_mapping_and_nulls_are_left_out(value: Any) 
     assert None not in flat("p", value).values()
 
 
+def test_a_step_of_pairs_has_its_rewards() -> None:
+    step = next(event for event in train_events() if isinstance(event, Step))
+    (metrics,) = told(replace(step, figures={"rewards/accuracy": 0.75}))
+    assert isinstance(metrics, Metrics)
+    assert metrics.values["train/rewards/accuracy"] == 0.75
+
+
 def test_a_step_has_its_measurements_and_parts_of_its_time() -> None:
     step = next(event for event in train_events() if isinstance(event, Step))
 
