@@ -35,6 +35,7 @@ NOT_IMPORTED = {
     "liger-kernel": "transformers loads its kernels",
     "mypy": "command of `make check`",
     "ninja": "compiles DeepSpeed's CPU optimizer",
+    "pyopenssl": "model-signing imports it without asking for it",
     "psycopg": "SQLAlchemy's driver for PostgreSQL",
     "pytest-timeout": "plugin of pytest",
     "ruff": "command of `make check`",
@@ -76,7 +77,11 @@ def asked_by_the_package(*extras: str) -> list[str]:
 
 
 OPTIONAL = ("operator", "console", "tables", "wandb", "mlflow", "tensorboard", "otel")
-LOCKS = {"cpu": ("train", "score-cpu", *OPTIONAL), "gpu": ("train", "score", *OPTIONAL), "operator": ("operator", "console", "otel")}
+LOCKS = {
+    "cpu": ("train", "sign", "score-cpu", *OPTIONAL),
+    "gpu": ("train", "sign", "score", *OPTIONAL),
+    "operator": ("operator", "console", "otel"),
+}
 """The extras that scripts/lock.sh locks together."""
 
 
