@@ -15,15 +15,16 @@ from rich.progress import track
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.ranks.trl_losses import DENSE, EXPERTS, RATE, STEPS, WIDE, Compared, compare
+from tests.ranks.trl_losses import RATE, STEPS, WIDE, Compared, compare
 from training_cases import write_page
 
 Case = tuple[str, str, str, int]
 """Architecture, method, loss, ZeRO stage."""
+KINDS = ("llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3_text", "phi3", "gpt2", "mixtral", "qwen3_moe")
 
 
 def main() -> None:
-    cases: list[Case] = [(kind, method, "sigmoid", 0) for kind in (*DENSE, *EXPERTS) for method in ("full", "lora")]
+    cases: list[Case] = [(kind, method, "sigmoid", 0) for kind in KINDS for method in ("full", "lora")]
     cases += [("llama", method, loss, 0) for loss in ("hinge", "ipo") for method in ("full", "lora")]
     cases += [("llama", method, "sigmoid", zero) for method in ("full", "lora") for zero in (1, 2, 3)]
     found = {case: _compared(*case) for case in track(cases, "models")}
