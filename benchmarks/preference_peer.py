@@ -1,4 +1,4 @@
-"""Training on preference pairs beside TRL's DPOTrainer, in turns in one process: the time of a step. Losses: trl_losses.py.
+"""Training on preference pairs beside TRL's DPOTrainer, in turns in one process: the time of a step. Losses: trl_losses_of_pairs.py.
 
 `python benchmarks/preference_peer.py [--rounds 3]`: writes docs/benchmarks/preference_peer.md.
 """

@@ -1,4 +1,4 @@
-"""Losses beside TRL's trainers on the same rows: dense models, mixtures of experts, preference pairs.
+"""Losses beside TRL's trainers on the same rows: dense models and mixtures of experts. Preference pairs: trl_losses_of_pairs.py.
 
 `python benchmarks/trl_losses.py`: a tiny random model of each architecture, 4 steps in fp32, gradients accumulated; writes
 docs/benchmarks/trl_losses.md.
@@ -14,7 +14,7 @@ from rich.progress import track
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.ranks.trl_losses import DENSE, EXPERTS, RATE, STEPS, WIDE, Compared, compare, token_counts
+from tests.ranks.trl_losses import DENSE, EXPERTS, RATE, STEPS, Compared, compare, token_counts
 from training_cases import write_page
 
 _FIRST_TOKENS = ("gpt2", "clm")
@@ -24,16 +24,15 @@ _FIRST_TOKENS = ("gpt2", "clm")
 def main() -> None:
     cases = [(kind, objective) for kind in DENSE for objective in ("clm", "sft")]
     cases += [(kind, objective) for kind in EXPERTS for objective in ("clm", "sft")]
-    cases += [(kind, objective) for kind in (*DENSE, *EXPERTS) for objective in ("dpo", "dpo, lora")]
-    cases += [("llama", f"{objective}, ZeRO {zero}") for objective in ("dpo", "dpo, lora") for zero in (1, 2, 3)]
-    found = {case: _compared(*case) for case in track(cases, "models")}
+    found = {}
+    for kind, objective in track(cases, "models"):
+        with tempfile.TemporaryDirectory() as folder:
+            found[kind, objective] = compare(Path(folder), kind, objective=objective)
     _check_first_tokens(found[_FIRST_TOKENS])
     lines = [
         f"{STEPS} steps in fp32, micro-batches of 2, 4 of them accumulated, learning rate {RATE:g}; a random model of 2 layers,",
         "hidden width 64. The loss of mixtures of experts includes the router's loss, with a weight of 0.5. clm: whole texts;",
-        "sft: completions of prompts; dpo: preference pairs, in full training and by LoRA. The error is the largest relative",
-        "difference of a step. Under ZeRO, which TRL's side does without, Llama has a hidden width of 320, so that DeepSpeed cuts",
-        "its head and embedding.",
+        "sft: completions of prompts. The error is the largest relative difference of a step.",
         "",
         "| model | objective | first loss, ours | TRL's | last loss, ours | TRL's | error |",
         "|---|---|---|---|---|---|---|",
@@ -47,14 +46,6 @@ def main() -> None:
         "TRL's loss is divided by the first token of each text too, which nothing predicts.",
     ]
     write_page("trl_losses", "Losses beside TRL's", lines)
-
-
-def _compared(kind: str, name: str) -> Compared:
-    objective, *others = name.split(", ")
-    zero = next((int(other.removeprefix("ZeRO ")) for other in others if other.startswith("ZeRO")), None)
-    layout = {} if zero is None else {"zero": zero, **WIDE}
-    with tempfile.TemporaryDirectory() as folder:
-        return compare(Path(folder), kind, objective=objective, adapted="lora" in others, **layout)
 
 
 def _check_first_tokens(gpt2: Compared) -> None:

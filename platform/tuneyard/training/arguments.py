@@ -27,12 +27,13 @@ WSD_DECAY_SHARE = 0.1
 GPU_LOADER_WORKERS = 2
 
 
-def training_arguments(task: TrainTask, plan: Plan, *, steps: int, scratch: Path, largest_parameter: int = 0) -> TrainingArguments:
-    """TrainingArguments. They must exist before the model: with ZeRO-3 they make transformers partition weights during loading. Logging,
-    saving and evaluation are Tuneyard's. `largest_parameter`: see `deepspeed_config`.
+def argument_values(task: TrainTask, plan: Plan, *, steps: int, scratch: Path, largest_parameter: int = 0) -> dict[str, Any]:
+    """Keyword arguments of TrainingArguments. Logging, saving and evaluation are Tuneyard's.
+
+    `largest_parameter`: see `deepspeed_config`.
     """
     on_gpu = plan.sku != "cpu"
-    values = {
+    return {
         "output_dir": str(scratch / "trainer"),
         "max_steps": steps,
         "per_device_train_batch_size": plan.micro_batch,
@@ -64,7 +65,11 @@ def training_arguments(task: TrainTask, plan: Plan, *, steps: int, scratch: Path
         "report_to": "none",
         "disable_tqdm": True,
     }
-    return TrainingArguments(**values)
+
+
+def training_arguments(task: TrainTask, plan: Plan, *, steps: int, scratch: Path, largest_parameter: int = 0) -> TrainingArguments:
+    """TrainingArguments. They must exist before the model: with ZeRO-3 they make transformers partition weights during loading."""
+    return TrainingArguments(**argument_values(task, plan, steps=steps, scratch=scratch, largest_parameter=largest_parameter))
 
 
 def optimizer_of(task: TrainTask) -> tuple[type[torch.optim.Optimizer], dict[str, Any]] | None:

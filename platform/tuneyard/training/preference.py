@@ -11,11 +11,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 from transformers.integrations.liger import apply_liger_kernel
 
 from tuneyard.training.adapters import REFERENCE
@@ -28,13 +29,27 @@ _KEPT = "logits_to_keep"
 
 
 def without_dropout(model: nn.Module) -> None:
-    """Turn off the dropout of all modules, and of layers that are dropped at random. Modules keep shares as numbers, or in nn.Dropout."""
+    """Turn off the dropout of all modules, and of layers that are dropped at random. Modules keep shares in nn.Dropout, as numbers, or in
+    a configuration, of which they get a copy: the model's own is saved.
+    """
+    copies: dict[int, Any] = {}
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-        for name, value in vars(module).items():
-            if "drop" in name and isinstance(value, float):
-                setattr(module, name, 0.0)
+        _clear_shares(module)
+        config = vars(module).get("config")
+        if config is None or isinstance(module, PreTrainedModel):
+            continue
+        if id(config) not in copies:
+            copies[id(config)] = copy(config)
+            _clear_shares(copies[id(config)])
+        module.config = copies[id(config)]
+
+
+def _clear_shares(of: Any) -> None:
+    for name, value in vars(of).items():
+        if isinstance(value, float) and "drop" in name:
+            setattr(of, name, 0.0)
 
 
 class PreferenceTrainer(SteppedTrainer):

@@ -15,9 +15,11 @@ from tests.integration.training.conftest import Material
 from tests.ranks.groups import results_in_ranks
 from tests.ranks.kills import Case, run_case
 from torch.nn.functional import cross_entropy
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from tuneyard.tracking.events import Event, SampleShown, Step
 from tuneyard.training import TrainRequest, TrainResult, pairs, train
+from tuneyard.training.preference import without_dropout
 
 LN_2 = 0.6931472
 WIDE = {"hidden_size": 320, "intermediate_size": 128, "tie_word_embeddings": False}
@@ -147,6 +149,27 @@ def test_an_adapter_drops_inputs_as_asked_and_the_model_does_not(rows: Path, tmp
     assert losses["plain"] == train(request_of(tmp_path / "without", still, rows, method=LORA)).losses
     assert losses["dropout"][0] == pytest.approx(LN_2, abs=1e-6), "a new adapter changes nothing yet, and the reference never drops"
     assert losses["dropout"][1:] != pytest.approx(losses["plain"][1:], rel=1e-4)
+
+
+DROPPING: dict[str, dict[str, Any]] = {
+    "falcon": {"attention_dropout": 0.5, "hidden_dropout": 0.5},
+    "gptj": {"attn_pdrop": 0.5, "resid_pdrop": 0.5, "embd_pdrop": 0.5, "rotary_dim": 8},
+    "gpt_neo": {"attention_dropout": 0.5, "resid_dropout": 0.5, "num_layers": 2, "attention_types": [[["global", "local"], 1]]},
+    "opt": {"dropout": 0.5, "attention_dropout": 0.5, "layerdrop": 0.5, "ffn_dim": 64},
+    "phi3": {"attention_dropout": 0.5, "resid_pdrop": 0.5, "embd_pdrop": 0.5, "pad_token_id": 1},
+}
+
+
+@pytest.mark.parametrize("kind", DROPPING)
+def test_no_architecture_drops_anything(kind: str) -> None:
+    """Architectures keep the shares in modules, as numbers of modules, and in their configuration."""
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 64, "max_position_embeddings": 32}
+    config = AutoConfig.for_model(kind, **{**shape, **DROPPING[kind]})
+    model, ids = AutoModelForCausalLM.from_config(config).train(), torch.arange(12)[None]
+    assert not torch.equal(model(ids).logits, model(ids).logits)
+    without_dropout(model)
+    assert torch.equal(model(ids).logits, model(ids).logits)
+    assert 0.5 in vars(model.config).values(), "the saved configuration keeps its shares"
 
 
 def test_an_adapter_of_the_head_learns(wide: Path, rows: Path, tmp_path: Path) -> None:
