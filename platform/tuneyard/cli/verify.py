@@ -28,6 +28,9 @@ def verify(
     replay: Annotated[int, typer.Option(min=0, help="stretches between kept checkpoints to train again, chosen at random")] = 0,
     workers: Annotated[int | None, typer.Option(min=1, help="ranks of a replay on this machine; default: as many as the run had")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="of the choice of stretches; default: another one each time")] = None,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="run Python code that comes with the model, if its run did")
+    ] = False,
     output: OutputOption = Format.TABLE,
 ) -> int:
     """Compare a model with the certificate in its folder (provenance.json): files, base, data, checkpoints, weights and losses.
@@ -42,7 +45,7 @@ def verify(
     found: list[Finding] = []
     out = sys.stdout
     with tempfile.TemporaryDirectory(prefix="tuneyard-verify-") as scratch, redirect_stdout(sys.stderr):
-        for finding in _findings(model, Path(scratch), key, replay, workers, seed):
+        for finding in _findings(model, Path(scratch), key, replay, workers, seed, trust_remote_code):
             found.append(finding)
             if output is Format.TABLE:
                 print(f"{finding.about:<12} {finding.state:<12} {finding.words}", file=out, flush=True)
@@ -51,20 +54,30 @@ def verify(
     return _FAILED if any(finding.state == "failed" for finding in found) else 0
 
 
-def _findings(model: str, scratch: Path, key: Path | None, replay: int, workers: int | None, seed: int | None) -> Iterator[Finding]:
+def _findings(
+    model: str, scratch: Path, key: Path | None, replay: int, workers: int | None, seed: int | None, trust: bool
+) -> Iterator[Finding]:
     from tuneyard.training.library_state import clean_libraries
     from tuneyard.training.provenance.checking import check, open_subject
     from tuneyard.training.provenance.findings import Finding
     from tuneyard.training.provenance.replay import replayed, stretches_of
     from tuneyard.training.provenance.signing import check_signature
 
-    subject = open_subject(model, scratch)
+    subject = open_subject(model, scratch, trust_remote_code=trust)
     yield check_signature(subject.folder, key)
+    changed = []
     with clean_libraries():
-        yield from check(subject, scratch)
+        for finding in check(subject, scratch):
+            yield finding
+            changed += [finding.about] if finding.about in ("base", "data") and finding.state == "failed" else []
     if not replay:
         return
     chosen = stretches_of(subject, replay, seed)
-    if not chosen:
+    if changed:
+        yield Finding("replay", "not checked", f"{' and '.join(changed)} changed, so that training again would say nothing")
+    elif subject.needs_code:
+        yield Finding("replay", "not checked", "the model comes with Python code: --trust-remote-code runs it")
+    elif not chosen:
         yield Finding("replay", "not checked", "no checkpoint of the run is kept beside the model")
-    yield from replayed(subject, chosen, scratch, workers=workers)
+    else:
+        yield from replayed(subject, chosen, scratch, workers=workers)

@@ -23,7 +23,7 @@ from tuneyard.training.generation_settings import save_with_settings, write_end_
 from tuneyard.training.merging import load_base, merge
 from tuneyard.training.models import DTYPES, quantization
 from tuneyard.training.origin import ORIGIN, Origin
-from tuneyard.training.proofs.saved import SavedProof
+from tuneyard.training.proofs.saved import SavedProof, refuse_other_tokenizer
 from tuneyard.training.provenance.certificate import Origins, base_hashes, write_certificate
 from tuneyard.training.provenance.signing import given_key, sign_folder
 from tuneyard.training.request import TrainRequest
@@ -140,6 +140,8 @@ def _write(trainer: SteppedTrainer, request: TrainRequest, weights: Any, start: 
     for name in (MERGED, MODEL):
         if (staging / name).is_dir():
             _dress(staging / name, beside)
+            if proof is not None:
+                refuse_other_tokenizer(staging / name, beside.tokenizer, trust_remote_code=request.task.model.trust_remote_code)
             write_certificate(staging / name, request, beside.origins, base=base, proof=proof.told() if proof is not None else {})
             with given_key() as key:
                 if key is not None:
@@ -148,7 +150,7 @@ def _write(trainer: SteppedTrainer, request: TrainRequest, weights: Any, start: 
             store.commit_folder(staging / name, name, extra={ORIGIN: origin} if is_adapter else None)
 
 
-def _base(request: TrainRequest, start: str) -> Any:
+def _base(request: TrainRequest, start: str, **attention: str) -> Any:
     task, precision = request.task, request.plan.precision
     return load_base(
         start,
@@ -156,6 +158,7 @@ def _base(request: TrainRequest, start: str) -> Any:
         revision=task.model.revision,
         trust=task.model.trust_remote_code,
         quantization=quantization(task.method.qlora, precision),
+        **attention,
     )
 
 
@@ -163,7 +166,7 @@ def _prove_adapter(proof: SavedProof, trainer: SteppedTrainer, request: TrainReq
     """Prove the saved adapter on its base, then merge both, and prove the merged model. The base is loaded once."""
     parameters = dict(trainer.model.named_parameters())
     trained = {name: (weights or parameters)[name] for name, weight in parameters.items() if weight.requires_grad}
-    adapted = proof.prove_adapter(staging / MODEL, _base(request, start), trainer.model, trained)
+    adapted = proof.prove_adapter(staging / MODEL, _base(request, start, **proof.attention), trainer.model, trained)
     if request.task.method.adapter is not None and request.task.method.adapter.merge:
         logits = proof.logits_of(adapted)
         merged = merge(adapted, staging / MERGED)

@@ -37,6 +37,7 @@ from tuneyard.training.details import details_of, early_stop_of, exchange_of, fi
 from tuneyard.training.distributed import World, barrier, gather_objects
 from tuneyard.training.early_stop import Cadence, EarlyStop
 from tuneyard.training.expert_load import ExpertLoad
+from tuneyard.training.first_rank import made_on_first
 from tuneyard.training.flops import flops_of, peak_flops
 from tuneyard.training.gradients import exchange_gradients
 from tuneyard.training.ledger import Ledger
@@ -53,7 +54,7 @@ from tuneyard.training.proofs.finite import refuse_broken_weights
 from tuneyard.training.proofs.positions import check_positions, longest_sample
 from tuneyard.training.proofs.reach import MOST_TOKENS, freeze_unreached
 from tuneyard.training.proofs.saved import SavedProof, row_of_ids
-from tuneyard.training.provenance.certificate import Origins
+from tuneyard.training.provenance.certificate import Origins, base_marks, changed_marks
 from tuneyard.training.provenance.signing import given_key
 from tuneyard.training.request import TrainRequest, TrainResult
 from tuneyard.training.router_loss import take_router_loss
@@ -104,6 +105,8 @@ class Attempt:
         self.exchange: GradientExchange | None = None
         self.proven: dict[str, Any] = {}
         self.commits: tuple[Commit, ...] = ()
+        self.longest = 0
+        self.base: dict[str, str] = {}
 
     def run(self) -> TrainResult:
         """Run the attempt. Raises BadInput if another job is writing to the output."""
@@ -139,7 +142,7 @@ class Attempt:
             return self._result("stopped", material, progress, throughput, restored, Artifacts(None, None, None))
         if progress.best_step not in (0, len(progress.losses)):
             self._restore_best(trainer, checkpoints, progress)
-        self.commits = checkpoints.commits
+        self.commits = checkpoints.kept(progress.best_step)
         artifacts = self._save(trainer, material, progress, throughput)
         return self._result("succeeded", material, progress, throughput, restored, artifacts)
 
@@ -151,6 +154,12 @@ class Attempt:
             raise BadInput(
                 f"the checkpoint is of step {restored.step}, and the task now ends after step {material.steps}",
                 f"set steps to {restored.step} or more; `tuneyard checkpoints convert --step N` writes the model of an earlier checkpoint",
+            )
+        base = restored.extra.get("base")
+        if base and (other := changed_marks(base, self.base)):
+            raise BadInput(
+                f"{self.request.model_uri} is another base than when the checkpoint was written: {', '.join(other[:3])} changed",
+                "restore the base to resume, or start again in another output",
             )
         before = restored.extra.get("settings")
         changed = [] if before is None else changes(before, settings_of(self.request.task))
@@ -175,7 +184,8 @@ class Attempt:
             ids = row_of_ids(trainer.model)
             logits, dtype = trainer.logits_of_row(ids).float().cpu(), DTYPES[self.request.plan.precision]
             on_gpu = self.world.device.type == "cuda"
-            proof = SavedProof(ids, logits, dtype, self.request.task.model.trust_remote_code, on_gpu)
+            whole = trainer.model.get_base_model() if hasattr(trainer.model, "get_base_model") else trainer.model
+            proof = SavedProof(ids, logits, dtype, self.request.task.model.trust_remote_code, whole.config, on_gpu)
         beside = Beside(material.tokenizer, material.turn_end, card, self._origins(material, progress))
         artifacts = save_artifacts(
             trainer, self.request, start=material.start, beside=beside, proof=proof, world=self.world, emit=self.emit
@@ -204,6 +214,7 @@ class Attempt:
         with given_key():  # a key that cannot sign is refused now, and not after training
             self._stage("loading the model")
         start = find_start(request, self.world)
+        self.base = made_on_first(self.world, lambda: base_marks(request, start))
         tokenizer = load_tokenizer(request, start)
         check_vocabulary(tokenizer, request, start)
         cut = None
@@ -296,7 +307,7 @@ class Attempt:
             model.to(device)  # where the trainer will want it, too
         began = time.perf_counter()
         refuse_broken_weights(model, self.request.model_uri, self.world)
-        longest = longest_sample(material.data, self.request.task.data.max_length)
+        self.longest = longest = longest_sample(material.data, self.request.task.data.max_length)
         with torch.autocast(device.type, DTYPES[plan.precision], enabled=plan.precision != "fp32" and plan.zero == 0):
             found = check_positions(model, longest, device), freeze_unreached(model, min(longest, MOST_TOKENS), device)
         for said in filter(None, found):
@@ -366,6 +377,7 @@ class Attempt:
                 "row": rows,
                 "cursors": material.data.cursors(rows),
                 "contents": material.data.contents,
+                "base": self.base,
                 "world_size": self.world.size,
                 "plan": plan.to_dict(),
             }
@@ -403,6 +415,7 @@ class Attempt:
             shards=self.shards,
             context=self.context,
             longest_row=task.data.max_length,
+            longest_sample=min(self.longest, MOST_TOKENS),
             exchange=lambda trainer: exchange_gradients(trainer, self.world, plan),
             optimizer=optimizer_of(task),
             # A compiled layer would be compiled again for the row of the proof.

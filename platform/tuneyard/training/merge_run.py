@@ -23,6 +23,7 @@ from tuneyard.training.library_state import clean_libraries
 from tuneyard.training.merging import load_base, merge
 from tuneyard.training.models import DTYPES, quantization
 from tuneyard.training.origin import Origin
+from tuneyard.training.provenance.certificate import FILE, Certificate, file_hashes
 
 _ROWS, _LENGTH, _SEED = 3, 24, 7
 _NOISE, _FLOOR = 4.0, 1e-5
@@ -62,6 +63,7 @@ def merge_run(adapter_uri: str, origin: Origin, target: str, *, dtype: str | Non
     with temporary as scratch, staging(target, Path(scratch)) as staged, clean_libraries():
         adapter = fetch_folder(adapter_uri, Path(scratch) / "adapter")
         base = str(fetch_folder(origin.base, Path(scratch) / "base")) if looks_like_path(origin.base) else origin.base
+        _refuse_other_base(adapter, base, origin.base)
         try:
             chosen = dtype or origin.precision or _dtype_of(base, origin.revision, trust=trust)
             how: dict[str, Any] = {
@@ -85,6 +87,22 @@ def merge_run(adapter_uri: str, origin: Origin, target: str, *, dtype: str | Non
         figures = {"difference": merged.difference, "rounding": merged.rounding, "effect": merged.effect}
         open_store(target).commit_folder(staged, "", extra={"adapter": adapter_uri, **origin.to_dict(), "dtype": chosen, **figures})
     return merged
+
+
+def _refuse_other_base(adapter: Path, base: str, named: str) -> None:
+    """Raises BadInput if the base of the adapter's certificate has changed since it was trained on. A base that the user names is taken."""
+    if not (adapter / FILE).is_file() or not Path(base).is_dir():
+        return
+    certificate = Certificate.from_json((adapter / FILE).read_text(), f"{adapter}/{FILE}")
+    if certificate.request["model_uri"] != named:
+        return
+    there = file_hashes(Path(base))
+    changed = [name for name, mark in certificate.base.items() if there.get(name) != mark and not name.endswith(".md")]
+    if changed:
+        raise BadInput(
+            f"the base {named} has changed since the adapter was trained on it: {', '.join(changed[:3])}",
+            "restore it, or name a copy of it: --base MODEL",
+        )
 
 
 def _proven(base: str, adapter: Path, folder: Path, target: str, dtype: str, how: Mapping[str, Any]) -> Merged:

@@ -24,12 +24,12 @@ def merge(adapted: Any, folder: Path) -> Any:
     return merged
 
 
-def load_base(base: str, *, dtype: torch.dtype | str, revision: str | None, trust: bool, quantization: Any | None) -> Any:
+def load_base(base: str, *, dtype: torch.dtype | str, revision: str | None, trust: bool, quantization: Any | None, **attention: str) -> Any:
     """The base model in host memory.
 
     `quantization`: of a QLoRA task. Its adapter was trained on top of weights that were rounded to 4 bits, so these are, too.
     """
-    options = {"revision": revision, "dtype": dtype, "trust_remote_code": trust}
+    options = {"revision": revision, "dtype": dtype, "trust_remote_code": trust, **attention}
     if quantization is None:
         return AutoModelForCausalLM.from_pretrained(base, **options)
     rounded = AutoModelForCausalLM.from_pretrained(base, quantization_config=quantization, device_map="cpu", **options)

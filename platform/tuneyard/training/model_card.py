@@ -19,7 +19,7 @@ def model_card(request: TrainRequest, figures: Mapping[str, Any]) -> str:
             "",
             f"# {request.job}: {request.name}",
             "",
-            f"Trained by Tuneyard: {task.objective}, {task.method.name}, from `{request.model_uri}`.",
+            f"Trained by Tuneyard: {task.objective}, {task.method.name}, from `{request.model_uri}`.{_base_of_qlora(task)}",
             "",
             "## Data",
             "",
@@ -79,6 +79,14 @@ def ranker_card(request: TrainRequest, figures: Mapping[str, Any]) -> str:
             *["", "## Results", "", _table(figures), ""],
         ]
     )
+
+
+def _base_of_qlora(task: TrainTask) -> str:
+    qlora = task.method.qlora
+    if qlora is None:
+        return ""
+    twice = ", with double quantization" if qlora.double_quantization else ""
+    return f" The adapter belongs to this base in 4 bits ({qlora.quantization}{twice}): load the base so, or use the merged model."
 
 
 def _front_matter(request: TrainRequest) -> list[str]:

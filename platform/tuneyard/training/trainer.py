@@ -90,6 +90,7 @@ class SteppedTrainer(Trainer):
         shards: Shards | None = None,
         context: ContextParallel | None = None,
         longest_row: int = 0,
+        longest_sample: int = 0,
         exchange: Callable[[SteppedTrainer], GradientExchange | None] = lambda _: None,
         optimizer: tuple[type[torch.optim.Optimizer], dict[str, Any]] | None = None,
         proves_recomputation: bool = False,
@@ -104,6 +105,7 @@ class SteppedTrainer(Trainer):
         - `mixed`: the order of a mixture, to count its parts.
         - `shards`: this rank's parts of the weights, if the model is cut over a tensor group.
         - `context`: the ranks that hold slices of the same rows, of at most `longest_row` tokens. Batches are then slices.
+        - `longest_sample`: tokens of a row in which no token may see the ones after it; 0: a few.
         - `exchange`: takes over the averaging of gradients, once the model is wrapped.
         - `optimizer`: class and settings of an optimizer that transformers does not have.
         - `proves_recomputation`: compare gradients with and without recomputation before the first step.
@@ -121,6 +123,7 @@ class SteppedTrainer(Trainer):
         self.mixed = mixed
         self.context = context
         self.longest_row = longest_row
+        self.longest_sample = longest_sample
         if context is not None:
             self.compute_loss_func = slice_loss
         self.exchange: GradientExchange | None = None
@@ -296,6 +299,8 @@ class SteppedTrainer(Trainer):
 
         if context is None:
             refuse_sight(self._logits_of)
+            if self.longest_sample > LAST:
+                refuse_foresight(self._last_logits_of, vocabulary, self.longest_sample)
             if packed:
                 half, borders = self.args.bf16 or self.args.fp16, borders_of(self.model.config)
                 refuse_short_sight(self._last_logits_of, collate, vocabulary, borders, self.longest_row, half=half)

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tests.builders.checkpoints import checkpoint, saves_in_turn, stop_after
-from tests.builders.models import cpu_plan, train_request, train_task
+from tests.builders.models import cpu_plan, train_request, train_task, write_model
 from tests.integration.training.conftest import Material
 from tests.ranks.groups import results_in_ranks, stopping_at
 from tests.ranks.tensor_training import mesh_request
 from tests.servers.installed import S3
 
+from tuneyard.api import BadInput
 from tuneyard.storage import open_store
 from tuneyard.tracking import remarks_of
 from tuneyard.tracking.events import Event, Stage, Warned
@@ -193,3 +194,21 @@ def test_checkpoints_and_model_live_on_s3_as_well(s3: S3, material: Material, tm
     assert resumed.losses == pytest.approx(whole.losses, rel=1e-6)
     assert any(store.is_complete(f"checkpoints/step-6.{token}") for token in range(2, 9))
     assert store.is_complete("model")
+
+
+@pytest.mark.parametrize("what", ["weights", "config.json"])
+def test_another_base_at_the_same_place_is_refused(what: str, material: Material, tmp_path: Path) -> None:
+    """An adapter that learned on two bases would fit none."""
+    base = write_model(tmp_path / "base")
+    task = train_task(base, material.text, method={"lora": {"rank": 4}}, steps=4, checkpoint={"everySteps": 2})
+    request = train_request(tmp_path, task, cpu_plan())
+    train(request)
+    stop_after(2, tmp_path / "out")
+    if what == "weights":
+        file = base / "model.safetensors"
+        save_file({name: weight * 1.5 for name, weight in load_file(file).items()}, file, {"format": "pt"})
+    else:
+        (base / what).write_text((base / what).read_text().replace('"rms_norm_eps": 1e-06', '"rms_norm_eps": 0.3'))
+
+    with pytest.raises(BadInput, match=r"is another base than when the checkpoint was written: (model\.safetensors|config\.json) changed"):
+        train(request)

@@ -145,6 +145,21 @@ TAMPERING: dict[str, tuple[Callable[[Run], object], str, str]] = {
     "a byte of data": (add_row, "data", "other samples"),
     "a forged commit": (forge_log, "checkpoints", "the commit log names other content for step 6"),
     "a byte of a checkpoint": (lambda run: flip(next(run.newest.glob("*.safetensors"))), "checkpoints", "SHA-256"),
+    "a hidden file": (lambda run: (run.model / ".hidden.py").write_text("import os"), "files", "new: .hidden.py"),
+    "a forged setting": (lambda run: (change(run.model / "adapter_config.json", lora_alpha=99), seal(run)), "weights", "lora_alpha"),
+    "a forged step": (lambda run: (change(run.model / FILE, step=3), seal(run)), "weights", "names no checkpoint of step 3"),
+    "forged losses": (
+        lambda run: (change(run.task / "result.json", losses=[0.1] * STEPS), change(run.model / FILE, losses=[0.1] * STEPS), seal(run)),
+        "log",
+        "the checkpoint of step 6 has other losses",
+    ),
+    "a certificate without a base": (lambda run: (change(run.model / FILE, base={}), seal(run)), "base", "names no file of the base"),
+    "a damaged commit log": (lambda run: next((run.task / "checkpoints/log").glob("*3.json")).write_text("{"), "checkpoints", "log"),
+    "a file that is cut short": (
+        lambda run: (run.model / "adapter_model.safetensors").write_bytes(b"{}"),
+        "weights",
+        "cannot be read: SafetensorError",
+    ),
     "losses": (lambda run: change(run.task / "result.json", losses=[0.1] * STEPS), "log", "result.json has other losses"),
 }
 
@@ -214,6 +229,7 @@ def forge_checkpoint(run: Run, file: Path) -> None:
 
 
 def test_another_layout_and_the_output_of_a_job_are_verified(trained: Run, verify: Verify) -> None:
+    assert verify(trained.task)[0] == 0
     code, found = verify(trained.home / "out", "--replay", 1, "--seed", 2, "--workers", 2)
 
     assert code == 0
@@ -242,9 +258,12 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_signatures_are_checked(ran: Run, keys: Path, verify: Verify) -> None:
+def test_signatures_are_checked(ran: Run, keys: Path, verify: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By relative paths, too."""
     assert verify(ran.model, "--key", keys / "mine.pub")[1]["signature"]["words"] == "the model has no model.sig"
-    assert main(["sign", str(ran.model), "--key", str(keys / "mine.pem")]) == 0
+    monkeypatch.chdir(ran.home)
+    assert main(["sign", "out/train/model", "--key", str(keys / "mine.pem")]) == 0
+    assert verify("out/train/model", "--key", keys / "mine.pub")[1]["signature"]["state"] == "ok"
 
     assert verify(ran.model, "--key", keys / "mine.pub")[1]["signature"]["state"] == "ok"
     assert verify(ran.model, "--key", keys / "theirs.pub")[1]["signature"]["state"] == "failed"

@@ -101,10 +101,9 @@ class Checkpoints:
         self._save_cost_s = 0.0
         self._last_save: tuple[int, float] | None = None
 
-    @property
-    def commits(self) -> tuple[Commit, ...]:
-        """Committed checkpoints that are kept, on rank 0; the best one, if it is older, is not among them."""
-        return self._commits[-self._keep :]
+    def kept(self, best: int) -> tuple[Commit, ...]:
+        """Committed checkpoints that are kept, on rank 0: the newest, and that of the step `best` (0: none)."""
+        return tuple(commit for commit in self._commits if commit in self._commits[-self._keep :] or commit.step == best)
 
     # Lock on the output
 

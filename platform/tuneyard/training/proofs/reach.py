@@ -97,7 +97,7 @@ def _reached(model: nn.Module, tokens: int, device: torch.device) -> set[int] | 
     few = {"logits_to_keep": _LAST} if "logits_to_keep" in inspect.signature(whole.forward).parameters else {}
     vocabulary = whole.get_input_embeddings()
     size = int(getattr(vocabulary, "base_layer", vocabulary).num_embeddings)
-    ids = (torch.arange(tokens, device=device) % size)[None]
+    ids = (torch.arange(tokens, device=device) * size // tokens)[None]  # from the whole vocabulary
     was_training = model.training
     found: set[int] = set()
     try:

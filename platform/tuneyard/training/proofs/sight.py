@@ -81,13 +81,17 @@ def borders_of(config: Any) -> list[int]:
     return sorted({value for name, value in values if ("window" in name or "chunk" in name) and type(value) is int and value > 0})
 
 
-def refuse_foresight(logits_of: Callable[[dict[str, Any]], torch.Tensor], vocabulary: int) -> None:
-    """Raises BadInput if a token sees the tokens after it, as in encoders (BERT). Arguments as for `refuse_leaks`."""
+def refuse_foresight(logits_of: Callable[[dict[str, Any]], torch.Tensor], vocabulary: int, length: int = _LENGTH) -> None:
+    """Raises BadInput if a token sees the tokens after it, as in encoders (BERT). `length`: of the row. Arguments as for `refuse_leaks`;
+    the last logits are enough.
+    """
     sample, other, _ = _samples(vocabulary)
+    before = [i * vocabulary // length for i in range(length - _LENGTH)]
 
     def before_last(ids: list[int]) -> torch.Tensor:
-        inputs = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, _LENGTH, dtype=torch.long)}
-        return logits_of(inputs)[0, : _LENGTH - 1]
+        row = [*before, *ids]
+        inputs = {"input_ids": torch.tensor([row]), "attention_mask": torch.ones(1, len(row), dtype=torch.long)}
+        return logits_of(inputs)[0, -LAST:-1]
 
     change, scale = _change(before_last(sample), before_last([*sample[:-1], other[-1]]))
     if change:

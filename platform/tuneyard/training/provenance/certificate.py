@@ -25,6 +25,8 @@ from tuneyard.training.request import TrainRequest
 FILE = "provenance.json"
 SIGNATURE = "model.sig"
 FORMAT = 1
+_OF_A_MODEL = ("config.json", "*.py", "*.safetensors", "pytorch_model*.bin")
+_SMALL, _SAMPLE, _SAMPLES = 64 << 20, 1 << 16, 256
 _PACKAGES = ("torch", "transformers", "accelerate", "peft", "deepspeed", "bitsandbytes", "tokenizers", "liger-kernel", "flash-attn")
 
 
@@ -56,7 +58,10 @@ class Certificate:
             values = json.loads(text)
             if values.pop("format") > FORMAT:
                 raise StorageError(f"{where} was written by a newer Tuneyard", f"use that version: this one reads up to format {FORMAT}")
-            return cls(**values)
+            made = cls(**values)
+            if not made._is_sound():
+                raise ValueError("a field holds something else")
+            return made
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StorageError(f"{where} is damaged: {error!r}", "take the file from a copy of the model") from error
 
@@ -64,6 +69,15 @@ class Certificate:
     def steps(self) -> list[int]:
         """Steps of the checkpoints that the run kept."""
         return [int(each["step"]) for each in self.checkpoints]
+
+    def _is_sound(self) -> bool:
+        """Whether the fields that are read have their types."""
+        texts = all(isinstance(value, str) for hashes in (self.files, self.base) for item in hashes.items() for value in item)
+        kept = all({"step", "name", "sha256"} <= each.keys() for each in self.checkpoints)
+        known = {"task", "plan", "model_uri", "name", "job"} <= self.request.keys() and {"cursors", "contents"} <= self.data.keys()
+        return (
+            texts and kept and known and isinstance(self.step, int) and isinstance(self.losses, list) and isinstance(self.evaluations, list)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +115,9 @@ def write_certificate(folder: Path, request: TrainRequest, origins: Origins, *, 
     (folder / FILE).write_text(certificate.to_json())
 
 
-def file_hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file below a folder, but for the certificate, its signature and the manifest."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not _is_beside(path.relative_to(folder))]
+def file_hashes(folder: Path, *, hidden: bool = False) -> dict[str, str]:
+    """SHA-256 of each file below a folder, but for the certificate, its signature and the manifest. `hidden`: of hidden files, too."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not _is_beside(path.relative_to(folder), hidden)]
     return dict(zip([str(path.relative_to(folder)) for path in files], in_parallel(hash_of, files), strict=True))
 
 
@@ -111,14 +125,46 @@ def base_hashes(request: TrainRequest, start: str) -> dict[str, str]:
     """Hashes of the files that a run started from: a folder, or a Hugging Face name in the local cache. Empty for weights that were made by
     the run itself, from its seed or from an adapter.
     """
-    if request.task.model.init == "scratch" or (request.adapter_uri is not None and request.task.method.name == "full"):
+    return {} if _is_made_here(request) else file_hashes(_local_base(request, start))
+
+
+def base_marks(request: TrainRequest, start: str) -> dict[str, str]:
+    """Marks of the configuration, code and weights that a run starts from, for its checkpoints: hashes of small files, and of samples of
+    large ones. Empty as for `base_hashes`.
+    """
+    if _is_made_here(request):
         return {}
-    revision = request.task.model.revision
+    folder = _local_base(request, start)
+    return {path.name: _mark(path) for pattern in _OF_A_MODEL for path in sorted(folder.glob(pattern))}
+
+
+def changed_marks(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Names of files that have changed, come or gone."""
+    return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+
+
+def _mark(path: Path) -> str:
+    size = path.stat().st_size
+    if size <= _SMALL:
+        return hash_of(path)
+    digest = hashlib.sha256(str(size).encode())
+    with path.open("rb") as file:
+        for sample in range(_SAMPLES):
+            file.seek((size - _SAMPLE) * sample // (_SAMPLES - 1))
+            digest.update(file.read(_SAMPLE))
+    return digest.hexdigest()
+
+
+def _is_made_here(request: TrainRequest) -> bool:
+    return request.task.model.init == "scratch" or (request.adapter_uri is not None and request.task.method.name == "full")
+
+
+def _local_base(request: TrainRequest, start: str) -> Path:
     if Path(start).is_dir():
-        return file_hashes(Path(start))
+        return Path(start)
     from huggingface_hub import snapshot_download
 
-    return file_hashes(Path(snapshot_download(start, revision=revision, local_files_only=True)))
+    return Path(snapshot_download(start, revision=request.task.model.revision, local_files_only=True))
 
 
 def request_to_dict(request: TrainRequest) -> dict[str, Any]:
@@ -144,8 +190,8 @@ def request_from_dict(values: Mapping[str, Any], *, output: str, scratch: str) -
         ) from error
 
 
-def _is_beside(path: Path) -> bool:
-    return str(path) in (FILE, SIGNATURE, MANIFEST) or any(part.startswith(".") for part in path.parts)
+def _is_beside(path: Path, hidden: bool) -> bool:
+    return str(path) in (FILE, SIGNATURE, MANIFEST) or (not hidden and any(part.startswith(".") for part in path.parts))
 
 
 def hash_of(path: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,14 @@ from tuneyard.training.checkpoint.convert import bring
 from tuneyard.training.checkpoint.layout import LOG, MODEL
 from tuneyard.training.checkpoint.pieces import WEIGHT
 from tuneyard.training.checkpoint.reader import Reader
-from tuneyard.training.checkpoint.stored import read_indices, read_manifest
+from tuneyard.training.checkpoint.stored import read_indices, read_manifest, read_state
 from tuneyard.training.models import load_tokenizer
 from tuneyard.training.provenance.certificate import FILE, SIGNATURE, Certificate, file_hashes, hash_of, request_from_dict
 from tuneyard.training.provenance.findings import Finding
 from tuneyard.training.request import TrainRequest
 
+MODEL_FOLDER = "model"
+_OF_A_SAVE = {"dtype", "torch_dtype", "use_cache", "architectures", "transformers_version", "inference_mode", "auto_map"}
 _NAMED = 3
 
 
@@ -38,12 +40,21 @@ class Subject:
     folder: Path
     certificate: Certificate
     run: Store | None
+    trust_remote_code: bool = False
+    """Whether the user allows Python code that comes with the model or its base. The certificate alone does not."""
+
+    @property
+    def needs_code(self) -> bool:
+        """Whether the run needed code that is not allowed here."""
+        return bool(self.certificate.request["task"].get("model", {}).get("trustRemoteCode")) and not self.trust_remote_code
 
     def request(self, scratch: Path) -> TrainRequest:
-        return request_from_dict(self.certificate.request, output=str(scratch / "out"), scratch=str(scratch))
+        request = request_from_dict(self.certificate.request, output=str(scratch / "out"), scratch=str(scratch))
+        model = request.task.model.model_copy(update={"trust_remote_code": self.trust_remote_code})
+        return replace(request, task=request.task.model_copy(update={"model": model}))
 
 
-def open_subject(uri: str, scratch: Path) -> Subject:
+def open_subject(uri: str, scratch: Path, *, trust_remote_code: bool = False) -> Subject:
     """The model in `uri`: its folder, or the output of its task or job, if there is only one model in it. Raises BadInput."""
     found = _model_folder(uri)
     folder = fetch_folder(found, scratch / "model")
@@ -54,12 +65,12 @@ def open_subject(uri: str, scratch: Path) -> Subject:
         )
     certificate = Certificate.from_json((folder / FILE).read_text(), f"{found}/{FILE}")
     parent = open_store(found.rstrip("/").rpartition("/")[0] or ".")
-    return Subject(found, folder, certificate, parent if parent.list(LOG) else None)
+    return Subject(found, folder, certificate, parent if parent.list(LOG) else None, trust_remote_code)
 
 
 def check(subject: Subject, scratch: Path) -> Iterator[Finding]:
     """All comparisons but the signature, each as soon as it is made."""
-    yield _files(subject)
+    yield _tried("files", lambda: _files(subject))
     yield _tried("base", lambda: _base(subject, scratch))
     yield _tried("data", lambda: _data(subject, scratch))
     if subject.run is None:
@@ -73,18 +84,24 @@ def check(subject: Subject, scratch: Path) -> Iterator[Finding]:
 
 
 def _tried(about: str, look: Callable[[], Finding]) -> Finding:
-    """Data and base may be out of reach, which says nothing of the model."""
+    """Data and base may be out of reach, which says nothing of the model. Whatever else cannot be read is damaged."""
     try:
         return look()
     except StorageError as error:
-        return Finding(about, "not checked", error.cause)
+        return Finding(about, "not checked" if about in ("base", "data") else "failed", error.cause)
+    except BadInput as error:
+        return Finding(about, "failed", error.cause)
+    except Exception as error:  # noqa: BLE001 - libraries fail in their own ways over files that were changed
+        said = (str(error).strip().splitlines() or [""])[0][:200]
+        return Finding(about, "failed", f"cannot be read: {type(error).__name__}: {said}")
 
 
 def _model_folder(uri: str) -> str:
     store = open_store(uri)
     if store.exists(FILE):
         return uri.rstrip("/")
-    found = sorted(file.path for file in store.list() if file.path.endswith(f"/model/{FILE}") and file.path.count("/") <= 2)
+    ends = {(MODEL_FOLDER, FILE)}
+    found = sorted(file.path for file in store.list() if tuple(file.path.split("/")[-2:]) in ends and file.path.count("/") <= 2)
     if len(found) > 1:
         raise BadInput(f"{uri} holds {len(found)} models: {', '.join(path.removesuffix(f'/{FILE}') for path in found)}", "name one of them")
     return store.url(found[0].removesuffix(f"/{FILE}")) if found else uri.rstrip("/")
@@ -100,7 +117,7 @@ def _compared(named: Mapping[str, str], there: Mapping[str, str]) -> str:
 
 
 def _files(subject: Subject) -> Finding:
-    named, there = subject.certificate.files, file_hashes(subject.folder)
+    named, there = subject.certificate.files, file_hashes(subject.folder, hidden=True)
     differs = _compared(named, there)
     manifest = open_store(str(subject.folder))
     if not differs and manifest.exists(MANIFEST):
@@ -115,7 +132,10 @@ def _files(subject: Subject) -> Finding:
 def _base(subject: Subject, scratch: Path) -> Finding:
     named, uri = subject.certificate.base, str(subject.certificate.request["model_uri"])
     if not named:
-        return Finding("base", "not checked", "the run made its starting weights itself, from its seed or from an adapter")
+        task = subject.certificate.request["task"]
+        if task.get("model", {}).get("init") == "scratch" or subject.certificate.request.get("adapter_uri"):
+            return Finding("base", "not checked", "the run made its starting weights itself, from its seed or from an adapter")
+        return Finding("base", "failed", "the certificate names no file of the base")
     if looks_like_path(uri):
         folder = fetch_folder(uri, scratch / "base")
     else:
@@ -164,8 +184,12 @@ def _checkpoints(run: Store, certificate: Certificate) -> Finding:
 
 
 def _weights(run: Store, subject: Subject) -> Finding:
-    """Whether the model holds the weights of the checkpoint of its step."""
+    """Whether the model holds the weights of the checkpoint of its step, and the settings that the run stored before it."""
     step = subject.certificate.step
+    if step not in subject.certificate.steps:
+        return Finding("weights", "failed", f"the certificate names no checkpoint of step {step}")
+    if changed := _changed_settings(run, subject.folder):
+        return Finding("weights", "failed", f"the run stored other settings before it trained: {', '.join(changed[:_NAMED])}")
     try:
         commit = commit_of(run, step)
     except BadInput:
@@ -179,14 +203,32 @@ def _weights(run: Store, subject: Subject) -> Finding:
     return _told(other, len(names), commit.step)
 
 
+def _changed_settings(run: Store, folder: Path) -> list[str]:
+    """Fields of the configuration that differ from the one beside the checkpoints."""
+    name = "adapter_config.json" if (folder / "adapter_config.json").is_file() else "config.json"
+    if not run.exists(f"{MODEL}/{name}") or not (folder / name).is_file():
+        return []
+    then, now = json.loads(run.get(f"{MODEL}/{name}")), json.loads((folder / name).read_text())
+    if name == "config.json" and run.exists(f"{MODEL}/adapter_config.json"):
+        return []  # of a merged model
+    return sorted(field for field in (then.keys() | now.keys()) - _OF_A_SAVE if _in_order(then.get(field)) != _in_order(now.get(field)))
+
+
+def _in_order(value: Any) -> Any:
+    """PEFT keeps names of modules as sets."""
+    return sorted(value) if isinstance(value, list) and all(isinstance(each, str) for each in value) else value
+
+
 def _full_weights(subject: Subject, reader: Reader, step: int) -> Finding:
     from transformers import AutoModelForCausalLM
 
-    trust = bool(subject.certificate.request["task"].get("model", {}).get("trustRemoteCode"))
-    there = AutoModelForCausalLM.from_pretrained(subject.folder, dtype="auto", trust_remote_code=trust).state_dict()
-    if any(name not in there for name in reader.shapes):
+    if set(subject.certificate.request["task"].get("method", {"full": {}})) != {"full"}:
         return Finding("weights", "not checked", "the model was merged from an adapter: verify the folder of the adapter")
-    other = [name for name in reader.shapes if not _same(reader.whole(name, WEIGHT), there[name])]
+    if subject.needs_code:
+        return Finding("weights", "not checked", "the model comes with Python code: --trust-remote-code runs it")
+    trust = subject.trust_remote_code
+    there = AutoModelForCausalLM.from_pretrained(subject.folder, dtype="auto", trust_remote_code=trust).state_dict()
+    other = [name for name in reader.shapes if name not in there or not _same(reader.whole(name, WEIGHT), there[name])]
     return _told(other, len(reader.shapes), step)
 
 
@@ -203,7 +245,12 @@ def _same(trained: torch.Tensor, saved: torch.Tensor) -> bool:
 
 
 def _log(run: Store, certificate: Certificate) -> Finding:
-    """Whether the result of the task names the losses of the certificate."""
+    """Whether the result of the task, and the last checkpoint, name the losses of the certificate."""
+    with suppress(BadInput):
+        commit = commit_of(run, max(certificate.steps, default=0))
+        told = read_state(run, commit, read_manifest(run, commit))["progress"]["losses"]
+        if told != list(certificate.losses)[: len(told)]:
+            return Finding("log", "failed", f"the checkpoint of step {commit.step} has other losses")
     if not run.exists("result.json"):
         return Finding("log", "not checked", "there is no result.json beside the model")
     losses, evaluations = list(certificate.losses), list(certificate.evaluations)

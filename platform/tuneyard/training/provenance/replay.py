@@ -129,8 +129,9 @@ def _train(requests: Sequence[TrainRequest], folder: Path) -> None:
         text=True,
     )
     if made.returncode:
-        said = "; ".join(made.stderr.strip().splitlines()[-_LAST_LINES:])
-        raise JobFailed(f"training again failed: {said}", "run it with the versions of the certificate")
+        lines = made.stderr.strip().splitlines()
+        told = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), "; ".join(lines[-_LAST_LINES:]))
+        raise JobFailed(f"training again failed: {told}", "restore what it names; the certificate has the versions of the packages")
 
 
 def _told(stretch: Stretch, original: Reader, again: Reader, start: Reader | None, plan: Plan, *, same: bool) -> Finding:

@@ -42,12 +42,14 @@ def sign_folder(folder: Path, key: Path) -> Path:
     """Write the signature of a model folder into it, and return its path. Raises BadInput for a key or folder that cannot be used."""
     if not folder.is_dir():
         raise BadInput(f"there is no folder {folder}", "give a model folder on this machine")
-    _signer(key).set_hashing_config(_hashing(folder)).sign(folder, folder / SIGNATURE)
+    signer, whole = _signer(key), folder.absolute()  # the library takes relative paths to ignore as those below the folder
+    signer.set_hashing_config(_hashing(whole)).sign(whole, whole / SIGNATURE)
     return folder / SIGNATURE
 
 
 def check_signature(folder: Path, key: Path | None) -> Finding:
     """Compare a folder with its signature. `key`: the public key. Raises BadInput for a key that cannot be read."""
+    folder = folder.absolute()
     signature = folder / SIGNATURE
     if key is None:
         why = "give the public key of the signer: --key FILE" if signature.exists() else "the model is not signed"
@@ -64,8 +66,10 @@ def check_signature(folder: Path, key: Path | None) -> Finding:
     try:
         verifier.set_hashing_config(_hashing(folder)).verify(folder, signature)
     except Exception as error:  # noqa: BLE001 - the library has an error of its own for each way in which a signature can be wrong
-        said = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-        return Finding("signature", "failed", f"not that of {key}, or of other files: {said}")
+        there = [str(path.relative_to(folder)) for path in sorted(folder.rglob("*")) if path.is_file()]
+        files = [name for name in there if name in str(error)]  # the library's message holds raw bytes beside them
+        changed = f", or these files have changed: {', '.join(files)}" if files else ""
+        return Finding("signature", "failed", f"not that of {key}{changed}")
     return Finding("signature", "ok", f"all files are signed with {key}")
 
 
@@ -82,4 +86,4 @@ def _hashing(folder: Path) -> Any:
     """Everything but the signature itself, and the manifest, which storage writes after it."""
     from model_signing import hashing
 
-    return hashing.Config().set_ignored_paths(paths=[folder / SIGNATURE, folder / MANIFEST])
+    return hashing.Config().set_ignored_paths(paths=[folder / SIGNATURE, folder / MANIFEST], ignore_git_paths=False)
