@@ -127,6 +127,8 @@ class Attempt:
     def _run(self, checkpoints: Checkpoints) -> TrainResult:
         material = self._prepare()
         trainer = self._build_trainer(material)
+        # After loading: only then are all files of a Hugging Face name here.
+        self.base = made_on_first(self.world, lambda: base_marks(self.request, material.start))
         self._save_model_files(trainer, material)
         restored = None
         if self.request.resume:
@@ -214,7 +216,6 @@ class Attempt:
         with given_key():  # a key that cannot sign is refused now, and not after training
             self._stage("loading the model")
         start = find_start(request, self.world)
-        self.base = made_on_first(self.world, lambda: base_marks(request, start))
         tokenizer = load_tokenizer(request, start)
         check_vocabulary(tokenizer, request, start)
         cut = None

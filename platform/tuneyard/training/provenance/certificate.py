@@ -125,16 +125,17 @@ def base_hashes(request: TrainRequest, start: str) -> dict[str, str]:
     """Hashes of the files that a run started from: a folder, or a Hugging Face name in the local cache. Empty for weights that were made by
     the run itself, from its seed or from an adapter.
     """
-    return {} if _is_made_here(request) else file_hashes(_local_base(request, start))
+    folder = _local_base(request, start)
+    return {} if folder is None else file_hashes(folder)
 
 
 def base_marks(request: TrainRequest, start: str) -> dict[str, str]:
     """Marks of the configuration, code and weights that a run starts from, for its checkpoints: hashes of small files, and of samples of
     large ones. Empty as for `base_hashes`.
     """
-    if _is_made_here(request):
-        return {}
     folder = _local_base(request, start)
+    if folder is None:
+        return {}
     return {path.name: _mark(path) for pattern in _OF_A_MODEL for path in sorted(folder.glob(pattern))}
 
 
@@ -155,16 +156,20 @@ def _mark(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _is_made_here(request: TrainRequest) -> bool:
-    return request.task.model.init == "scratch" or (request.adapter_uri is not None and request.task.method.name == "full")
-
-
-def _local_base(request: TrainRequest, start: str) -> Path:
+def _local_base(request: TrainRequest, start: str) -> Path | None:
+    """The folder of the base; None if the run has made its starting weights itself, or has none."""
+    made_here = request.task.model.init == "scratch" or (request.adapter_uri is not None and request.task.method.name == "full")
+    if made_here or not start:
+        return None
     if Path(start).is_dir():
         return Path(start)
     from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
-    return Path(snapshot_download(start, revision=request.task.model.revision, local_files_only=True))
+    try:
+        return Path(snapshot_download(start, revision=request.task.model.revision, local_files_only=True))
+    except LocalEntryNotFoundError:  # transformers has found the files in another way
+        return None
 
 
 def request_to_dict(request: TrainRequest) -> dict[str, Any]:
