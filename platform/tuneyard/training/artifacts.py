@@ -170,7 +170,7 @@ def _prove_adapter(proof: SavedProof, trainer: SteppedTrainer, request: TrainReq
     if request.task.method.adapter is not None and request.task.method.adapter.merge:
         logits = proof.logits_of(adapted)
         merged = merge(adapted, staging / MERGED)
-        proof.prove_merged(staging / MERGED, merged.state_dict(), logits)
+        proof.prove_merged(staging / MERGED, merged, logits)
 
 
 def _dress(folder: Path, beside: Beside) -> None:

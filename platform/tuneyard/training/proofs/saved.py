@@ -70,7 +70,7 @@ class SavedProof:
             return
         with self._timed():
             loaded = self._load("model", folder)
-            self._refuse_other_config("model", loaded)
+            self._refuse_other_config("model", loaded, self.config)
             self._refuse_other_weights("model", loaded, trained, folder)
             self._compare("model", loaded, self.logits)
 
@@ -97,14 +97,14 @@ class SavedProof:
             logits: torch.Tensor = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0].float()
         return logits
 
-    def prove_merged(self, folder: Path, merged: Weights, logits: torch.Tensor) -> None:
-        """Load the merged model of `folder`. `merged`: its weights in memory; `logits`: of base and adapter, before they were merged.
-        Raises JobFailed.
+    def prove_merged(self, folder: Path, merged: Any, logits: torch.Tensor) -> None:
+        """Load the merged model of `folder`. `merged`: the one in memory, whose head PEFT unties if it was trained; `logits`: of base and
+        adapter, before they were merged. Raises JobFailed.
         """
         with self._timed():
             loaded = self._load("merged", folder)
-            self._refuse_other_config("merged", loaded)
-            self._refuse_other_weights("merged", loaded, merged, folder)
+            self._refuse_other_config("merged", loaded, merged.config)
+            self._refuse_other_weights("merged", loaded, merged.state_dict(), folder)
             self._compare("merged", loaded, logits)
 
     def told(self) -> dict[str, Any]:
@@ -135,8 +135,8 @@ class SavedProof:
         """The attention to load with, where the run has chosen one that computes something of its own: eager alone caps scores."""
         return {"attn_implementation": "eager"} if getattr(self.config, "_attn_implementation", None) == "eager" else {}
 
-    def _refuse_other_config(self, name: str, loaded: Any) -> None:
-        was, now = (_fields_of(config) for config in (self.config, loaded.config))
+    def _refuse_other_config(self, name: str, loaded: Any, expected: Any) -> None:
+        was, now = (_fields_of(config) for config in (expected, loaded.config))
         changed = sorted(field for field in was.keys() | now.keys() if was.get(field) != now.get(field))
         if changed:
             field = changed[0]
