@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import AutoConfig, PrinterCallback
 
 from tuneyard import data
@@ -43,17 +42,15 @@ from tuneyard.training.gradients import exchange_gradients
 from tuneyard.training.ledger import Ledger
 from tuneyard.training.memory import held_gb, host_peak_gb, mapped_libraries_gb, peak_gb, reserved_gb, reset_peak
 from tuneyard.training.model_card import model_card
-from tuneyard.training.models import DTYPES, adapter_source, find_start, load_dtype, load_model, load_tokenizer, vision_warning
+from tuneyard.training.models import adapter_source, find_start, load_dtype, load_model, load_tokenizer, vision_warning
 from tuneyard.training.offload_disk import largest_on_disk
 from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches
 from tuneyard.training.pairs import PairCollator
 from tuneyard.training.preference import PreferenceTrainer, without_dropout
 from tuneyard.training.progress import Progress
-from tuneyard.training.proofs.finite import refuse_broken_weights
-from tuneyard.training.proofs.positions import check_positions, longest_sample
-from tuneyard.training.proofs.reach import MOST_TOKENS, freeze_unreached
-from tuneyard.training.proofs.saved import SavedProof, row_of_ids
+from tuneyard.training.proofs.before import Before, prove_before
+from tuneyard.training.proofs.saved import SavedProof
 from tuneyard.training.provenance.certificate import Origins, base_marks, changed_marks
 from tuneyard.training.provenance.signing import given_key
 from tuneyard.training.request import TrainRequest, TrainResult
@@ -105,7 +102,7 @@ class Attempt:
         self.exchange: GradientExchange | None = None
         self.proven: dict[str, Any] = {}
         self.commits: tuple[Commit, ...] = ()
-        self.longest = 0
+        self.before: Before | None = None
         self.base: dict[str, str] = {}
 
     def run(self) -> TrainResult:
@@ -182,18 +179,15 @@ class Attempt:
     def _save(self, trainer: SteppedTrainer, material: Material, progress: Progress, throughput: Throughput) -> Artifacts:
         card = model_card(self.request, figures_of(self.request.plan, progress, throughput))
         proof = None
-        if self.request.task.proof == "full" and "/" not in self.request.name:  # the model of a trial is thrown away
-            ids = row_of_ids(trainer.model)
-            logits, dtype = trainer.logits_of_row(ids).float().cpu(), DTYPES[self.request.plan.precision]
-            on_gpu = self.world.device.type == "cuda"
-            whole = trainer.model.get_base_model() if hasattr(trainer.model, "get_base_model") else trainer.model
-            proof = SavedProof(ids, logits, dtype, self.request.task.model.trust_remote_code, whole.config, on_gpu)
+        if self.before is not None and not self.request.is_trial:  # the model of a trial is thrown away
+            proof = SavedProof.of(trainer, self.request, self.world, self.before.ids)
         beside = Beside(material.tokenizer, material.turn_end, card, self._origins(material, progress))
         artifacts = save_artifacts(
             trainer, self.request, start=material.start, beside=beside, proof=proof, world=self.world, emit=self.emit
         )
         skipped = {"skipped": True, "sentence": "proof: skip, so what is saved was not compared with what was trained"}
-        self.proven |= proof.told() if proof is not None else skipped
+        before = {"seconds_before": self.before.seconds} if self.before is not None else {}
+        self.proven = before | (proof.told() if proof is not None else skipped)
         return artifacts
 
     def _origins(self, material: Material, progress: Progress) -> Origins:
@@ -269,7 +263,9 @@ class Attempt:
         model = with_adapter(model, request, adapter, lambda message: self.emit(Warned(task=request.name, message=message)))
         self.shards = shard(model, cuts, self.world) if parts is None else parts.shards
         if task.proof == "full":
-            self._prove_model(model, material)
+            self.before = prove_before(model, material.data, request, self.world)
+            for message in self.before.warnings:
+                self.emit(Warned(task=request.name, message=message))
         rows, held_out = (by_batches(each) for each in (material.data.train, material.data.validation))
         if task.objective == "dpo":
             reference = None
@@ -295,25 +291,6 @@ class Attempt:
         if not take_token_mean(trainer) and cuts is not None and self.shards is not None:
             keep_logits(model, cuts, self.shards)
         return trainer
-
-    def _prove_model(self, model: Any, material: Material) -> None:
-        """Check weights and positions, and freeze the weights that no text reaches."""
-        plan, device = self.request.plan, self.world.device
-        if plan.offload_parameters == "nvme":  # weights on a disk cannot be gathered before the engine exists
-            return
-        if plan.zero == 3:
-            for module in model.modules():
-                module._buffers |= {name: each if each is None else each.to(device) for name, each in module._buffers.items()}
-        elif self.request.task.method.qlora is None:
-            model.to(device)  # where the trainer will want it, too
-        began = time.perf_counter()
-        refuse_broken_weights(model, self.request.model_uri, self.world)
-        self.longest = longest = longest_sample(material.data, self.request.task.data.max_length)
-        with torch.autocast(device.type, DTYPES[plan.precision], enabled=plan.precision != "fp32" and plan.zero == 0):
-            found = check_positions(model, longest, device), freeze_unreached(model, min(longest, MOST_TOKENS), device)
-        for said in filter(None, found):
-            self.emit(Warned(task=self.request.name, message=said))
-        self.proven["seconds_before"] = round(time.perf_counter() - began, 3)
 
     def _checkpoints(self) -> Checkpoints:
         request, task, plan = self.request, self.request.task, self.request.plan
@@ -416,7 +393,7 @@ class Attempt:
             shards=self.shards,
             context=self.context,
             longest_row=task.data.max_length,
-            longest_sample=min(self.longest, MOST_TOKENS),
+            longest_sample=self.before.tokens if self.before is not None else 0,
             exchange=lambda trainer: exchange_gradients(trainer, self.world, plan),
             optimizer=optimizer_of(task),
             # A compiled layer would be compiled again for the row of the proof.

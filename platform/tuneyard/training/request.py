@@ -55,6 +55,11 @@ class TrainRequest:
     network: NetworkChecks | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def is_trial(self) -> bool:
+        """Whether a search runs this attempt to measure it: its name is that of the search, a slash, and a number."""
+        return "/" in self.name
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult:

@@ -12,7 +12,7 @@ from tuneyard.training.request import TrainRequest
 
 def show_sample(request: TrainRequest, tokenizer: Any, prepared: data.Prepared, turn_end: int | None, emit: Emit) -> None:
     """Show the first sample once per task: not in later attempts, and not in trials of a search."""
-    if not request.task.data.show_sample or request.attempt > 1 or "/" in request.name:
+    if not request.task.data.show_sample or request.attempt > 1 or request.is_trial:
         return
     shown = first_pieces(tokenizer, prepared.train, pairs=request.task.objective == "dpo")
     pieces = tuple((piece.text, piece.loss) for piece in shown)

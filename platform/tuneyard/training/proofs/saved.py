@@ -19,31 +19,25 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tuneyard.api import JobFailed
+from tuneyard.training.distributed import World
 from tuneyard.training.memory import free_host_gb
+from tuneyard.training.models import DTYPES
+from tuneyard.training.request import TrainRequest
 
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 """Largest relative difference of logits that is rounding, by the dtype that computes them."""
 _OF_A_LOAD = 5e-2
 _ELSEWHERE = {torch.float32: 10, torch.bfloat16: 2, torch.float16: 2}
 """Factor of the tolerance where the model was trained on a GPU: the saved one is computed on the processor."""
-_TOKENS = 48
 _NAMED = 3
 _HEADROOM = 1.2
 _OF_THE_BASE = ("inference_mode", "revision", "runtime_config", "fan_in_fan_out")
 """Fields of an adapter's configuration that follow from where, and in which form, its base is loaded."""
 
-_OF_A_RUN = (
-    "use_cache",
-    "dtype",
-    "torch_dtype",
-    "architectures",
-    "transformers_version",
-    "auto_map",
-    "quantization_config",
-    "id2label",
-    "label2id",
+OF_A_SAVE = frozenset(
+    ("use_cache", "dtype", "torch_dtype", "architectures", "transformers_version", "auto_map", "quantization_config", "inference_mode")
 )
-"""Fields of a model's configuration that a run or a save sets for itself. So does any that begins with an underscore."""
+"""Fields of a configuration that a run or a save sets for itself. So does any that begins with an underscore."""
 
 Weights = Mapping[str, torch.Tensor]
 
@@ -63,6 +57,14 @@ class SavedProof:
     config: Any
     on_gpu: bool = False
     found: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, trainer: Any, request: TrainRequest, world: World, ids: list[int]) -> SavedProof:
+        """Compute the logits of the trained model. Collective."""
+        logits = trainer.logits_of_row(ids).float().cpu()
+        model = trainer.model.get_base_model() if hasattr(trainer.model, "get_base_model") else trainer.model
+        trust, dtype = request.task.model.trust_remote_code, DTYPES[request.plan.precision]
+        return cls(ids, logits, dtype, trust, model.config, world.device.type == "cuda")
 
     def prove_weights(self, folder: Path, trained: Weights) -> None:
         """Load the full model of `folder`. `trained`: its weights by name. Raises JobFailed."""
@@ -179,15 +181,6 @@ class SavedProof:
         self.found["seconds"] = round(self.found.get("seconds", 0.0) + time.perf_counter() - began, 3)
 
 
-def row_of_ids(model: Any) -> list[int]:
-    """Token ids of the row that trained and saved model are compared on, the same for each load of a model."""
-    embeddings = model.get_input_embeddings()
-    vocabulary = int(getattr(embeddings, "base_layer", embeddings).num_embeddings)
-    longest = min(_TOKENS, int(getattr(model.config, "max_position_embeddings", None) or _TOKENS))
-    ids: list[int] = torch.randint(vocabulary, (longest,), generator=torch.Generator().manual_seed(0)).tolist()
-    return ids
-
-
 def changes_of(found: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     """|found - expected| / |expected| of each token, norms over the vocabulary."""
     found, expected = found.float().cpu(), expected.float().cpu()
@@ -230,7 +223,7 @@ def _fields_of(config: Any) -> dict[str, Any]:
 
     def own(value: Any) -> Any:
         if isinstance(value, dict):
-            return {str(name): own(each) for name, each in value.items() if name not in _OF_A_RUN and not str(name).startswith("_")}
+            return {str(name): own(each) for name, each in value.items() if name not in OF_A_SAVE and not str(name).startswith("_")}
         return [own(each) for each in value] if isinstance(value, (list, tuple)) else value
 
     fields: dict[str, Any] = json.loads(json.dumps(own(config.to_dict()), default=str, sort_keys=True))

@@ -17,6 +17,7 @@ from typing import Any
 
 from tuneyard import __version__
 from tuneyard.api import BadInput, StorageError, TrainTask
+from tuneyard.api.local_files import looks_like_path
 from tuneyard.planning import Plan
 from tuneyard.storage import MANIFEST, Commit
 from tuneyard.storage.folders import in_parallel
@@ -125,7 +126,7 @@ def base_hashes(request: TrainRequest, start: str) -> dict[str, str]:
     """Hashes of the files that a run started from: a folder, or a Hugging Face name in the local cache. Empty for weights that were made by
     the run itself, from its seed or from an adapter.
     """
-    folder = _local_base(request, start)
+    folder = local_base(request, start)
     return {} if folder is None else file_hashes(folder)
 
 
@@ -133,7 +134,7 @@ def base_marks(request: TrainRequest, start: str) -> dict[str, str]:
     """Marks of the configuration, code and weights that a run starts from, for its checkpoints: hashes of small files, and of samples of
     large ones. Empty as for `base_hashes`.
     """
-    folder = _local_base(request, start)
+    folder = local_base(request, start)
     if folder is None:
         return {}
     return {path.name: _mark(path) for pattern in _OF_A_MODEL for path in sorted(folder.glob(pattern))}
@@ -156,13 +157,13 @@ def _mark(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _local_base(request: TrainRequest, start: str) -> Path | None:
-    """The folder of the base; None if the run has made its starting weights itself, or has none."""
+def local_base(request: TrainRequest, start: str) -> Path | None:
+    """The folder of the base; None if it is not there, or if the run has made its starting weights itself, or has none."""
     made_here = request.task.model.init == "scratch" or (request.adapter_uri is not None and request.task.method.name == "full")
     if made_here or not start:
         return None
-    if Path(start).is_dir():
-        return Path(start)
+    if Path(start).is_dir() or looks_like_path(start):
+        return Path(start) if Path(start).is_dir() else None
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 

@@ -23,12 +23,12 @@ from tuneyard.training.checkpoint.pieces import WEIGHT
 from tuneyard.training.checkpoint.reader import Reader
 from tuneyard.training.checkpoint.stored import read_indices, read_manifest, read_state
 from tuneyard.training.models import load_tokenizer
-from tuneyard.training.provenance.certificate import FILE, SIGNATURE, Certificate, file_hashes, hash_of, request_from_dict
+from tuneyard.training.proofs.saved import OF_A_SAVE
+from tuneyard.training.provenance.certificate import FILE, SIGNATURE, Certificate, file_hashes, hash_of, local_base, request_from_dict
 from tuneyard.training.provenance.findings import Finding
 from tuneyard.training.request import TrainRequest
 
-MODEL_FOLDER = "model"
-_OF_A_SAVE = {"dtype", "torch_dtype", "use_cache", "architectures", "transformers_version", "inference_mode", "auto_map"}
+_MODEL = "model"
 _NAMED = 3
 
 
@@ -100,8 +100,7 @@ def _model_folder(uri: str) -> str:
     store = open_store(uri)
     if store.exists(FILE):
         return uri.rstrip("/")
-    ends = {(MODEL_FOLDER, FILE)}
-    found = sorted(file.path for file in store.list() if tuple(file.path.split("/")[-2:]) in ends and file.path.count("/") <= 2)
+    found = sorted(file.path for file in store.list() if file.path.split("/")[-2:] == [_MODEL, FILE] and file.path.count("/") <= 2)
     if len(found) > 1:
         raise BadInput(f"{uri} holds {len(found)} models: {', '.join(path.removesuffix(f'/{FILE}') for path in found)}", "name one of them")
     return store.url(found[0].removesuffix(f"/{FILE}")) if found else uri.rstrip("/")
@@ -136,18 +135,9 @@ def _base(subject: Subject, scratch: Path) -> Finding:
         if task.get("model", {}).get("init") == "scratch" or subject.certificate.request.get("adapter_uri"):
             return Finding("base", "not checked", "the run made its starting weights itself, from its seed or from an adapter")
         return Finding("base", "failed", "the certificate names no file of the base")
-    if looks_like_path(uri):
-        folder = fetch_folder(uri, scratch / "base")
-    else:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import LocalEntryNotFoundError
-
-        try:
-            folder = Path(snapshot_download(uri, revision=subject.request(scratch).task.model.revision, local_files_only=True))
-        except LocalEntryNotFoundError:
-            return Finding("base", "not checked", f"{uri} is not in the cache of this machine")
-    if not folder.is_dir():
-        return Finding("base", "not checked", f"{uri} is not there any more")
+    folder = local_base(subject.request(scratch), str(fetch_folder(uri, scratch / "base")) if looks_like_path(uri) else uri)
+    if folder is None:
+        return Finding("base", "not checked", f"{uri} is not on this machine")
     there = file_hashes(folder)
     differs = _compared(named, {path: there[path] for path in there if path in named})
     return Finding("base", "failed", f"{uri}: {differs}") if differs else Finding("base", "ok", f"{uri}: {len(named)} files as they were")
@@ -211,7 +201,7 @@ def _changed_settings(run: Store, folder: Path) -> list[str]:
     then, now = json.loads(run.get(f"{MODEL}/{name}")), json.loads((folder / name).read_text())
     if name == "config.json" and run.exists(f"{MODEL}/adapter_config.json"):
         return []  # of a merged model
-    return sorted(field for field in (then.keys() | now.keys()) - _OF_A_SAVE if _in_order(then.get(field)) != _in_order(now.get(field)))
+    return sorted(field for field in (then.keys() | now.keys()) - OF_A_SAVE if _in_order(then.get(field)) != _in_order(now.get(field)))
 
 
 def _in_order(value: Any) -> Any:
