@@ -134,6 +134,31 @@ def test_weights_that_no_text_reaches_are_named_and_stay(method: str, indexed: M
         assert "indexer.wq_b.lora_A" in words
 
 
+def test_weights_for_some_tokens_alone_are_reached(material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row that is asked has tokens of the whole vocabulary."""
+    forward = LlamaMLP.forward
+    told: list[Any] = []
+
+    def for_some(self: Any, values: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = forward(self, values)
+        return made if seen[-1] >= 300 else made.detach() + values
+
+    seen = [0]
+    embed = nn.Embedding.forward
+
+    def looked_up(self: Any, ids: torch.Tensor) -> torch.Tensor:
+        seen.append(int(ids.max()))
+        found: torch.Tensor = embed(self, ids)
+        return found
+
+    monkeypatch.setattr(nn.Embedding, "forward", looked_up)
+    monkeypatch.setattr(LlamaMLP, "forward", for_some)
+
+    train(request_of(tmp_path, material, steps=1), emit=told.append)
+
+    assert not [event for event in told if isinstance(event, Warned) and "no text reaches" in event.message]
+
+
 def test_targets_that_no_text_reaches_are_refused(indexed: Material, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"the loss depends on none of the 4 weights to train .*indexer\.wq_b"):
         train(request_of(tmp_path, indexed, method={"lora": {"targets": ["wq_b"]}}))

@@ -152,6 +152,22 @@ def test_an_adapter_that_computes_nothing_is_not_merged(lora: Path, merge: Merge
     assert [path.name for path in tmp_path.iterdir()] == ["adapter"]
 
 
+def test_a_base_that_has_changed_is_not_merged(material: Material, merge: Merge, tmp_path: Path) -> None:
+    """Unless the user names it: a copy is another place, and its files are the user's word."""
+    base = write_model(tmp_path / "base")
+    run = trained(tmp_path, material, {"lora": {"rank": 2}}, base)
+    shutil.copytree(base, tmp_path / "copy")
+    file = base / "model.safetensors"
+    save_file({name: weight * 1.5 for name, weight in load_file(file).items()}, file, {"format": "pt"})
+
+    ran = merge(run, "--out", tmp_path / "merged")
+
+    assert ran.code == 2
+    assert "has changed since the adapter was trained on it: model.safetensors" in ran.err
+    assert not (tmp_path / "merged").exists()
+    assert merge(run, "--out", tmp_path / "merged", "--base", tmp_path / "copy").code == 0
+
+
 def test_rounding_that_loses_the_adapter_is_said(lora: Path, merge: Merge, tmp_path: Path) -> None:
     adapter = tmp_path / "adapter"
     shutil.copytree(lora / "train" / "model", adapter)

@@ -56,6 +56,23 @@ def test_a_decoder_that_looks_ahead_is_refused_before_the_first_step(tmp_path: P
         train(train_request(tmp_path, task, cpu_plan()))
 
 
+def test_a_decoder_that_looks_ahead_in_long_rows_alone_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row that is tested is as long as the longest sample."""
+    from transformers import LlamaForCausalLM
+
+    def looking_ahead(self: Any, *args: Any, **kwargs: Any) -> Any:
+        made = forward(self, *args, **kwargs)
+        if kwargs["input_ids"].shape[1] > 20:
+            made.logits = made.logits + made.logits[:, -1:]
+        return made
+
+    forward = LlamaForCausalLM.forward
+    monkeypatch.setattr(LlamaForCausalLM, "forward", looking_ahead)
+    task = train_task(write_model(tmp_path / "model"), write_text(tmp_path / "text.jsonl"))
+    with pytest.raises(BadInput, match="each token sees the tokens after it"):
+        train(train_request(tmp_path, task, cpu_plan()))
+
+
 def test_weights_that_a_folder_lacks_are_not_made_up(tmp_path: Path) -> None:
     write_model(tmp_path / "model")
     LlamaModel.from_pretrained(tmp_path / "model").save_pretrained(tmp_path / "model")

@@ -75,3 +75,12 @@ def test_a_block_that_computes_something_else_the_second_time_is_refused(
 
     with pytest.raises(BadInput, match=r"recomputation changes the gradient of model\.layers.*\n.*set strategy\.recompute to false"):
         train(train_request(tmp_path, task, cpu_plan(recompute=True)))
+
+
+def test_a_class_that_cannot_recompute_is_refused(material: Material, tmp_path: Path) -> None:
+    model = tmp_path / "ctrl"
+    AutoModelForCausalLM.from_config(config_of("ctrl")).save_pretrained(model)
+    write_tokenizer(model)
+
+    with pytest.raises(BadInput, match=r"CTRLLMHeadModel cannot recompute its layers\n.*set strategy\.recompute to false"):
+        train(train_request(tmp_path, train_task(model, material.text, steps=1), cpu_plan(recompute=True, attention="eager")))

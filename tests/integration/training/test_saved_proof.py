@@ -16,7 +16,7 @@ from tests.builders.checkpoints import committed
 from tests.builders.models import cpu_plan, train_request, train_task, write_model, write_text
 from tests.integration.training.conftest import Material
 from tests.zoo.configs import tiny_config_of
-from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from tuneyard.api import JobFailed, TrainTask
 from tuneyard.training import TrainResult, train
@@ -101,6 +101,11 @@ FAULTS = {
     "another mask": (FULL, in_config(sliding_window=4), r"sliding_window of its configuration was 16 and is 4"),
     "a stale adapter": (LORA, in_weights(lambda t: t[LORA_B].zero_()), r"saved adapter .* 1 of \d+ weights differ"),
     "an adapter without a weight": (LORA, in_weights(lambda t: t.pop(LORA_B)), r"saved adapter .* 1 of \d+ weights differ"),
+    "another base": (
+        LORA,
+        in_config("adapter_config.json", base_model_name_or_path="other"),
+        r"base_model_name_or_path was .* and is 'other'",
+    ),
     "another scale": (LORA, in_config("adapter_config.json", lora_alpha=1), r"its setting lora_alpha was 8 and is 1"),
 }
 
@@ -125,6 +130,41 @@ def test_a_folder_that_holds_another_model_is_not_committed(
 
     assert committed(tmp_path / "out") == [2]
     assert not (tmp_path / "out" / "model").exists()
+
+
+def test_a_tokenizer_that_is_saved_otherwise_is_not_committed(
+    model: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = PreTrainedTokenizerBase.save_pretrained
+
+    def save_another(self: Any, folder: Any, *arguments: Any, **options: Any) -> Any:
+        made = save(self, folder, *arguments, **options)
+        file = Path(folder) / "tokenizer.json"
+        values = json.loads(file.read_text())
+        vocabulary = values["model"]["vocab"]
+        vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+        file.write_text(json.dumps(values))
+        return made
+
+    monkeypatch.setattr(PreTrainedTokenizerBase, "save_pretrained", save_another)
+
+    with pytest.raises(JobFailed, match="the saved tokenizer is not what was trained: its vocabulary is another"):
+        trained(tmp_path, model, text, FULL)
+
+    assert not (tmp_path / "out" / "model").exists()
+
+
+def test_scores_that_eager_attention_caps_are_no_difference(material: Material, tmp_path: Path) -> None:
+    """transformers' default attention leaves the cap out. Large weights make it count."""
+    config = tiny_config_of("gemma2")
+    config.initializer_range = 0.3
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "base")
+    for file in material.model.glob("*token*"):
+        (tmp_path / "base" / file.name).write_bytes(file.read_bytes())
+    for name, method in (("full", FULL), ("merged", MERGED)):
+        task = train_task(tmp_path / "base", material.text, method=method, steps=1)
+
+        train(train_request(tmp_path / name, task, cpu_plan(attention="eager")))
 
 
 def test_a_merge_that_computes_something_else_is_not_committed(

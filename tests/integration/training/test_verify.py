@@ -237,6 +237,23 @@ def test_another_layout_and_the_output_of_a_job_are_verified(trained: Run, verif
     assert "(2 ranks)" in found["replay"]["words"]
 
 
+def test_no_certificate_alone_runs_code(tmp_path: Path, verify: Verify) -> None:
+    """It is a file of the folder, as the code is."""
+    run, proof = train_at(tmp_path / "run", {"full": {}}), tmp_path / "ran"
+    (run.model / "modeling_own.py").write_text(f"open({str(proof)!r}, 'w')\nfrom transformers import LlamaForCausalLM as Own")
+    change(run.model / "config.json", auto_map={"AutoModelForCausalLM": "modeling_own.Own"})
+    named = json.loads((run.model / FILE).read_text())
+    named["request"]["task"]["model"]["trustRemoteCode"] = True
+    (run.model / FILE).write_text(json.dumps(named))
+    seal(run)
+
+    code, found = verify(run.model, "--replay", 1)
+
+    assert not proof.exists()
+    assert code == 1
+    assert found["weights"]["words"] == found["replay"]["words"] == "the model comes with Python code: --trust-remote-code runs it"
+
+
 def test_a_full_model_is_verified_wherever_it_lies(tmp_path: Path, verify: Verify) -> None:
     run = train_at(tmp_path / "run", {"full": {}})
     shutil.copytree(run.model, tmp_path / "elsewhere")
