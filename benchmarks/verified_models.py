@@ -52,7 +52,7 @@ def main() -> None:
             print(rows[-1], flush=True)
     lines = [
         "Each model is trained for 12 steps with a checkpoint every 4, and its run is moved to another folder. The seconds are those of",
-        "the command, of which 5 to 8 load libraries, in the command and again in the ranks.",
+        "the command. The command and each rank load libraries for 5 to 8 of them.",
         "",
         "| model | method | compared, s | replay on 1 rank, s | result | replay on 2 ranks, s | result |",
         "|---|---|---|---|---|---|---|",

@@ -29,7 +29,7 @@ _SCOPES = {"Cluster": "cluster", "Namespaced": "namespace"}
 
 _EFFECT_TEXTS = {
     Effect.REFUSED: "The state in the checkpoint belongs to the task as it was. Restore the value, or start again in another output.",
-    Effect.BY_ROWS: "Training goes on if the rows are the same, token by token and in the same order; else it is refused, with the reason.",
+    Effect.BY_ROWS: "Training continues if the rows have the same tokens in the same order. Otherwise it is refused, with the reason.",
     Effect.NEXT_STEP: "A warning says the old value, the new value and the step. `tuneyard run` and the hub accept the change too.",
     Effect.NOTHING: "The value is taken without a word.",
 }

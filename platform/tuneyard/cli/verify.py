@@ -74,7 +74,7 @@ def _findings(
         return
     chosen = stretches_of(subject, replay, seed)
     if changed:
-        yield Finding("replay", "not checked", f"{' and '.join(changed)} changed, so that training again would say nothing")
+        yield Finding("replay", "not checked", f"{' and '.join(changed)} changed, and training again would say nothing of the model")
     elif subject.needs_code:
         yield Finding("replay", "not checked", "the model comes with Python code: --trust-remote-code runs it")
     elif not chosen:
