@@ -36,7 +36,6 @@ _NAMED = 3
 class Subject:
     """A local copy of a model folder with its certificate. `run`: the output of its task; None if the model lies elsewhere now."""
 
-    uri: str
     folder: Path
     certificate: Certificate
     run: Store | None
@@ -65,7 +64,7 @@ def open_subject(uri: str, scratch: Path, *, trust_remote_code: bool = False) ->
         )
     certificate = Certificate.from_json((folder / FILE).read_text(), f"{found}/{FILE}")
     parent = open_store(found.rstrip("/").rpartition("/")[0] or ".")
-    return Subject(found, folder, certificate, parent if parent.list(LOG) else None, trust_remote_code)
+    return Subject(folder, certificate, parent if parent.list(LOG) else None, trust_remote_code)
 
 
 def check(subject: Subject, scratch: Path) -> Iterator[Finding]:
