@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from tuneyard.api.base import Fields, Name, Resource, located
+from tuneyard.api.cron import local_times
 from tuneyard.api.jobspec import Job
 from tuneyard.api.moments import Moment
 from tuneyard.api.quantities import Duration
@@ -77,14 +78,14 @@ class ScheduleGoal(Fields):
 
     @model_validator(mode="after")
     def _cron_line(self) -> Self:
-        from croniter import CroniterBadDateError, croniter
+        from croniter import CroniterBadDateError, croniter  # the client of a hub shows Schedules without it
 
         if len(self.cron.split()) != 5 or not croniter.is_valid(self.cron):
             raise ValueError(f"cron {self.cron!r} is not five valid fields; nightly at two is '0 2 * * *'")
         if any(field.lower().partition("/")[0] == "r" for field in self.cron.split()):
             raise ValueError(f"cron {self.cron!r} has a random field: it would name another time at each look")
         try:
-            croniter(self.cron, _ANY_YEAR).get_next(datetime)
+            next(local_times(self.cron, _ANY_YEAR))
         except CroniterBadDateError:
             raise ValueError(f"cron {self.cron!r} names a date that does not exist, such as 30 February: it would never run") from None
         return self

@@ -7,14 +7,17 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import islice
 from zoneinfo import ZoneInfo
 
-_SECOND = timedelta(seconds=1)
+from tuneyard.api.cron import local_times
+
+_SECOND, _NO_TIME = timedelta(seconds=1), timedelta(0)
 
 
 def next_after(cron: str, zone: str, moment: datetime) -> datetime:
     """The first moment after `moment` that matches the cron line, in UTC.
 
-    On days when clocks change, a line with named hours still runs once, even if its hour is skipped or repeated. A line that runs every
-    hour, or every few minutes, follows elapsed time. Vixie's and Debian's cron do the same.
+    On days when clocks change, a line with named hours still runs once, even if its hour is skipped or repeated. A line whose hours begin
+    with a star runs whenever the clock shows one of its times: twice in a repeated hour, and not in a skipped one. Vixie's and Debian's
+    cron do the same.
     """
     return _neighbour(cron, zone, moment, forward=True)
 
@@ -45,14 +48,37 @@ def _times(cron: str, zone: str, after: datetime, until: datetime) -> Iterator[d
 
 
 def _neighbour(cron: str, zone: str, moment: datetime, *, forward: bool) -> datetime:
-    from croniter import croniter  # the client of a hub shows Schedules without it
+    """The moment of the line that is nearest to `moment` in one direction, without `moment` itself.
 
+    Local times know nothing of zones and become moments in `_moments_of`. A clock that was moved puts later moments at earlier local times.
+    The search therefore begins before the local time of `moment`, and looks beyond its first find, by as much as the clock moves around
+    each of them.
+    """
     place = ZoneInfo(zone)
-    local = moment.astimezone(place)
-    by_the_hour = cron.split()[1].startswith("*")
-    times = croniter(cron, local if by_the_hour else local.replace(tzinfo=None))
-    while True:
-        found: datetime = times.get_next(datetime) if forward else times.get_prev(datetime)
-        found = (found if by_the_hour else found.replace(tzinfo=place)).astimezone(UTC)
-        if (found > moment) if forward else (found < moment):
-            return found
+    follows_time = cron.split()[1].startswith("*")
+    sign = 1 if forward else -1
+    begin = moment.astimezone(place).replace(tzinfo=None) - sign * (_movement(moment, place) + _SECOND)
+    best: datetime | None = None
+    for local in local_times(cron, begin, forward=forward):
+        if best is not None and sign * (local - best.astimezone(place).replace(tzinfo=None)) > _movement(best, place):
+            return best
+        for found in _moments_of(local, place, follows_time=follows_time):
+            if sign * (found - moment) > _NO_TIME and (best is None or sign * (best - found) > _NO_TIME):
+                best = found
+    raise AssertionError("a cron line has no last time")
+
+
+def _moments_of(local: datetime, place: ZoneInfo, *, follows_time: bool) -> list[datetime]:
+    """The moments in UTC of a local time: two if clocks show it twice, and none if they skip it. A line that names its hours has exactly
+    one: the first of two, and for a skipped time the moment at which it would have been.
+    """
+    moments = sorted({local.replace(tzinfo=place, fold=fold).astimezone(UTC) for fold in (0, 1)})
+    if not follows_time:
+        return [local.replace(tzinfo=place).astimezone(UTC)]
+    return [moment for moment in moments if moment.astimezone(place).replace(tzinfo=None) == local]
+
+
+def _movement(moment: datetime, place: ZoneInfo) -> timedelta:
+    """By how much the clock moves within a day of `moment`. Islands that cross the date line move it by 24 hours."""
+    offsets = [(moment + timedelta(hours=25 * days)).astimezone(place).utcoffset() or _NO_TIME for days in (-1, 0, 1)]
+    return max(offsets) - min(offsets)
