@@ -101,8 +101,8 @@ def main() -> None:
     lines = [
         f"{steps} steps each (4 x 2 rows of up to 96 tokens, 6 million parameters, fp32, one thread), the first {WARM} left out.",
         "The two trainers take turns after each step, in one process. Each counts the processor time from one step to the next: batches,",
-        "forward and backward pass, optimizer, and Tuneyard's accounts of phases, tokens, FLOPs and losses. `ratio` is the median over",
-        "pairs of neighbouring steps. The last column is the largest difference between the losses of a step: both trainers do the same work.",
+        "forward and backward pass, optimizer, and Tuneyard's accounts of phases, tokens, FLOPs and losses. `ratio` is the median",
+        "over pairs of neighbouring steps. The last column is the largest difference between the losses of a step: both trainers do the same work.",
         "",
         "| task | transformers, ms a step | Tuneyard, ms a step | ratio (aim 1.02) | half of the pairs lie in | losses differ by |",
         "|---|---|---|---|---|---|",
