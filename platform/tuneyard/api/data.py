@@ -51,6 +51,7 @@ class Source(Fields):
 
 LossOn = Literal["auto", "assistant", "completion", "all"]
 Exhausted = Literal["repeat", "leave", "stop"]
+ControlTokens = Literal["text", "refuse", "template"]
 
 
 class MixPart(Source):
@@ -117,6 +118,11 @@ class TrainData(Source):
         default=False, description="render pairs of plain texts by the chat template, as a user's question and the assistant's answer"
     )
     chat_template: str | None = Field(default=None, description="Jinja template, or a path to one; default: the tokenizer's own")
+    control_tokens: ControlTokens = Field(
+        default="text",
+        description="texts of users and tools in a chat that spell a control token, such as <|im_end|>: text reads them as plain text; "
+        "refuse makes every row bad that spells one anywhere; template turns them into the token",
+    )
     show_sample: bool = Field(default=True, description="print one sample as the model sees it when the task starts")
     streaming: bool | None = Field(
         default=None,
@@ -202,6 +208,11 @@ class ScoreData(Source):
         default=None,
         description="render prompts with the chat template; default: as in the model's training by "
         "Tuneyard; of other models: if they have a template",
+    )
+    control_tokens: ControlTokens = Field(
+        default="text",
+        description="texts of users and tools in a chat that spell a control token: text reads them as plain text; refuse makes the row "
+        "an error; template turns them into the token. An endpoint decides by itself",
     )
 
     @model_validator(mode="after")

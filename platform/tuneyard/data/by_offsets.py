@@ -20,6 +20,14 @@ Offsets = npt.NDArray[np.int64]
 """(tokens, 2): [start, end) of each token in characters."""
 
 
+def tokens_in_pieces(tokenizer: Any, text: str, spans: Sequence[Range], cuts: Sequence[int]) -> Tokens:
+    """As `tokens_by_offsets`, for one text that no token may cross at `cuts`, places in characters."""
+    for _ in range(2):
+        [(ids, offsets)] = _cut(tokenizer, [(text, list(cuts))])
+        cuts = [*cuts, *_joined_starts(offsets, spans)]
+    return Tokens(ids, _ranges(_inside(offsets, spans)))
+
+
 def tokens_by_offsets(tokenizer: Any, chats: Sequence[tuple[str, Sequence[Range]]]) -> Iterator[Tokens]:
     """Tokens of each chat: its text, and the [start, end) in characters of its spans with loss.
 

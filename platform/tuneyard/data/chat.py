@@ -73,7 +73,7 @@ class Rendered:
     """A chat as text. `spans`: [start, end) in characters of the turns that carry loss, in order.
 
     `muted`: number of turns without loss because the template leaves a part of them out where other turns follow. `reasons`, `tools`: the
-    chat has reasoning, or tools.
+    chat has reasoning, or tools. `sealed`: the text has seams (`control_tokens`).
     """
 
     text: str
@@ -81,6 +81,7 @@ class Rendered:
     muted: int = 0
     reasons: bool = False
     tools: bool = False
+    sealed: bool = False
 
 
 def choose_template(tokenizer: Any, given: str | None) -> ChatTemplate:

@@ -24,7 +24,7 @@ def encoder_of(spec: TrainData, tokenizer: Any, roles: Roles, objective: Objecti
     splits = spec.pack and roles.format == "text" and spec.overlong == "truncate"
     overlong: Overlong = "split" if splits else spec.overlong
     together = 2 if roles.format == "preference" else 1
-    return Encoder(tokenizer, _loss(spec, roles, objective), spec.max_length, overlong, template, together)
+    return Encoder(tokenizer, _loss(spec, roles, objective), spec.max_length, overlong, template, together, spec.control_tokens)
 
 
 def _loss(spec: TrainData, roles: Roles, objective: Objective) -> Loss:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
+from tuneyard.data.control_tokens import controls_notes
 from tuneyard.data.tokens import Encoded
 
 _EXAMPLES = 5
@@ -11,13 +14,17 @@ _EXAMPLES = 5
 
 @dataclass
 class Losses:
-    """Counts of samples. `truncated`, `dropped`: too long. `muted`: turns without loss. `reasons`, `tools`: any sample has them."""
+    """Counts of samples. `truncated`, `dropped`: too long. `muted`: turns without loss. `reasons`, `tools`: any sample has them.
+    `as_text`, `as_tokens`: samples that spell a control token, by token (`control_tokens.Spelled`).
+    """
 
     truncated: int = 0
     dropped: int = 0
     muted: int = 0
     reasons: bool = False
     tools: bool = False
+    as_text: Counter[str] = field(default_factory=Counter)
+    as_tokens: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.dropped_examples: list[str] = []
@@ -27,15 +34,18 @@ class Losses:
         self.dropped += len(encoded.dropped)
         self.muted += encoded.muted
         self.reasons, self.tools = self.reasons or encoded.reasons, self.tools or encoded.tools
+        self.as_text.update(encoded.as_text)
+        self.as_tokens.update(encoded.as_tokens)
         self.dropped_examples.extend(encoded.dropped[: _EXAMPLES - len(self.dropped_examples)])
 
     def why_none(self) -> str:
         """The end of an error about no samples: the number of dropped samples, with an example."""
         return f": {self.dropped} were dropped, such as {self.dropped_examples[0]}" if self.dropped else ""
 
-    def note(self) -> str | None:
-        """A warning about turns without loss; None where there are none."""
-        return muted_note(self.muted)
+    def notes(self) -> Iterator[str]:
+        """Warnings about turns without loss, and about control tokens in texts."""
+        yield from filter(None, [muted_note(self.muted)])
+        yield from controls_notes(self.as_text, self.as_tokens)
 
 
 def muted_note(muted: int) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tuneyard.api import TrainData
 from tuneyard.api.quantities import bytes_text
+from tuneyard.data.control_tokens import controls_notes
 from tuneyard.data.losses import muted_note
 from tuneyard.data.order import Positions
 from tuneyard.data.packing import efficiency
@@ -60,7 +61,9 @@ def prepare_stream(
             validation_data(spec), tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, emit=emit, task=task
         ).train
     template, sample = stream.encoder.template, stream.sample
-    notes = [*located.notes, *filter(None, [stream.roles.note(), muted_note(sample.muted), end_note(spec, tokenizer, template)])]
+    spelled = controls_notes(sample.as_text, sample.as_tokens)
+    own = [stream.roles.note(), muted_note(sample.muted), *spelled, end_note(spec, tokenizer, template)]
+    notes = [*located.notes, *filter(None, own)]
     report = DataReport(
         source=located.uri,
         format=stream.roles.format,

@@ -8,7 +8,7 @@ chosen one and the rejected one, each with its prompt; the tokens of the answers
 from __future__ import annotations
 
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -22,9 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tuneyard.api import BadInput
+from tuneyard.api.data import ControlTokens
 from tuneyard.data.borders import continued_tokens, with_exact_offsets
-from tuneyard.data.by_offsets import tokens_by_offsets
+from tuneyard.data.by_offsets import tokens_by_offsets, tokens_in_pieces
 from tuneyard.data.chat import ChatTemplate, Rendered, render
+from tuneyard.data.control_tokens import Controls, Spelled, cut_at_seams
 from tuneyard.data.messages import BadSample
 from tuneyard.data.one_pass import OnePass, one_pass
 from tuneyard.data.packing import piece_borders
@@ -60,6 +62,13 @@ class Encoded:
     reasons: bool = False
     tools: bool = False
     """At least one sample has reasoning (`reasons`) or tools (`tools`)."""
+    as_text: Counter[str] = field(default_factory=Counter)
+    as_tokens: Counter[str] = field(default_factory=Counter)
+    """Number of samples whose texts spell a control token, by token, as in `Spelled`."""
+
+    def count_spelled(self, spelled: Spelled) -> None:
+        self.as_text.update(spelled.as_text)
+        self.as_tokens.update(spelled.as_tokens)
 
     def append(self, ids: Ints, labels: Ints, digest: int, split: int) -> None:
         self.ids.append(ids)
@@ -72,7 +81,7 @@ class Encoded:
 class Encoder:
     """Tokenises samples. `template`: needed for chats only. `overlong` split: cut long documents into pieces, and keep all pieces.
 
-    `together`: that many samples in turn belong to one row; 2 for pairs.
+    `together`: that many samples in turn belong to one row; 2 for pairs. `control_tokens`: a value of data.controlTokens.
     """
 
     tokenizer: Any
@@ -81,6 +90,7 @@ class Encoder:
     overlong: Overlong
     template: ChatTemplate | None = None
     together: int = 1
+    control_tokens: ControlTokens = "text"
 
     def encode(self, batch: Sequence[Placed]) -> Encoded:
         """Tokenise a batch. Faults of single samples are in the result. Raises BadInput for faults of the whole data set."""
@@ -144,6 +154,8 @@ class Encoder:
         encoded.bad.extend({place: (place, reason, advice) for place, reason, advice in reversed(seen.bad)}.values())
         encoded.muted += seen.muted
         encoded.reasons, encoded.tools = encoded.reasons or seen.reasons, encoded.tools or seen.tools
+        encoded.as_text.update(seen.as_text)
+        encoded.as_tokens.update(seen.as_tokens)
         for number, (pair, _) in enumerate(pairs):
             halves = [found[id(p)] for p in samples[2 * number : 2 * number + 2] if id(p) in found]
             if len(halves) == 2:
@@ -158,26 +170,39 @@ class Encoder:
         for placed in batch:
             try:
                 last_only = self.loss == "completion"
-                rendered = render(placed.sample, self.template, special_tokens, need_spans=need_spans, last_only=last_only)  # type: ignore[arg-type]  # encode() hands over chats only
-                kept.append((placed, self._with_ends(rendered)))
+                chat, spelled = self._controls.seal(placed.sample)  # type: ignore[arg-type]  # encode() hands over chats only
+                rendered = render(chat, self.template, special_tokens, need_spans=need_spans, last_only=last_only)
+                kept.append((placed, replace(self._with_ends(rendered), sealed=bool(spelled.as_text))))
+                encoded.count_spelled(spelled)
             except BadSample as error:
                 encoded.bad.append((placed.place, str(error), error.advice))
         if not kept:
             return
         encoded.muted += sum(rendered.muted for _, rendered in kept)
         encoded.reasons, encoded.tools = any(rendered.reasons for _, rendered in kept), any(rendered.tools for _, rendered in kept)
+        whole = [(placed, rendered) for placed, rendered in kept if not rendered.sealed]
         if not need_spans:
-            found = tokens_of(self.tokenizer, [rendered.text for _, rendered in kept], add_special_tokens=False)
-            yield from ((placed, all_count(ids)) for (placed, _), ids in zip(kept, found, strict=True))
-            return
-        chats = [(rendered.text, rendered.spans) for _, rendered in kept]
-        yield from zip((placed for placed, _ in kept), self._with_loss(chats), strict=True)
+            found = tokens_of(self.tokenizer, [rendered.text for _, rendered in whole], add_special_tokens=False)
+            tokens = iter([all_count(ids) for ids in found])
+        else:
+            tokens = iter(self._with_loss([(rendered.text, rendered.spans) for _, rendered in whole]))
+        for placed, rendered in kept:
+            yield placed, self._in_pieces(rendered, need_spans=need_spans) if rendered.sealed else next(tokens)
+
+    def _in_pieces(self, rendered: Rendered, *, need_spans: bool) -> Tokens:
+        text, spans, cuts = cut_at_seams(rendered.text, rendered.spans)
+        tokens = tokens_in_pieces(self._offsets_of, text, spans, cuts)
+        return tokens if need_spans else all_count(tokens.ids)
 
     def _with_loss(self, chats: Sequence[tuple[str, Sequence[Range]]]) -> Iterator[Tokens]:
         quick = self._one_pass.encode(chats) if self._one_pass else [None] * len(chats)
         left = [chat for chat, tokens in zip(chats, quick, strict=True) if tokens is None]
         slow = iter(tokens_by_offsets(self._offsets_of, left))
         return (next(slow) if tokens is None else tokens for tokens in quick)
+
+    @cached_property
+    def _controls(self) -> Controls:
+        return Controls.of(self.tokenizer, self.template.text if self.template is not None else None, self.control_tokens)
 
     @cached_property
     def _one_pass(self) -> OnePass | None:
@@ -202,7 +227,8 @@ class Encoder:
         assert self.template is not None
         return end_text(self.tokenizer, self.template.text)
 
-    def _completions(self, batch: list[Placed], _encoded: Encoded) -> Iterator[tuple[Placed, Tokens]]:
+    def _completions(self, batch: list[Placed], encoded: Encoded) -> Iterator[tuple[Placed, Tokens]]:
+        batch = self._looked_at(batch, encoded)
         pairs = [p.sample for p in batch if isinstance(p.sample, Completion)]
         prompts = [self._without_end(ids) for ids in plain_tokens(self.tokenizer, [p.prompt for p in pairs])]
         wholes = plain_tokens(self.tokenizer, [p.prompt + p.completion for p in pairs])
@@ -215,10 +241,24 @@ class Encoder:
             whole = self._with_end(whole)
             yield placed, Tokens(whole, ((0 if self.loss == "all" else len(prompt), len(whole)),))
 
-    def _texts(self, batch: list[Placed], _encoded: Encoded) -> Iterator[tuple[Placed, Tokens]]:
+    def _texts(self, batch: list[Placed], encoded: Encoded) -> Iterator[tuple[Placed, Tokens]]:
+        batch = self._looked_at(batch, encoded)
         texts = [p.sample.text for p in batch if isinstance(p.sample, Text)]
         for placed, ids in zip(batch, plain_tokens(self.tokenizer, texts), strict=True):
             yield placed, all_count(self._with_end(ids))
+
+    def _looked_at(self, batch: list[Placed], encoded: Encoded) -> list[Placed]:
+        """The samples without those that spell a control token, if the policy refuses them."""
+        kept = list[Placed]()
+        for placed in batch:
+            sample = placed.sample
+            texts = (sample.prompt, sample.completion) if isinstance(sample, Completion) else (sample.text,)  # type: ignore[union-attr]
+            try:
+                encoded.count_spelled(self._controls.look_at(*texts))
+                kept.append(placed)
+            except BadSample as error:
+                encoded.bad.append((placed.place, str(error), error.advice))
+        return kept
 
     def _with_end(self, ids: list[int]) -> list[int]:
         end = self.tokenizer.eos_token_id

@@ -64,7 +64,7 @@ def walls_of(added: Iterable[Any], *, normalises: bool) -> Walls | None:
         return None
     others = every.keys() - set(walls)
     return Walls(
-        re.compile(_any_of(sorted(walls))), re.compile(_any_of(sorted(others))) if others else None, max(len(content) for content in every)
+        re.compile(any_of(sorted(walls))), re.compile(any_of(sorted(others))) if others else None, max(len(content) for content in every)
     )
 
 
@@ -81,11 +81,11 @@ def _in_word(character: str) -> bool:
     return character.isalnum() or character == "_"
 
 
-def _any_of(contents: Collection[str]) -> str:
+def any_of(contents: Collection[str]) -> str:
     """A pattern of sorted texts that shares common prefixes: models have hundreds of reserved tokens."""
     if len(contents) == 1:
         return re.escape(next(iter(contents)))
     branches = [(first, [content[1:] for content in group]) for first, group in groupby(contents, key=lambda content: content[:1])]
     # Of two texts with a common prefix, the longer one comes first, as in tokenizers.
-    parts = [re.escape(first) + (_any_of(rest) if first and any(rest) else "") for first, rest in reversed(branches)]
+    parts = [re.escape(first) + (any_of(rest) if first and any(rest) else "") for first, rest in reversed(branches)]
     return parts[0] if len(parts) == 1 else f"(?:{'|'.join(parts)})"

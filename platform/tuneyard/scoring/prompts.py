@@ -7,13 +7,19 @@ rendered chat, or as the completion after the prompt's own tokens, with the end 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from tuneyard.api import BadInput
+from tuneyard.api.data import ControlTokens
+from tuneyard.data.borders import continued_tokens
 from tuneyard.data.canonical import system_turn
 from tuneyard.data.chat import choose_template, prompt_text
+from tuneyard.data.control_tokens import Controls, cut_at_seams
 from tuneyard.data.messages import BadSample
 from tuneyard.data.prompt_form import prompts_are_chats
 from tuneyard.data.roles import Chat, Completion
@@ -42,7 +48,7 @@ class Likelihood:
 class PromptEncoder:
     """Turns the values of prompt and reference columns into tokens. Not safe to use from two threads at once."""
 
-    def __init__(self, tokenizer: Any, *, chat: bool | None, max_length: int) -> None:
+    def __init__(self, tokenizer: Any, *, chat: bool | None, max_length: int, control_tokens: ControlTokens = "text") -> None:
         """`chat` None: as in the model's training (`data.prompts_are_chats`). Raises BadInput if `chat` is true without a template."""
         if chat and tokenizer.chat_template is None:
             raise BadInput(
@@ -51,6 +57,7 @@ class PromptEncoder:
         self._tokenizer = tokenizer
         self._chat = chat if chat is not None else prompts_are_chats(tokenizer)
         self._max_length = max_length
+        self._control_tokens = control_tokens
 
     @property
     def chats(self) -> bool:
@@ -67,6 +74,8 @@ class PromptEncoder:
         """Tokens of the prompt. `system` and `tools` are used where prompts are chats. Raises BadRow."""
         content = self._content(value, system)
         if isinstance(content, str):
+            with _bad_rows():
+                self._controls.look_at(content)
             [ids] = plain_tokens(self._tokenizer, [content])
             if ids and ids[-1] == self._tokenizer.eos_token_id:
                 ids.pop()  # some tokenizers end every text; an engine generates no token after it
@@ -131,7 +140,19 @@ class PromptEncoder:
         template = choose_template(self._tokenizer, None) if self._chat else None
         if template is not None and self._tokenizer.chat_template is not None:
             template = replace(template, own=str(self._tokenizer.get_chat_template()))  # its opening of an answer is part of the prompt
-        return Encoder(self._tokenizer, loss="completion", max_length=_UNLIMITED, overlong="error", template=template)
+        return Encoder(
+            self._tokenizer,
+            loss="completion",
+            max_length=_UNLIMITED,
+            overlong="error",
+            template=template,
+            control_tokens=self._control_tokens,
+        )
+
+    @cached_property
+    def _controls(self) -> Controls:
+        template = str(self._tokenizer.get_chat_template()) if self._chat else None
+        return Controls.of(self._tokenizer, template, self._control_tokens)
 
     def _content(self, value: str | list[dict[str, Any]], system: str) -> str | list[dict[str, Any]]:
         """Text where prompts are plain, messages where they are chats."""
@@ -146,8 +167,20 @@ class PromptEncoder:
         return value if value[0]["role"] == "system" else [*system_turn(system), *value]
 
     def _rendered(self, messages: list[dict[str, Any]], tools: list[Any] | None) -> list[int]:
-        try:
+        with _bad_rows():
+            messages, spelled = self._controls.seal_messages(messages)
             text = prompt_text(messages, self._tokenizer, tools)
-        except BadSample as error:
-            raise BadRow(f"{error}") from error
+        if spelled.as_text:
+            text, _, cuts = cut_at_seams(text)
+            pieces = [(text[start:end], start > 0) for start, end in pairwise(sorted({0, *cuts, len(text)}))]
+            return [token for ids, _ in continued_tokens(self._tokenizer, pieces, offsets=False) for token in ids]
         return list(self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+
+@contextmanager
+def _bad_rows() -> Iterator[None]:
+    """A bad sample is a bad row."""
+    try:
+        yield
+    except BadSample as error:
+        raise BadRow(f"{error}") from error

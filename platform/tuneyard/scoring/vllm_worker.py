@@ -45,7 +45,8 @@ class VllmWorker(PartWorker):
         self._settings = resolve_engine(request.task, model, self._shape, adapter, sku=request.sku)
         self._adapter = _countable_adapter(self._shape, self._settings)
         tokenizer = _tokenizer(self._settings)
-        prompts = PromptEncoder(tokenizer, chat=request.task.data.chat, max_length=self._settings.max_length)
+        data, longest = request.task.data, self._settings.max_length
+        prompts = PromptEncoder(tokenizer, chat=data.chat, max_length=longest, control_tokens=data.control_tokens)
         if asks_of(request.task).likelihood:
             prompts.check_likelihood()
         try:

@@ -125,6 +125,7 @@ class Recipe:
             facts.dropped += len(encoded.dropped)
             facts.dropped_examples.extend(encoded.dropped[: 5 - len(facts.dropped_examples)])
             facts.muted += encoded.muted
+            facts.count_spelled(encoded.as_text, encoded.as_tokens)
             facts.reasons, facts.tools = facts.reasons or encoded.reasons, facts.tools or encoded.tools
             found.append(encoded)
         return found

@@ -131,6 +131,7 @@ class StreamTally:
         total.dropped_examples = [*total.dropped_examples, *facts.dropped_examples][:5]
         total.advice = total.advice or facts.advice
         total.reasons, total.tools = total.reasons or facts.reasons, total.tools or facts.tools
+        total.count_spelled(facts.as_text, facts.as_tokens)
         for kind, seconds in facts.seconds.items():
             total.seconds[kind] = total.seconds.get(kind, 0.0) + seconds
 

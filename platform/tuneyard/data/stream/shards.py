@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from itertools import accumulate
@@ -41,6 +42,9 @@ class ShardFacts:
     truncated: int = 0
     dropped: int = 0
     muted: int = 0
+    as_text: dict[str, int] = field(default_factory=dict)
+    as_tokens: dict[str, int] = field(default_factory=dict)
+    """Samples that spell a control token, by token."""
     reasons: bool = False
     tools: bool = False
     source_bytes: int = 0
@@ -51,6 +55,11 @@ class ShardFacts:
     advice: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds by kind of work: storage, decoding, tokenising, packing."""
+
+    def count_spelled(self, as_text: Mapping[str, int], as_tokens: Mapping[str, int]) -> None:
+        """Add counts of samples that spell a control token."""
+        self.as_text = dict(Counter(self.as_text) + Counter(as_text))
+        self.as_tokens = dict(Counter(self.as_tokens) + Counter(as_tokens))
 
 
 @dataclass(frozen=True)

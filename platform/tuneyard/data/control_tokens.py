@@ -1,0 +1,135 @@
+"""Texts of rows that spell a control token, such as `<|im_end|>` in a user's message.
+
+A tokenizer makes no difference between a control token that a chat template writes and the same characters in a message. A user's text, an
+answer of a tool or an answer before a judge could thus end its own turn and begin another one. Such texts are sealed before they are
+rendered: a seam behind the first character of the token's text, at which the rendered chat is cut and tokenised in pieces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tuneyard.api.data import ControlTokens
+from tuneyard.data.messages import BadSample
+from tuneyard.data.roles import Chat
+from tuneyard.data.tool_calls import Message
+from tuneyard.data.walls import any_of
+
+SEAM = "\ufdd0"
+"""A code point that Unicode reserves for use inside programs: no text has it."""
+_TRUSTED = ("system", "developer", "assistant")
+"""Roles whose texts may write control tokens. Texts of all others, such as users and tools, come from outside."""
+_MARKS_OF_REASONING = ("<think>", "</think>")
+_SHAPED = re.compile(r"<[|｜].*[|｜]>", re.DOTALL)
+_ADVICE = "take it out of the text, or set data.controlTokens: text, which reads it as plain text"
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Spelled:
+    """Control tokens in the texts of a row. `as_text`: read as plain text. `as_tokens`: they become the tokens that they spell."""
+
+    as_text: frozenset[str] = frozenset()
+    as_tokens: frozenset[str] = frozenset()
+
+
+NONE = Spelled()
+
+
+@dataclass(frozen=True)
+class Controls:
+    """The control tokens of a tokenizer, and the `policy` for texts of rows that spell one: a value of data.controlTokens."""
+
+    pattern: re.Pattern[str] | None
+    policy: ControlTokens = "text"
+
+    @classmethod
+    def of(cls, tokenizer: Any, template: str | None, policy: ControlTokens = "text") -> Controls:
+        """Control tokens are the special tokens, added tokens that the template writes, and added tokens of the form `<|…|>`.
+
+        A tokenizer without a table of added tokens (mistral-common's) never reads a text as a control token.
+        """
+        added = getattr(tokenizer, "added_tokens_decoder", None)
+        if not isinstance(added, Mapping):
+            return cls(None, policy)
+        names = {str(token.content) for token in added.values() if token.special or _SHAPED.fullmatch(token.content)}
+        names |= {str(token.content) for token in added.values() if template is not None and token.content in template}
+        names |= {str(token) for token in tokenizer.all_special_tokens}
+        shown = sorted(name for name in names if len(name.strip()) > 1)
+        return cls(re.compile(any_of(shown)) if shown else None, policy)
+
+    def seal(self, chat: Chat) -> tuple[Chat, Spelled]:
+        """The chat with its texts as they are rendered, and what they spell. Raises BadSample for a text that the policy refuses."""
+        messages, spelled = self.seal_messages(chat.messages)
+        return (chat if messages is chat.messages else replace(chat, messages=messages)), spelled
+
+    def seal_messages(self, messages: list[Message]) -> tuple[list[Message], Spelled]:
+        """As `seal`, for messages."""
+        found = [self._in_text(str(message.get("content") or ""), message["role"]) for message in messages]
+        if not any(found):
+            return messages, NONE
+        sealed, as_text, as_tokens = list[Message](), set[str](), set[str]()
+        for message, names in zip(messages, found, strict=True):
+            is_sealed = bool(names) and self.policy == "text" and message["role"] not in _TRUSTED
+            (as_text if is_sealed else as_tokens).update(names)
+            sealed.append({**message, "content": self._sealed(message["content"])} if is_sealed else message)
+        if as_text and any(SEAM in str(message.get("content")) for message in messages):
+            raise BadSample(f"it holds {SEAM!r}, a code point that Unicode reserves, beside the text of {_listed(as_text)}", "take it out")
+        return sealed, Spelled(frozenset(as_text), frozenset(as_tokens))
+
+    def look_at(self, *texts: str) -> Spelled:
+        """What texts without roles spell. Their tokens are those that they spell, unless the policy refuses them: raises BadSample."""
+        names = {name for text in texts for name in self._in_text(text, "")}
+        return Spelled(as_tokens=frozenset(names)) if names else NONE
+
+    def _in_text(self, text: str, role: str) -> list[str]:
+        if self.pattern is None:
+            return []
+        names = self.pattern.findall(text)
+        if role == "assistant":  # the form in which reasoning stands in an answer
+            names = [name for name in names if name not in _MARKS_OF_REASONING]
+        if names and self.policy == "refuse":
+            whose = f"the text of the {role}" if role else "its text"
+            raise BadSample(f"{whose} spells the control token {names[0]}", _ADVICE)
+        return names
+
+    def _sealed(self, text: str) -> str:
+        assert self.pattern is not None
+        while self.pattern.search(text):  # again, because what is left behind a seam may spell another token
+            text = self.pattern.sub(lambda match: match[0][0] + SEAM + match[0][1:], text)
+        return text
+
+
+def cut_at_seams(text: str, spans: tuple[tuple[int, int], ...] = ()) -> tuple[str, tuple[tuple[int, int], ...], list[int]]:
+    """A rendered text without seams, its spans there, and the places at which it must be cut."""
+    seams = [place for place, character in enumerate(text) if character == SEAM]
+
+    def moved(place: int) -> int:
+        return place - sum(seam < place for seam in seams)
+
+    return text.replace(SEAM, ""), tuple((moved(start), moved(end)) for start, end in spans), [moved(seam) for seam in seams]
+
+
+def controls_notes(as_text: Mapping[str, int], as_tokens: Mapping[str, int]) -> Iterator[str]:
+    """Warnings about rows that spell control tokens. The mappings count rows by token."""
+    if as_text:
+        yield f"texts of users or tools spell control tokens, which are read as plain text: {_counted(as_text)}"
+    if as_tokens:
+        yield (
+            f"texts of rows spell control tokens, and become these tokens: {_counted(as_tokens)}; "
+            "data.controlTokens: refuse leaves such rows out"
+        )
+
+
+def _counted(rows: Mapping[str, int]) -> str:
+    most = Counter(rows).most_common()
+    more = f", and {len(most) - _MOST_NAMED} others" if len(most) > _MOST_NAMED else ""
+    return ", ".join(f"{name} in {count:,} row{'s' if count != 1 else ''}" for name, count in most[:_MOST_NAMED]) + more
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names)[:_MOST_NAMED])
