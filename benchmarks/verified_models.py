@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +51,8 @@ def main() -> None:
             rows.append(_row(Path(name), chats, number, kind, method))
             print(rows[-1], flush=True)
     lines = [
-        "Each model is trained for 12 steps with a checkpoint every 4, and its run is moved to another folder. The seconds are those of",
-        "the command. The command and each rank load libraries for 5 to 8 of them.",
+        "Each model is trained for 12 steps with a checkpoint every 4, and its run is moved to another folder. The seconds are processor",
+        "seconds of the command and its ranks. Each process loads libraries for 5 to 8 of them.",
         "",
         "| model | method | compared, s | replay on 1 rank, s | result | replay on 2 ranks, s | result |",
         "|---|---|---|---|---|---|---|",
@@ -89,14 +89,20 @@ def _row(folder: Path, chats: Path, number: int, kind: str, method: dict[str, An
 
 
 def _verified(model: str, *options: str) -> tuple[float, str]:
-    """Seconds, and what the replay found. Fails if anything differs."""
-    began = time.perf_counter()
+    """Processor seconds of the command and its ranks, and what the replay found. Fails if anything differs."""
+    began = _processor_s()
     made = subprocess.run(
         [str(Path(sys.executable).parent / "tuneyard"), "verify", model, *options, "-o", "json"], capture_output=True, text=True
     )
     found = json.loads(made.stdout)
     assert made.returncode == 0, found
-    return time.perf_counter() - began, next((each["words"] for each in found if each["about"] == "replay"), "")
+    return _processor_s() - began, next((each["words"] for each in found if each["about"] == "replay"), "")
+
+
+def _processor_s() -> float:
+    """Of all processes that this one has started and that have ended, with theirs."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
 
 
 if __name__ == "__main__":

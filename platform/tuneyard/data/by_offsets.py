@@ -20,12 +20,13 @@ Offsets = npt.NDArray[np.int64]
 """(tokens, 2): [start, end) of each token in characters."""
 
 
-def tokens_in_pieces(tokenizer: Any, text: str, spans: Sequence[Range], cuts: Sequence[int]) -> Tokens:
-    """As `tokens_by_offsets`, for one text that no token may cross at `cuts`, places in characters."""
-    for _ in range(2):
-        [(ids, offsets)] = _cut(tokenizer, [(text, list(cuts))])
-        cuts = [*cuts, *_joined_starts(offsets, spans)]
-    return Tokens(ids, _ranges(_inside(offsets, spans)))
+def tokens_in_pieces(tokenizer: Any, chats: Sequence[tuple[str, Sequence[Range], list[int]]]) -> Iterator[Tokens]:
+    """As `tokens_by_offsets`, for texts that no token may cross at the places that stand behind the spans, in characters."""
+    found = _cut(tokenizer, [(text, cuts) for text, _, cuts in chats])
+    for (text, spans, cuts), (ids, offsets) in zip(chats, found, strict=True):
+        if joined := _joined_starts(offsets, spans):
+            [(ids, offsets)] = _cut(tokenizer, [(text, [*cuts, *joined])])
+        yield Tokens(ids, _ranges(_inside(offsets, spans)))
 
 
 def tokens_by_offsets(tokenizer: Any, chats: Sequence[tuple[str, Sequence[Range]]]) -> Iterator[Tokens]:

@@ -8,9 +8,11 @@ rendered: a seam behind the first character of the token's text, at which the re
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 from tuneyard.api.data import ControlTokens
@@ -106,12 +108,14 @@ class Controls:
 
 def cut_at_seams(text: str, spans: tuple[tuple[int, int], ...] = ()) -> tuple[str, tuple[tuple[int, int], ...], list[int]]:
     """A rendered text without seams, its spans there, and the places at which it must be cut."""
-    seams = [place for place, character in enumerate(text) if character == SEAM]
+    pieces = text.split(SEAM)
+    cuts = list(accumulate(map(len, pieces[:-1])))
+    seams = [cut + count for count, cut in enumerate(cuts)]
 
     def moved(place: int) -> int:
-        return place - sum(seam < place for seam in seams)
+        return place - bisect_left(seams, place)
 
-    return text.replace(SEAM, ""), tuple((moved(start), moved(end)) for start, end in spans), [moved(seam) for seam in seams]
+    return "".join(pieces), tuple((moved(start), moved(end)) for start, end in spans), cuts
 
 
 def controls_notes(as_text: Mapping[str, int], as_tokens: Mapping[str, int]) -> Iterator[str]:

@@ -186,13 +186,11 @@ class Encoder:
             tokens = iter([all_count(ids) for ids in found])
         else:
             tokens = iter(self._with_loss([(rendered.text, rendered.spans) for _, rendered in whole]))
+        sealed = [cut_at_seams(rendered.text, rendered.spans) for _, rendered in kept if rendered.sealed]
+        pieces = tokens_in_pieces(self._offsets_of, sealed) if sealed else iter(())
         for placed, rendered in kept:
-            yield placed, self._in_pieces(rendered, need_spans=need_spans) if rendered.sealed else next(tokens)
-
-    def _in_pieces(self, rendered: Rendered, *, need_spans: bool) -> Tokens:
-        text, spans, cuts = cut_at_seams(rendered.text, rendered.spans)
-        tokens = tokens_in_pieces(self._offsets_of, text, spans, cuts)
-        return tokens if need_spans else all_count(tokens.ids)
+            found_here = next(pieces if rendered.sealed else tokens)
+            yield placed, found_here if need_spans else all_count(found_here.ids)
 
     def _with_loss(self, chats: Sequence[tuple[str, Sequence[Range]]]) -> Iterator[Tokens]:
         quick = self._one_pass.encode(chats) if self._one_pass else [None] * len(chats)
