@@ -178,7 +178,7 @@ def main() -> None:
         folder = Path(name)
         shape = {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 6, "num_attention_heads": 4}
         write_model(folder / "model", **shape)
-        with ray_session(address=None, cpus=len(os.sched_getaffinity(0)), gpus=0, values={}, setup=[], secrets=[], job="bench"):
+        with ray_session(address=None, cpus=len(os.sched_getaffinity(0)), gpus=0, values={}, setup=[], secrets=[], run="bench"):
             page = as_page(measure(folder, arguments.rows, arguments.max_tokens, arguments.pairs), arguments)
     print(page)
     if arguments.out is not None:

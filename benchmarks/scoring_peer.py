@@ -240,7 +240,7 @@ def main() -> None:
         shape = {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 6, "num_attention_heads": 4}
         write_model(folder / "model", max_position_embeddings=2048, **shape)
         # Ray Data counts a core for each of its stages: with fewer, its engine would wait for them.
-        with ray_session(address=None, cpus=8, gpus=0, values={}, setup=[], secrets=[], job="bench"):
+        with ray_session(address=None, cpus=8, gpus=0, values={}, setup=[], secrets=[], run="bench"):
             first = len(results.read_text().splitlines()) // 2 if results.exists() else 0
             for case in (arguments.case or sorted(MAX_TOKENS)) if arguments.pairs else []:
                 add_to(results, case, arguments.rows, measure(folder, case, arguments.rows, range(first, first + arguments.pairs)))

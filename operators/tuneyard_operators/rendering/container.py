@@ -11,16 +11,28 @@ from tuneyard_operators.rendering.secrets import SecretKey
 
 SCRATCH = "/scratch"
 _LOG = f"{SCRATCH}/setup.log"
-# Ray's node has 30 s to start, a fixed time that a busy machine may exceed: the script tries again.
-_SCRIPT = f"""\
+# One shell runs all commands and starts Ray. `exit` in a command would end it: the container then fails, with the command's name.
+_SETUP = f"""\
 setup() {{
+  __tuneyard_command=$1
   eval "$1" >>{_LOG} 2>&1 && return
+  exit
+}}
+refused() {{
   code=$?
-  python -m tuneyard.runtime.termination {_LOG} "$code" "$1"
+  python -m tuneyard.runtime.termination {_LOG} "$code" "$__tuneyard_command"
+  [ "$code" = 0 ] && code=1
   exit "$code"
 }}
+trap refused EXIT
+trap 'trap - EXIT; exit 143' TERM
 {{commands}}
-{{warm}}{{wait}}ulimit -n 65536 2>/dev/null || ulimit -n "$(ulimit -H -n)"
+trap - EXIT TERM
+set +eux
+"""
+# Ray's node has 30 s to start, a fixed time that a busy machine may exceed: the script tries again.
+_SCRIPT = """\
+{setup}{warm}{wait}ulimit -n 65536 2>/dev/null || ulimit -n "$(ulimit -H -n)"
 for try in 1 2 3 4; do
   began=$SECONDS
   eval "$KUBERAY_GEN_RAY_START_CMD" & ray=$!
@@ -56,7 +68,8 @@ def command(setup: Sequence[str], *, wait_for_head: bool, warm: str = "") -> lis
     `warm`: arguments of the fork server that loads meanwhile (see `tuneyard.runtime.stack_server`), or empty.
     """
     commands = "\n".join(f"setup {quote(line)}" for line in setup)
-    script = _SCRIPT.replace("{commands}", commands).replace("{wait}", _WAIT if wait_for_head else "")
+    script = _SCRIPT.replace("{setup}", _SETUP if setup else "").replace("{commands}", commands)
+    script = script.replace("{wait}", _WAIT if wait_for_head else "")
     return ["/bin/bash", "-c", script.replace("{warm}", _WARM.format(arguments=warm) if warm else "")]
 
 

@@ -85,7 +85,7 @@ class Conductor:
         status, message = "failed", ""
         with self.machines.in_use():
             try:
-                self.machines.set_up()
+                self.machines.set_up(self.watch.should_stop)
                 status, message = self._run_tasks(recorder)
             except TuneyardError as error:
                 message = hide(str(error), self.secrets)

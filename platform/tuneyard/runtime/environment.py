@@ -1,4 +1,4 @@
-"""The environment of a job: its variables, with secrets from this process's environment, and its `setup` commands.
+"""The environment of a job: its variables, with secrets from this process's environment.
 
 Values of secrets exist in the environment of processes only. They reach no log, event, report or file that Tuneyard writes.
 """
@@ -6,16 +6,13 @@ Values of secrets exist in the environment of processes only. They reach no log,
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tuneyard.api import BadInput, EnvVar, JobFailed
+from tuneyard.api import BadInput, EnvVar
 from tuneyard.api.secrets import redact
 
-SETUP_LOG = "setup.log"
-_SHOWN_LINES = 15
 _HIDDEN = "***"
 
 
@@ -66,36 +63,20 @@ def scrub(log: Path, secrets: Sequence[str]) -> None:
 
 
 @contextmanager
-def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of this process until the context ends. Ray's processes started meanwhile inherit them."""
+def environment(values: Mapping[str, str | None]) -> Iterator[None]:
+    """Set variables of this process (None: unset them) until the context ends. Ray's processes started meanwhile inherit them."""
     before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
+    set_variables(values)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        set_variables(before)
 
 
-def run_setup(commands: Sequence[str], *, log: Path, secrets: Sequence[str] = ()) -> None:
-    """Run the job's `setup` commands in a shell, in order, in this process's environment. `log` gets their output.
-
-    Raises JobFailed with the last lines of the first command that does not exit 0.
-    """
-    if not commands:
-        return
-    log.parent.mkdir(parents=True, exist_ok=True)
-    for command in commands:
-        done = subprocess.run(["/bin/bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-        shown = hide(done.stdout, secrets)
-        with log.open("a") as file:
-            file.write(f"$ {hide(command, secrets)}\n{shown}\n")
-        if done.returncode != 0:
-            last = "\n".join(shown.splitlines()[-_SHOWN_LINES:])
-            raise JobFailed(
-                f"the setup command `{hide(command, secrets)}` ended with exit code {done.returncode}" + (f":\n{last}" if last else ""),
-                "run that command by hand, correct `setup` in the JobSpec, and start again",
-            )
+def set_variables(values: Mapping[str, str | None]) -> None:
+    """Set variables of this process, or unset those whose value is None."""
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

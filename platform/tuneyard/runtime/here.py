@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import socket
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -13,7 +12,7 @@ from tuneyard.admission import Machine
 from tuneyard.api import FailureKind, JobSpec, Task, TuneyardError
 from tuneyard.api.tasks import LOGS
 from tuneyard.runtime.attempt.log_shipper import tail_of
-from tuneyard.runtime.environment import SETUP_LOG, hide, run_setup, scrub
+from tuneyard.runtime.environment import environment, hide, scrub
 from tuneyard.runtime.gang.gang import Gangs
 from tuneyard.runtime.gang.mailbox import RankProcess
 from tuneyard.runtime.interrupt import ShouldStop
@@ -22,6 +21,7 @@ from tuneyard.runtime.nodes.oom import oom_kills
 from tuneyard.runtime.output import JobOutput
 from tuneyard.runtime.sessions.stacks import WarmStacks
 from tuneyard.runtime.sessions.start import RayStart
+from tuneyard.runtime.setup_commands import SETUP_LOG, forget, run_once, set_up
 from tuneyard.tracking import Emit
 from tuneyard.training.request import NetworkChecks
 
@@ -44,7 +44,7 @@ class Here:
     def __init__(self, job: JobSpec, ray: RayStart, *, output: JobOutput, scratch: Path, secrets: Sequence[str]) -> None:
         self._job, self._ray, self._output, self._secrets = job, ray, output, secrets
         self._followed: dict[LogName, RankProcess] = {}
-        self.run, self.retries = uuid.uuid4().hex, job.spec.retries
+        self.run, self.retries = ray.run, job.spec.retries
         self.logs = (output.local_folder or scratch) / LOGS
         self.warm = WarmStacks(job, on_gpu=ray.machine.has_gpus, logs=self.logs, own=ray.embedded)
         self.gangs = Gangs(self.warm.training, scratch)
@@ -69,12 +69,16 @@ class Here:
             stack.callback(self._keep_logs)
             stack.callback(self.warm.close)
             stack.callback(self.gangs.release)
+            self._in_use = stack
             yield
 
-    def set_up(self) -> None:
-        # On a joined cluster, worker processes run `setup` on their nodes; this process runs no part of the job.
+    def set_up(self, should_stop: ShouldStop) -> None:
+        commands, secrets = self._job.spec.setup, self._secrets
         if self._ray.embedded:
-            run_setup(self._job.spec.setup, log=self.logs / SETUP_LOG, secrets=self._secrets)
+            self._in_use.enter_context(set_up(commands, log=self.logs / SETUP_LOG, secrets=secrets, should_stop=should_stop))
+        else:  # commands of process tasks run on this machine; it may be a node of the cluster, whose ranks then find `setup` done
+            self._in_use.callback(forget, self.run)
+            self._in_use.enter_context(environment(run_once(commands, secrets=secrets, run=self.run)))
         self.warm.training()  # loads while Ray starts and data is read, but after `setup`, which may change packages
 
     def ready_for(self, _task: Task, _emit: Emit, _should_stop: ShouldStop) -> AbstractContextManager[bool]:

@@ -91,8 +91,8 @@ class Machines(Protocol):
         """A context from the claim of the output to the report."""
         ...
 
-    def set_up(self) -> None:
-        """Prepare the machines for the job. Raises JobFailed if a `setup` command fails."""
+    def set_up(self, should_stop: ShouldStop) -> None:
+        """Prepare the machines for the job. `should_stop` ends it early. Raises JobFailed if a `setup` command fails."""
         ...
 
     def ready_for(self, task: Task, emit: Emit, should_stop: ShouldStop, /) -> AbstractContextManager[bool]:

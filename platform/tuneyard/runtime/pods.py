@@ -93,7 +93,7 @@ class Pods:
     def in_use(self) -> AbstractContextManager[object]:
         return nullcontext()
 
-    def set_up(self) -> None: ...  # every container has run `setup` before
+    def set_up(self, should_stop: ShouldStop) -> None: ...  # every container has run `setup` before
 
     @contextmanager
     def ready_for(self, task: Task, emit: Emit, should_stop: ShouldStop) -> Iterator[bool]:
@@ -102,7 +102,7 @@ class Pods:
             self._check_job()
             yield True
             return
-        with ray_session(address="auto", cpus=0, gpus=0, values={}, setup=[], secrets=self._secrets, job=self._job.metadata.name):
+        with ray_session(address="auto", cpus=0, gpus=0, values={}, setup=[], secrets=self._secrets, run=self.run):
             if task.endpoint is not None:  # its clients run on the head, and it has no other machines
                 self._judge(check_node(self._checks, this_pod()), emit)
                 self._check_job()

@@ -23,7 +23,8 @@ def last_words(log: str, code: str, command: str, environment: dict[str, str]) -
     names = environment.get(SECRETS_VARIABLE, "").split(",")
     secrets = [environment[name] for name in names if environment.get(name)]
     last = "\n".join(line for line in log.splitlines()[-_SHOWN_LINES:])
-    return hide(f"the setup command `{command}` ended with exit code {code}:\n{last}", secrets)[-_LONGEST:]
+    ended = f"ended with exit code {code}" if code != "0" else "called exit, which ends the shell that all commands share"
+    return hide(f"the setup command `{command}` {ended}:\n{last}", secrets)[-_LONGEST:]
 
 
 def main(log: str, code: str, command: str) -> None:

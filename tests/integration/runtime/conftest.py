@@ -31,7 +31,7 @@ TUNEYARD = [str(Path(sys.executable).with_name("tuneyard"))]
 CLUSTER = """
 import ray, sys
 from tuneyard.runtime.sessions.session import ray_session
-with ray_session(address=None, cpus=4, gpus=0, values={}, setup=[], secrets=[], job="cluster"):
+with ray_session(address=None, cpus=4, gpus=0, values={}, setup=[], secrets=[], run="cluster"):
     print(ray.get_runtime_context().gcs_address, file=sys.__stdout__, flush=True)
     sys.stdin.read()
 """

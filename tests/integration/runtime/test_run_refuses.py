@@ -167,12 +167,12 @@ def test_a_process_that_fails(write_job: WriteJob, tmp_path: Path, capsys: pytes
 
 def test_tasks_named_like_logs_have_logs_of_their_own(write_job: WriteJob, tmp_path: Path) -> None:
     names = ("setup", "warm-training", "train-rank-0")
-    tasks = [{"name": name, "process": {"command": ["sh", "-c", f"echo task {name} | tee $TUNEYARD_OUTPUT/a"]}} for name in names]
-    job = write_job(*tasks, setup=["echo before all"])
+    tasks = [{"name": name, "process": {"command": ["sh", "-c", f"echo task {name} $SAID | tee $TUNEYARD_OUTPUT/a"]}} for name in names]
+    job = write_job(*tasks, setup=["echo before all", "export SAID=exported"])
     assert main(["run", str(job), "--out", str(tmp_path / "out")]) == 0
     assert "before all" in (tmp_path / "out/logs/setup.log").read_text()
     for name in names:
-        assert (tmp_path / f"out/logs/{name}-process.log").read_text() == f"task {name}\n"
+        assert (tmp_path / f"out/logs/{name}-process.log").read_text() == f"task {name} exported\n"
 
 
 def test_a_setup_command_that_fails(write_job: WriteJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

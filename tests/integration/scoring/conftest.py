@@ -32,7 +32,7 @@ DRIVER = """
 import pickle, sys
 from tuneyard.runtime.score.pool import score
 from tuneyard.runtime.sessions.session import ray_session
-with ray_session(address=None, cpus=2, gpus=0, values={}, setup=[], secrets=[], job="test"):
+with ray_session(address=None, cpus=2, gpus=0, values={}, setup=[], secrets=[], run="test"):
     request, server = pickle.load(open(sys.argv[1], "rb"))
     score(request, server=server)
 """
@@ -48,7 +48,7 @@ def engine_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def ray_here() -> Iterator[None]:
-    with ray_session(address=None, cpus=2, gpus=0, values={}, setup=[], secrets=[], job="test"):
+    with ray_session(address=None, cpus=2, gpus=0, values={}, setup=[], secrets=[], run="test"):
         yield
 
 

@@ -1,4 +1,4 @@
-"""Variables, secrets and setup commands of a job."""
+"""Variables and secrets of a job."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tuneyard.api import BadInput, EnvVar, JobFailed
-from tuneyard.runtime.environment import environment, hide, resolve_environment, run_setup, scrub, secret_values
+from tuneyard.api import BadInput, EnvVar
+from tuneyard.runtime.environment import environment, hide, resolve_environment, scrub, secret_values
 
 
 def secret(name: str, key: str, *, optional: bool = False) -> EnvVar:
@@ -39,22 +39,6 @@ def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (os.environ["THERE"], os.environ["NOT_THERE"]) == ("during", "x")
     assert os.environ["THERE"] == "before"
     assert "NOT_THERE" not in os.environ
-
-
-def test_setup_commands_see_the_environment_and_leave_no_secret(tmp_path: Path) -> None:
-    log = tmp_path / "logs" / "setup.log"
-    with environment({"GREETING": "s3cret-value"}):
-        run_setup([f"echo $GREETING > {tmp_path}/seen", "echo value: $GREETING"], log=log, secrets=["s3cret-value"])
-    assert (tmp_path / "seen").read_text() == "s3cret-value\n"
-    assert "value: ***" in log.read_text()
-    assert "s3cret-value" not in log.read_text()
-
-
-def test_a_setup_command_that_fails_says_which_and_why(tmp_path: Path) -> None:
-    with pytest.raises(JobFailed, match=r"`ls /no/such/folder` ended with exit code 2") as error:
-        run_setup(["true", "ls /no/such/folder", f"touch {tmp_path}/never"], log=tmp_path / "setup.log")
-    assert "No such file or directory" in error.value.cause
-    assert not (tmp_path / "never").exists()
 
 
 def test_logs_are_scrubbed(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
@@ -20,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput, FailureKind, JobFailed
-from tuneyard.runtime.environment import environment, run_setup
+from tuneyard.runtime.environment import environment, set_variables
+from tuneyard.runtime.setup_commands import run_once
 from tuneyard.warm import temporary_folder
 
 _SIGACTION_BYTES = 256
@@ -68,12 +68,12 @@ def ray_session(
     values: Mapping[str, str],
     setup: Sequence[str],
     secrets: Sequence[str],
-    job: str,
+    run: str,
 ) -> Iterator[RaySession]:
     """Start an embedded Ray with `cpus` and `gpus`, or join the cluster at `address`. Ray is shut down, or left, in every case.
 
     On a joined cluster, every worker process gets the environment `values`, and each node runs `setup` once, before the job's first task
-    there. Embedded workers inherit both from this process. Output to stdout is dropped meanwhile.
+    there. `run`: a name that no other run has. Embedded workers inherit both from this process. Output to stdout is dropped meanwhile.
 
     Raises BadInput if nothing answers at `address`, JobFailed if Ray does not start.
     """
@@ -92,7 +92,7 @@ def ray_session(
                     ray.shutdown()
             return
         with _own_signals():
-            _join(address, _node_preparation(dict(values), list(setup), list(secrets), job) if values or setup else None)
+            _join(address, _node_preparation(dict(values), list(setup), list(secrets), run) if values or setup else None)
         try:
             total = ray.cluster_resources()
             yield RaySession(embedded=False, cpus=total.get("CPU", 0), gpus=total.get("GPU", 0))
@@ -238,22 +238,12 @@ def _no_cluster(address: str, why: str) -> BadInput:
     )
 
 
-def _node_preparation(values: dict[str, str], setup: list[str], secrets: list[str], job: str) -> Callable[[], None]:
+def _node_preparation(values: dict[str, str], setup: list[str], secrets: list[str], run: str) -> Callable[[], None]:
     """A function that every worker process of a joined cluster calls first. Ray keeps it in memory: it reaches no disk and no log."""
 
     def prepare() -> None:
-        import fcntl
-
         os.environ.update(values)
-        if not setup:
-            return
-        folder = Path(tempfile.gettempdir()) / f"tuneyard-setup-{job}"
-        folder.mkdir(exist_ok=True)
-        with (folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (folder / "done").exists():
-                run_setup(setup, log=folder / "setup.log", secrets=secrets)
-                (folder / "done").touch()
+        set_variables(run_once(setup, secrets=secrets, run=run))
 
     return prepare
 

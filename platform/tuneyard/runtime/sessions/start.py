@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 
@@ -25,6 +26,7 @@ class RayStart(AbstractContextManager["RayStart"]):
         self._starting: _Starting | None = None
         self.embedded = address is None
         """Whether ranks and engines run on this machine alone."""
+        self.run = uuid.uuid4().hex
         self.machine = Machine("cpu", 1)
         """The devices of the job, known once the context is entered."""
 
@@ -63,7 +65,7 @@ class RayStart(AbstractContextManager["RayStart"]):
             values=self._values,
             setup=self._job.spec.setup,
             secrets=self._secrets,
-            job=self._job.metadata.name,
+            run=self.run,
         )
 
 
