@@ -15,6 +15,7 @@ from tuneyard.api.status import JobStatus
 from tuneyard.api.tasks import Task
 from tuneyard.api.tracking import Tracking
 from tuneyard.api.train import Method, TrainTask
+from tuneyard.api.tuned_settings import problems_of_space
 
 Priority = Literal["low", "normal", "high", "urgent"]
 STORED: Mapping[str, bool] = {"stored": True}
@@ -122,6 +123,9 @@ class Job(Fields):
             if task.tune is not None and tuned.train is not None and tuned.train.program is not None:
                 reason = f"names the task {tuned.name}, which trains by a program: settings are searched for language models and rankers"
                 raise located(reason, "tasks", index, "tune", "task")
+            if task.tune is not None:
+                for place, reason in problems_of_space(self.gang_of(task), task.tune.space):
+                    raise located(reason, "tasks", index, "tune", "space", *place)
             self._check_start(task, index)
         return self
 

@@ -190,9 +190,9 @@ def _write(job: JobSpec, name: str, found: dict[str, Any], file: Path) -> Path:
     """Write the job with the winner's settings, without the search, beside its file, where relative paths keep their meaning."""
     import yaml
 
-    from tuneyard.tuning import applied
+    from tuneyard.api.tuned_settings import apply_settings
 
-    tasks = [applied(task, found["best"]) if task.name == found["tuned"] else task for task in job.spec.tasks if task.name != name]
+    tasks = [apply_settings(task, found["best"]) if task.name == found["tuned"] else task for task in job.spec.tasks if task.name != name]
     freed = [task.model_copy(update={"depends_on": [other for other in task.depends_on if other != name]}) for task in tasks]
     tuned = job.model_copy(update={"spec": job.spec.model_copy(update={"tasks": freed})})
     target = file.with_name(f"{file.stem}.tuned.yaml")

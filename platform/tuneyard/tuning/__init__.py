@@ -23,16 +23,7 @@ if TYPE_CHECKING:
     from tuneyard.tuning.rows import INPUTS, OPTIONAL, OUTCOMES, setup_of
     from tuneyard.tuning.search import Effect, IncumbentFailed, Record, Search, Shares, Trial, effects, shares
     from tuneyard.tuning.searcher import Expectation, Outlook, PolicySearcher, PredictorExpectation, Searcher, SearchSettings
-    from tuneyard.tuning.settings import (
-        DATA_WORKERS,
-        TUNABLE_OF_RANKERS,
-        WORKERS,
-        applied,
-        default_settings,
-        default_settings_of_ranker,
-        listed_settings,
-        refuse_without_effect,
-    )
+    from tuneyard.tuning.settings import default_settings, default_settings_of_ranker, refuse_without_effect
     from tuneyard.tuning.space import Point, Space
 
 _ROOMS = {
@@ -46,21 +37,15 @@ _ROOMS = {
     "search": ("Effect", "IncumbentFailed", "Record", "Search", "Shares", "Trial", "effects", "shares"),
     "searcher": ("Expectation", "Outlook", "PolicySearcher", "PredictorExpectation", "SearchSettings", "Searcher"),
     "planned": ("PlannedExpectation",),
-    "settings": (
-        *("DATA_WORKERS", "TUNABLE_OF_RANKERS", "WORKERS", "applied", "default_settings", "default_settings_of_ranker", "listed_settings"),
-        "refuse_without_effect",
-    ),
+    "settings": ("default_settings", "default_settings_of_ranker", "refuse_without_effect"),
     "space": ("Point", "Space"),
 }
 _HOMES = {name: module for module, names in _ROOMS.items() for name in names}
 __all__ = [
-    "DATA_WORKERS",
     "FEATURES",
     "INPUTS",
     "OPTIONAL",
     "OUTCOMES",
-    "TUNABLE_OF_RANKERS",
-    "WORKERS",
     "DeepSpeedOrder",
     "Default",
     "Effect",
@@ -83,7 +68,6 @@ __all__ = [
     "Space",
     "Tpe",
     "Trial",
-    "applied",
     "calibration_of",
     "default_settings",
     "default_settings_of_ranker",
@@ -91,7 +75,6 @@ __all__ = [
     "effects",
     "history_frame",
     "imported_runs",
-    "listed_settings",
     "predictor_from_bytes",
     "predictor_to_bytes",
     "published_runs",

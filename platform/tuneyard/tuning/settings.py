@@ -1,4 +1,4 @@
-"""Settings of a train or rank task that a tuner may choose, by their paths in the JobSpec, and the task with a choice of them."""
+"""The values that a tuner tries for the settings of a train or rank task."""
 
 from __future__ import annotations
 
@@ -6,26 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuneyard.api import BadInput, Task
-from tuneyard.tuning.space import Point
+from tuneyard.api.tuned_settings import DATA_WORKERS, MICRO_BATCH, SHARDING, WORKERS
 
-WORKERS = "resources.workers"
-MICRO_BATCH = "batch.micro"
-DATA_WORKERS = "data.workers"
-TUNABLE = (
-    *("strategy.zero", "strategy.recompute", "strategy.precision", "strategy.liger", "strategy.tensorParallel"),
-    *("strategy.offload.optimizer", "strategy.offload.parameters", MICRO_BATCH, "model.attention", "data.pack", DATA_WORKERS, WORKERS),
-)
-"""Paths below `train` (and `resources.workers`). Only precision and packing change what is learned: they are searched only if the JobSpec
-lists their values.
-"""
-SHARDING = "tables.sharding"
-TUNABLE_OF_RANKERS = (
-    *("strategy.zero", "strategy.recompute", "strategy.precision", "strategy.shardWithin", "strategy.quantisedAllReduce"),
-    *("strategy.offload.optimizer", "strategy.offload.parameters", MICRO_BATCH, SHARDING, "tables.rows", "tables.offload", WORKERS),
-)
-"""Paths below `rank`, likewise. Precision, `quantisedAllReduce` and `tables.rows` round differently: they are searched only if the JobSpec
-lists their values.
-"""
 _MICRO_BATCHES = 4
 """Micro-batches of a ranker: successive halves of a worker's share of the batch. Smaller ones only add launches."""
 _DEGREES = (1, 2, 4, 8)
@@ -98,30 +80,3 @@ def refuse_without_effect(task: Task, space: Mapping[str, Sequence[Any]], *, wor
         why = "the ranker has no tables" if path.startswith("tables.") and not task.rank.features.sparse else reasons.get(path)
         if why:
             raise BadInput(f"{path} cannot matter for task {task.name}: {why}", f"leave {path} out of the space")
-
-
-def listed_settings(space: Mapping[str, Sequence[Any]], tunable: Sequence[str] = TUNABLE) -> dict[str, tuple[Any, ...]]:
-    """The space in a JobSpec. Raises BadInput for a path that cannot be tuned."""
-    for path in space:
-        if path not in tunable:
-            raise BadInput(f"{path} cannot be tuned", f"name some of: {', '.join(tunable)}")
-    return {path: tuple(values) for path, values in space.items()}
-
-
-def applied(task: Task, point: Point) -> Task:
-    """The train or rank task with these settings. Raises BadInput for invalid values."""
-    from pydantic import ValidationError
-
-    values = task.to_yaml_dict()
-    for path, value in point.items():
-        *groups, last = path.split(".")
-        place = values if path == WORKERS else values[task.kind]
-        for group in groups:
-            if not isinstance(place.get(group), dict):  # unset, or `auto`
-                place[group] = {}
-            place = place[group]
-        place[last] = value
-    try:
-        return Task.model_validate(values)
-    except ValidationError as error:
-        raise BadInput(f"{dict(point)}: {error.errors()[0]['msg']}", "take other values") from error

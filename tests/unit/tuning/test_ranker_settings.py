@@ -10,18 +10,16 @@ from pydantic import ValidationError
 from tests.builders.rankers import rank_task
 
 from tuneyard.api import BadInput, JobSpec, Task
+from tuneyard.api.tuned_settings import TUNABLE_OF_RANKERS, apply_settings
 from tuneyard.catalog import gpu
 from tuneyard.cli.tune import with_search
 from tuneyard.planning import Plan, plan_of_ranker
 from tuneyard.runtime.tune.trials import short
 from tuneyard.tuning import (
-    TUNABLE_OF_RANKERS,
     PlannedExpectation,
     PolicySearcher,
     Space,
-    applied,
     default_settings_of_ranker,
-    listed_settings,
     refuse_without_effect,
 )
 
@@ -59,18 +57,10 @@ def test_every_setting_that_may_be_listed_is_a_field_of_the_task(path: str) -> N
         "tables.rows": "fp16",
     }
     value = values.get(path, "cpu" if "offload" in path else True if path == "strategy.recompute" else 2)
-    found = applied(task_of(strategy="auto"), {path: value}).to_yaml_dict()
+    found = apply_settings(task_of(strategy="auto"), {path: value}).to_yaml_dict()
     for part in path.split(".") if path == "resources.workers" else ["rank", *path.split(".")]:
         found = found[part]
     assert found == value
-
-
-@pytest.mark.parametrize(
-    "path", ["model.attention", "data.pack", "strategy.tensorParallel", "tables", "", "rank.tables.sharding", "model.width"]
-)
-def test_other_paths_cannot_be_tuned(path: str) -> None:
-    with pytest.raises(BadInput, match="cannot be tuned"):
-        listed_settings({path: [1]}, TUNABLE_OF_RANKERS)
 
 
 @pytest.mark.parametrize(
@@ -95,13 +85,13 @@ def test_a_ranker_without_tables_has_no_settings_of_them_and_open_workers_make_s
 
 def test_values_that_are_none_are_refused() -> None:
     with pytest.raises(BadInput, match=r"tables\.sharding"):
-        applied(task_of(), {"tables.sharding": "diagonal"})
+        apply_settings(task_of(), {"tables.sharding": "diagonal"})
 
 
 def test_a_trial_holds_out_no_rows_and_stays_valid() -> None:
     fields = {"validationFraction": 0.5, "slices": ["device"], "epochs": 3.0, "evaluation": {"everySteps": 2, "earlyStop": 2}}
     cut = short(task_of(**fields), 8)
-    again = applied(cut, {"tables.sharding": "row"}).rank
+    again = apply_settings(cut, {"tables.sharding": "row"}).rank
     assert again is not None
     assert (again.steps, again.epochs, again.validation_fraction, again.slices) == (8, None, 0.0, [])
 
@@ -111,7 +101,7 @@ def test_a_search_starts_from_the_plan_and_learns_what_is_faster() -> None:
     space = Space({"batch.micro": (512, 256, 128), "tables.sharding": ("row", "column")})
 
     def planned(point: Any) -> float:
-        speed = plan_of(applied(task, point)).speed
+        speed = plan_of(apply_settings(task, point)).speed
         assert speed is not None
         return speed.tokens_per_s
 

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from tuneyard.api import BadInput, JobSpec, Task
+from tuneyard.api.tuned_settings import apply_settings
 from tuneyard.catalog import gpu, shape_from_config
 from tuneyard.cli.tune import with_search
 from tuneyard.planning import DEFAULT, Calibration, estimate_speed, resolve
@@ -21,11 +22,9 @@ from tuneyard.tuning import (
     OPTIONAL,
     OUTCOMES,
     Predictor,
-    applied,
     calibration_of,
     default_settings,
     history_frame,
-    listed_settings,
     published_runs,
     settings_row,
     setup_of,
@@ -50,7 +49,7 @@ def train_task(**train: Any) -> Task:
 
 def test_a_choice_is_written_into_the_task_and_nothing_else_is() -> None:
     task = train_task(strategy={"recompute": True}, optimizer={"learningRate": 3e-4})
-    found = applied(task, {"strategy.zero": 2, "batch.micro": 4, "strategy.offload.optimizer": "cpu", "resources.workers": 2})
+    found = apply_settings(task, {"strategy.zero": 2, "batch.micro": 4, "strategy.offload.optimizer": "cpu", "resources.workers": 2})
     assert found.train is not None
     assert found.train.layout.zero == 2
     assert found.train.layout.recompute is True
@@ -61,14 +60,14 @@ def test_a_choice_is_written_into_the_task_and_nothing_else_is() -> None:
 
 
 def test_a_strategy_left_to_the_planner_is_opened_for_a_choice() -> None:
-    found = applied(train_task(strategy="auto"), {"strategy.zero": 3})
+    found = apply_settings(train_task(strategy="auto"), {"strategy.zero": 3})
     assert found.train is not None
     assert found.train.layout.zero == 3
 
 
 def test_a_value_that_the_field_does_not_take_is_refused() -> None:
     with pytest.raises(BadInput):
-        applied(train_task(), {"strategy.zero": 7})
+        apply_settings(train_task(), {"strategy.zero": 7})
 
 
 def test_only_what_leaves_the_learning_alone_is_searched_unasked() -> None:
@@ -86,23 +85,17 @@ def test_only_what_leaves_the_learning_alone_is_searched_unasked() -> None:
 def test_data_workers_are_searched_where_there_is_a_choice() -> None:
     streamed = default_settings(train_task(), workers=[1], is_cpu=True, flash=False, liger=False, data_workers=(1, 2, 4))
     assert streamed["data.workers"] == (1, 2, 4)
-    found = applied(train_task(), {"data.workers": 2})
+    found = apply_settings(train_task(), {"data.workers": 2})
     assert found.train is not None
     assert found.train.data.workers == 2
     with pytest.raises(BadInput):
-        applied(train_task(data={"source": "d", "service": {}}), {"data.workers": 2})
+        apply_settings(train_task(data={"source": "d", "service": {}}), {"data.workers": 2})
 
 
 def test_what_a_run_waited_for_data_is_not_held_against_its_settings() -> None:
     result = {"tokens_per_s": 600.0, "details": {"bottleneck": {"stall": 0.4}}}
     waited = history_frame([{"settings": row(), "status": "succeeded", "failure": "", "result": result}])
     assert list(waited.tokens_per_sec_per_gpu) == [pytest.approx(500.0)]
-
-
-def test_a_listed_path_that_cannot_be_tuned_is_refused_with_those_that_can() -> None:
-    with pytest.raises(BadInput, match=r"optimizer\.learningRate cannot be tuned") as error:
-        listed_settings({"optimizer.learningRate": [1e-3]})
-    assert "strategy.zero" in error.value.next_step
 
 
 # --- history

@@ -75,6 +75,6 @@ def _with_found(task: Task, results: Mapping[str, Result]) -> Task:
     found: dict[str, Any] = next((search["best"] for search in searches), {})
     if not found:
         return task
-    from tuneyard.tuning import applied
+    from tuneyard.api.tuned_settings import apply_settings
 
-    return applied(task, found)
+    return apply_settings(task, found)

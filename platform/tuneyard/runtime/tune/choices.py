@@ -12,24 +12,14 @@ from typing import Any
 
 from tuneyard.admission import Machine, choose_workers
 from tuneyard.api import BadInput, EmbeddingTables, Task, check_task
+from tuneyard.api.tuned_settings import DATA_WORKERS, WORKERS, apply_settings
 from tuneyard.api.worker_counts import worker_counts
 from tuneyard.catalog import gpu
 from tuneyard.planning import DataRate, refuse_without_room
 from tuneyard.runtime.models import model_shape
 from tuneyard.runtime.tune.feeding import Feeding
 from tuneyard.training.request import TrainRequest
-from tuneyard.tuning import (
-    DATA_WORKERS,
-    TUNABLE_OF_RANKERS,
-    WORKERS,
-    Space,
-    applied,
-    default_settings,
-    default_settings_of_ranker,
-    listed_settings,
-    refuse_without_effect,
-    settings_row,
-)
+from tuneyard.tuning import Space, default_settings, default_settings_of_ranker, refuse_without_effect, settings_row
 
 Plans = Callable[[Task], TrainRequest]
 """Plans a train or rank task for this machine. Raises BadInput if it cannot run."""
@@ -50,7 +40,7 @@ class Choices:
         """The space of the settings that the JobSpec lists, or of all settings of the device if it lists none. Raises BadInput."""
         if self._task.rank is not None:
             return Space(self._settings_of_ranker(listed), self._is_another_ranker)
-        settings = listed_settings(listed)
+        settings = {path: tuple(values) for path, values in listed.items()}
         if DATA_WORKERS in settings and (why := self.feeding.no_choice()):
             raise BadInput(f"{DATA_WORKERS} cannot matter for task {self._task.name}: {why}", f"leave {DATA_WORKERS} out of the space")
         settings = settings or default_settings(
@@ -69,7 +59,7 @@ class Choices:
         return found is not None and (found.plan, _tables_of(found)) != (own.plan, _tables_of(own))
 
     def _settings_of_ranker(self, listed: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-        if settings := listed_settings(listed, TUNABLE_OF_RANKERS):
+        if settings := {path: tuple(values) for path, values in listed.items()}:
             own, at_once = self.workers({}), max(1, self._machine.devices)
             most = max([own, *(count for count in settings.get(WORKERS, ()) if isinstance(count, int))])
             refuse_without_effect(self._task, settings, workers=own, hosts=-(-most // at_once), is_cpu=self._facts.is_cpu)
@@ -105,7 +95,7 @@ class Choices:
         key = json.dumps(point, sort_keys=True)
         if key not in self._requests:
             try:
-                self._requests[key] = self._planned(applied(self._task, point))
+                self._requests[key] = self._planned(apply_settings(self._task, point))
             except BadInput:
                 self._requests[key] = None
         return self._requests[key]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tuneyard.api import BadInput, FailureKind, JobFailed, Task
+from tuneyard.api.tuned_settings import DATA_WORKERS
 from tuneyard.planning import Plan, past_rates
 from tuneyard.runtime.task_context import TaskContext
 from tuneyard.runtime.train.attempt import TrainSetting
@@ -24,7 +25,6 @@ from tuneyard.runtime.tune.trials import Listener, in_its_own_order, run_trial, 
 from tuneyard.storage import NotFound, open_store
 from tuneyard.tracking import Stage, Tried, Warned
 from tuneyard.tuning import (
-    DATA_WORKERS,
     IncumbentFailed,
     PlannedExpectation,
     Point,

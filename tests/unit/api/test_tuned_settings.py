@@ -1,0 +1,76 @@
+"""A search space is checked with its file: every setting that cannot be tuned, and every value that its field does not take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from tuneyard.api import BadInput, parse
+from tuneyard.api.tuned_settings import TUNABLE, TUNABLE_OF_RANKERS
+
+GOOD: dict[str, list[Any]] = {
+    "strategy.zero": [0, 3],
+    "strategy.recompute": [True, False],
+    "strategy.precision": ["bf16", "fp32"],
+    "strategy.liger": [True],
+    "strategy.tensorParallel": [1, 2],
+    "strategy.shardWithin": ["host"],
+    "strategy.quantisedAllReduce": ["int8"],
+    "strategy.offload.optimizer": ["none", "cpu"],
+    "strategy.offload.parameters": ["cpu"],
+    "batch.micro": [1, 2],
+    "model.attention": ["sdpa", "eager"],
+    "data.pack": [True, False],
+    "data.workers": [0, 2],
+    "tables.sharding": ["row"],
+    "tables.rows": ["fp16"],
+    "tables.offload": ["cpu"],
+    "resources.workers": [1, 2],
+}
+TRAIN = {"name": "chat", "train": {"model": {"name": "m"}, "data": {"source": "d"}, "batch": {"global": 16}}}
+
+
+def complaint(space: Any, tuned: dict[str, Any] = TRAIN) -> str:
+    tasks = [tuned, {"name": "search", "tune": {"task": "chat", "space": space}}]
+    text = yaml.safe_dump({"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "j"}, "spec": {"tasks": tasks}})
+    try:
+        parse(text, "job.yaml")
+    except BadInput as error:
+        return error.cause
+    return ""
+
+
+@pytest.mark.parametrize("path", TUNABLE)
+def test_every_setting_that_can_be_tuned_is_taken(path: str) -> None:
+    assert complaint({path: GOOD[path]}) == ""
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        ({"nonsense.field": [1]}, "space['nonsense.field']: cannot be tuned for the train task chat: tunable are strategy.zero"),
+        ({"optimizer.learningRate": [1e-3]}, "cannot be tuned"),
+        ({"strategy.zreo": [1]}, "did you mean strategy.zero?"),
+        ({"tables.sharding": ["row"]}, "cannot be tuned for the train task chat"),
+        ({"strategy.zero": [0, 7]}, "space['strategy.zero'][1]: 7: input should be 0, 1, 2 or 3"),
+        ({"batch.micro": ["banana"]}, "space['batch.micro'][0]: 'banana'"),
+        ({"strategy.precision": ["bf16", "fp8"]}, "space['strategy.precision'][1]: 'fp8'"),
+        ({"strategy.recompute": ["perhaps"]}, "'perhaps'"),
+        ({"resources.workers": [0]}, "space['resources.workers'][0]: 0"),
+        ({"strategy.zero": []}, "space['strategy.zero']: has no value"),
+        ({"strategy.zero": [1, 1]}, "stands there twice"),
+    ],
+)
+def test_what_cannot_be_tried_is_refused_with_the_file(space: dict[str, Any], words: str) -> None:
+    assert words in complaint(space), complaint(space)
+
+
+def test_values_that_only_another_setting_forbids_are_left_to_the_planner() -> None:
+    offload = {**TRAIN, "train": {**TRAIN["train"], "strategy": {"zero": 0}}}  # type: ignore[dict-item]
+    assert complaint({"strategy.offload.optimizer": ["none", "cpu"], "strategy.zero": [0, 2]}, offload) == ""
+
+
+def test_the_tables_name_settings_of_both_kinds() -> None:
+    assert set(GOOD) == {*TUNABLE, *TUNABLE_OF_RANKERS}
