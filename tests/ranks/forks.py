@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import gc
 import json
 import os
 import pickle
@@ -24,6 +23,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tuneyard.training.quick_imports import quick_imports
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 600
@@ -140,14 +141,13 @@ def _serve() -> None:
     # Answers go to the stdout of the start: what libraries print goes to stderr.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    import deepspeed  # noqa: F401 - loaded before the forks
-    import torch
+    with quick_imports():  # and no later collection, of which accelerate asks for many, copies the pages of what is loaded here
+        import torch
 
-    import tuneyard.training.entry  # noqa: F401 - likewise
+        import tuneyard.training.entry  # loaded before the forks
+        import tuneyard.training.zero_stack  # noqa: F401 - likewise
 
     torch.set_num_threads(1)
-    gc.collect()
-    gc.freeze()  # collections, of which accelerate asks for many, would copy every page
     for line in sys.stdin:
         request = json.loads(line)
         folder = Path(request["folder"])
