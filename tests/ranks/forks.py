@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import importlib
 import json
 import os
 import pickle
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tuneyard.runtime.sessions.stacks import train_stack
 from tuneyard.training.quick_imports import quick_imports
 
 ROOT = Path(__file__).parents[2]
@@ -142,10 +144,9 @@ def _serve() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     with quick_imports():  # and no later collection, of which accelerate asks for many, copies the pages of what is loaded here
+        for module in train_stack([]).modules:
+            importlib.import_module(module)
         import torch
-
-        import tuneyard.training.entry  # loaded before the forks
-        import tuneyard.training.zero_stack  # noqa: F401 - likewise
 
     torch.set_num_threads(1)
     for line in sys.stdin:
