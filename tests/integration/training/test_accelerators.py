@@ -16,7 +16,8 @@ from tuneyard.training import train
 from tuneyard.training.distributed import _accelerator_of_deepspeed
 
 LOAD_ON_GPU = """
-import sys
+import gc, sys
+gc.disable()
 import torch
 torch.cuda.is_available, torch.cuda.device_count = (lambda: True), (lambda: 1)
 from tuneyard.training.zero_stack import deepspeed
