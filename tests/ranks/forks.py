@@ -25,11 +25,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuneyard.runtime.sessions.stacks import train_stack
 from tuneyard.training.quick_imports import quick_imports
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 600
+_LOADED = (
+    *("tuneyard.training.entry", "tuneyard.training.zero_stack", "tuneyard.data.preparation", "tuneyard.catalog.families"),
+    *("deepspeed.runtime.engine", "transformers.models.llama.modeling_llama", "obstore.store"),
+)
+"""Before the forks: each would import what is missing here."""
 _PEERS_END_S = 5
 """Others wait for a rank that has failed, mostly in a collective: they get this long to end by themselves."""
 
@@ -144,7 +148,7 @@ def _serve() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     with quick_imports():  # and no later collection, of which accelerate asks for many, copies the pages of what is loaded here
-        for module in train_stack([]).modules:
+        for module in _LOADED:
             importlib.import_module(module)
         import torch
 
