@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import atexit
 import functools
-import gc
+import importlib
 import json
 import os
 import pickle
@@ -25,8 +25,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tuneyard.training.quick_imports import quick_imports
+
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 600
+_LOADED = (
+    *("tuneyard.training.entry", "tuneyard.training.zero_stack", "tuneyard.data.preparation", "tuneyard.catalog.families"),
+    *("deepspeed.runtime.engine", "transformers.models.llama.modeling_llama", "obstore.store"),
+)
+"""Before the forks: each would import what is missing here."""
 _PEERS_END_S = 5
 """Others wait for a rank that has failed, mostly in a collective: they get this long to end by themselves."""
 
@@ -140,14 +147,12 @@ def _serve() -> None:
     # Answers go to the stdout of the start: what libraries print goes to stderr.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    import deepspeed  # noqa: F401 - loaded before the forks
-    import torch
-
-    import tuneyard.training.entry  # noqa: F401 - likewise
+    with quick_imports():  # and no later collection, of which accelerate asks for many, copies the pages of what is loaded here
+        for module in _LOADED:
+            importlib.import_module(module)
+        import torch
 
     torch.set_num_threads(1)
-    gc.collect()
-    gc.freeze()  # collections, of which accelerate asks for many, would copy every page
     for line in sys.stdin:
         request = json.loads(line)
         folder = Path(request["folder"])

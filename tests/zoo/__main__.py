@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import Any
 
-from tests.zoo.engines import MOST_USED, same_answers
+from tests.zoo.engines import MOST_USED, same_answers, vllm_knows
 from tests.zoo.findings import PARTS, keep, read
 from tests.zoo.page import PAGE, page, today
 from tests.zoo.runs import examined
@@ -33,6 +33,7 @@ def _examine(model_types: list[str]) -> None:
     for model_type in model_types:
         began = time.monotonic()
         found = examined(model_type)
+        found["vllm"] = vllm_knows(found.get("model_class", ""))
         keep(found)
         print(f"{model_type} {time.monotonic() - began:.0f} s", *_lines(found), sep="\n  ", flush=True)
 

@@ -76,19 +76,12 @@ def _build(found: Findings, folder: Path, *, wide: bool = False) -> str:
     found.model_class = type(model).__name__
     found.parameters = sum(p.numel() for p in model.parameters())
     found.attention = next(kind for kind in attention_kinds(config.model_type) if kind != "flash")
-    found.vllm = _vllm_knows(found.model_class)
     try:
         shape = model_shape_of(config_in(folder))
         found.sized = "its own family" if shape.exact else "read off"
     except BadInput as error:
         found.sized = f"refused: {error}"
     return ""
-
-
-def _vllm_knows(name: str) -> bool:
-    from vllm.model_executor.models import ModelRegistry
-
-    return name in ModelRegistry.get_supported_archs()
 
 
 def _full(found: Findings, folder: Path, rows: Path) -> str:

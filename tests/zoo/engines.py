@@ -39,6 +39,13 @@ def same_answers(model_type: str) -> int | str:
         return sum(ours[asked] == theirs[asked] for asked in ANSWERS)
 
 
+def vllm_knows(model_class: str) -> bool:
+    """Whether vLLM has a class of this name. Loads vLLM."""
+    from vllm.model_executor.models import ModelRegistry
+
+    return model_class in ModelRegistry.get_supported_archs()
+
+
 def _trained(model_type: str, name: str) -> tuple[str, dict[str, str]]:
     """In a fork: the saved model, and the answers of transformers."""
     from tests.zoo.checks import trained_for_engine

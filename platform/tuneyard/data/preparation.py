@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import time
@@ -262,7 +263,7 @@ def _cache_key(work: _Work) -> dict[str, Any]:
     return {
         **row_settings(work.spec, work.tokenizer, work.objective),
         "entry": _ENTRY_VERSION,
-        "libraries": _libraries(),
+        "libraries": dict(_libraries()),
         "files": [[file.reader, file.identity()] for file in work.train.files],
         "validation_files": [[file.reader, file.identity()] for file in work.held_out.files] if work.held_out else [],
         "validation": held_out,
@@ -273,9 +274,10 @@ def _cache_key(work: _Work) -> dict[str, Any]:
 def _inputs(work: _Work) -> dict[str, Any]:
     """Inputs of tokens beside the samples and the fields of the task, by the names of `Content.about`."""
     settings = row_settings(work.spec, work.tokenizer, work.objective)
-    return {name: settings[name] for name in ("code", "tokenizer", "template")} | {"libraries": _libraries()}
+    return {name: settings[name] for name in ("code", "tokenizer", "template")} | {"libraries": dict(_libraries())}
 
 
+@functools.cache
 def _libraries() -> dict[str, str]:
     return {name: version(name) for name in ("tokenizers", "transformers", "trl")}
 

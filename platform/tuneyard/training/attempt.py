@@ -30,7 +30,7 @@ from tuneyard.training.checkpoint.loading import Restored, load, load_weights
 from tuneyard.training.checkpoint.model_files import save_model_files
 from tuneyard.training.checkpoint.state import seed_random
 from tuneyard.training.collate import Collator
-from tuneyard.training.compiled_layers import compiled_layers
+from tuneyard.training.compiled_layers import compiled_layers, uncompiled
 from tuneyard.training.context import SliceCollator
 from tuneyard.training.details import details_of, early_stop_of, exchange_of, figures_of
 from tuneyard.training.distributed import World, barrier, gather_objects
@@ -398,6 +398,7 @@ class Attempt:
             optimizer=optimizer_of(task),
             # A compiled layer would be compiled again for the row of the proof.
             proves_recomputation=task.proof == "full" and not plan.compiled,
+            probing=uncompiled if plan.compiled else nullcontext,
         )
         trainer.remove_callback(PrinterCallback)
         evaluates = material.data.validation is not None

@@ -7,7 +7,7 @@ hooks of engines stay as they are.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import nn
@@ -39,6 +39,12 @@ def compiled_layers(model: nn.Module) -> Iterator[None]:
             for layer in layers:
                 layer._compiled_call_impl = None
             torch._dynamo.reset()  # the next run in this process has the whole limit
+
+
+def uncompiled() -> AbstractContextManager[None]:
+    """Within the block, compiled layers compute as they are written: a row that is looked at once is not worth a compilation."""
+    stance: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
+    return stance
 
 
 def _refusal(why: str) -> BadInput:

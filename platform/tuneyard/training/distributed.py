@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,8 @@ def joined_world(*, on_gpu: bool, with_deepspeed: bool, mesh: Mesh) -> Iterator[
             deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
             # Before any model exists: ZeRO-3 partitions weights during their creation, and needs the world by then.
             deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
+        elif find_spec("deepspeed") is not None:
+            import tuneyard.training.zero_stack  # noqa: F401  accelerate would import DeepSpeed as it unwraps the model, in twice the time
         try:
             with _joined_groups(world, with_deepspeed) as meshed:
                 yield meshed

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -94,6 +94,7 @@ class SteppedTrainer(Trainer):
         exchange: Callable[[SteppedTrainer], GradientExchange | None] = lambda _: None,
         optimizer: tuple[type[torch.optim.Optimizer], dict[str, Any]] | None = None,
         proves_recomputation: bool = False,
+        probing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """Set the parts of a run.
 
@@ -109,6 +110,7 @@ class SteppedTrainer(Trainer):
         - `exchange`: takes over the averaging of gradients, once the model is wrapped.
         - `optimizer`: class and settings of an optimizer that transformers does not have.
         - `proves_recomputation`: compare gradients with and without recomputation before the first step.
+        - `probing`: how the model is looked at before the first step.
         """
         self.batches = batches
         self.world = world
@@ -131,6 +133,7 @@ class SteppedTrainer(Trainer):
             self.optimizer_cls_and_kwargs = optimizer
         self._take_exchange = exchange
         self.proves_recomputation = proves_recomputation
+        self._probing = probing
         self._proof: GradientProof | None = None
         self._router_share = torch.zeros((), device=self.args.device)
         self.watch = Stopwatch(self.args.device)
@@ -278,7 +281,7 @@ class SteppedTrainer(Trainer):
 
     def _probe(self) -> None:
         """Test the model before its first step, and have its gradients proven in that step. Raises BadInput."""
-        with kept_weights(self.model):
+        with self._probing(), kept_weights(self.model):
             self._probe_sight()
             if self.proves_recomputation and self.args.gradient_checkpointing and self._weights_are_whole():
                 refuse_changed_gradients(self.model, self._loss_of_short_row, half=self.args.bf16 or self.args.fp16)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import re
 import site
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -30,6 +33,7 @@ _READ_LATER = (
     "PYTHONFAULTHANDLER", "PYTHONUNBUFFERED", "PYTORCH_NVML_BASED_CUDA_CHECK", "TORCHELASTIC_RUN_ID", "TORCH_NCCL_ASYNC_ERROR_HANDLING",
 )  # fmt: skip
 """Variables that are applied after the fork, or read at each use."""
+_CACHE_OF_TORCH = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def read_at_import(name: str) -> bool:
@@ -40,10 +44,27 @@ def read_at_import(name: str) -> bool:
 def other_setting(ours: Mapping[str, str], theirs: Mapping[str, str], secret: Collection[str] = ()) -> str | None:
     """A variable that is read when the stack is loaded and differs between `ours` and `theirs`; None if there is none.
 
-    `secret`: names of variables that the stack did not get; they are not compared.
+    `secret`: names of variables that the stack did not get; they are not compared. torch sets its cache folder in the process that uses it:
+    its default counts as unset.
     """
+    ours, theirs = _without_default(ours), _without_default(theirs)
     names = sorted(name for name in {*ours, *theirs} if read_at_import(name) and name not in secret)
     return next((name for name in names if ours.get(name) != theirs.get(name)), None)
+
+
+def _without_default(environment: Mapping[str, str]) -> Mapping[str, str]:
+    if environment.get(_CACHE_OF_TORCH) != _default_cache_of_torch():
+        return environment
+    return {name: value for name, value in environment.items() if name != _CACHE_OF_TORCH}
+
+
+def _default_cache_of_torch() -> str:
+    """As `torch._inductor.runtime.cache_dir_utils.default_cache_dir`."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, ModuleNotFoundError, OSError):
+        user = f"uid_{os.getuid()}"
+    return os.path.join(tempfile.gettempdir(), "torchinductor_" + re.sub(r'[\\/:*?"<>|]', "_", user))
 
 
 def packages() -> list[int]:

@@ -90,9 +90,7 @@ def write_jobspec(path: Path, *tasks: dict[str, Any], **spec: Any) -> Path:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    # torch sets its variable once it is loaded here. To a fork server from before, it would be another setting: all ranks would start cold.
-    ours = {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"}
-    return {**ours, "OMP_NUM_THREADS": "1", "TUNEYARD_HISTORY": "off", **changes}
+    return {**os.environ, "OMP_NUM_THREADS": "1", "TUNEYARD_HISTORY": "off", **changes}
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import pickle
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,9 +21,6 @@ from tests.clusters.machines import shared_warm_servers
 
 from tuneyard.runtime.sessions.session import ray_session
 from tuneyard.scoring import ScoreRequest
-
-os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{tempfile.gettempdir()}/torchinductor_{getpass.getuser()}")
-"""torch sets this default once a test uses it. A fork server refuses a client with another value than its own, which then starts cold."""
 
 Score = Callable[..., Any]
 DRIVER = """

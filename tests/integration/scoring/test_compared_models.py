@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from tests.integration.runtime.conftest import tuneyard_here
 from tests.servers.openai_server import Fault, OpenAIServer, completion, prompt_of
 
 ROWS, SAMPLE = 400, 120
@@ -159,9 +160,7 @@ def test_models_and_judges_are_compared_in_report_terminal_and_page(out: Path) -
 
 
 def test_the_command_finds_what_the_job_found(out: Path) -> None:
-    ran = subprocess.run(
-        [TUNEYARD, "compare", str(out / "base"), str(out / "tuned"), "-o", "json"], capture_output=True, text=True, check=True
-    )
+    ran = tuneyard_here("compare", out / "base", out / "tuned", "-o", "json")
 
     assert json.loads(ran.stdout) == [report(out)["comparisons"][0]]
 
@@ -191,6 +190,6 @@ def test_a_judge_of_two_answers_sees_both_orders_and_its_bias_for_the_first_is_c
     assert {row["win_rate"] for row in found} == {0.5, 1.0}
     assert task["samples"][0]["answer"].startswith("answer")
     assert task["samples"][0]["against"]
-    for said in ((out / "stdout").read_text(), subprocess.check_output([TUNEYARD, "compare", str(out / "pair")], text=True)):
+    for said in ((out / "stdout").read_text(), tuneyard_here("compare", out / "pair").stdout):
         assert f"won, tied, lost {wins} / {len(ties)} / 0" in said.replace("lost:", "lost")
     assert "the other answer" in (out / "report.html").read_text()

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from tests.builders.models import write_model
+from tests.integration.runtime.conftest import tuneyard_here
 from tests.servers.openai_server import KEY, MODEL, Fault, OpenAIServer, completion, error_json, prompt_of
 
 ROWS = 40
@@ -73,9 +74,8 @@ def _history(folder: Path) -> dict[str, str]:
 
 def _usage(folder: Path) -> dict[str, Any]:
     """The usage of the only job in the history."""
-    words = [*TUNEYARD, "usage", "--local", "--by", "job", "-o", "json"]
     used: dict[str, Any]
-    (used,) = json.loads(subprocess.check_output(words, text=True, env=_environment(**_history(folder))))["rows"]
+    (used,) = json.loads(tuneyard_here("usage", "--local", "--by", "job", "-o", "json", **_history(folder)).stdout)["rows"]
     return used
 
 
@@ -181,7 +181,8 @@ def _files_with_key(folder: Path) -> list[Path]:
 def test_a_key_of_embeddings_that_is_not_set_is_refused(folder: Path) -> None:
     with OpenAIServer() as server:
         place = {"url": server.url, "model": MODEL, "apiKeyVariable": "NO_KEY"}
-        ran = _run(_job(folder, judge=_score(server, metrics=["embedding_similarity"], embedding={"endpoint": place})))
+        job = _job(folder, judge=_score(server, metrics=["embedding_similarity"], embedding={"endpoint": place}))
+        ran = tuneyard_here("run", job, "--out", folder / "out", MY_KEY=KEY)
         assert server.asked == []
     assert ran.returncode == 2
     assert "NO_KEY of embedding.endpoint.apiKeyVariable is not set" in ran.stderr

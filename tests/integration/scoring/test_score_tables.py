@@ -17,6 +17,7 @@ import pytest
 import torch
 import yaml
 from tests.builders.rankers import write_clicks
+from tests.integration.runtime.conftest import tuneyard_here
 from tests.integration.scoring.conftest import a_worker_killed, score_until_killed
 
 from tuneyard.api import ScoreTask
@@ -151,10 +152,10 @@ def test_a_renamed_column_is_refused_before_anything_starts(folder: Path) -> Non
     )
 
     path = job(folder, "renamed-column", data={"source": "renamed"})
-    ran = tuneyard("run", path, "--out", folder / "never")
+    ran = tuneyard_here("run", path, "--out", folder / "never")
 
     assert ran.returncode == 2
     assert "no feature 'user'" in ran.stderr
     assert "did you mean users" in ran.stderr
     assert not (folder / "never").exists()
-    assert "no feature 'user'" in (said := tuneyard("validate", path)).stdout + said.stderr
+    assert "no feature 'user'" in (said := tuneyard_here("validate", path)).stdout + said.stderr

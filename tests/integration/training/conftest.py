@@ -29,10 +29,10 @@ class Material:
 def quiet_process() -> None:
     """One thread: tiny matmuls lose more to threads than they gain, above all beside other tests. And no collection of what imports have
     made: accelerate collects garbage several times a run, which took a third of these tests' time."""
-    import deepspeed  # noqa: F401 - loaded before the freeze
     import torch
 
-    import tuneyard.training.entry  # noqa: F401 - likewise
+    import tuneyard.training.entry  # loaded before the freeze
+    import tuneyard.training.zero_stack  # noqa: F401 - likewise
 
     torch.set_num_threads(1)
     gc.collect()

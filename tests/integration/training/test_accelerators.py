@@ -16,9 +16,12 @@ from tuneyard.training import train
 from tuneyard.training.distributed import _accelerator_of_deepspeed
 
 LOAD_ON_GPU = """
+import gc, sys
+gc.disable()
 import torch
 torch.cuda.is_available, torch.cuda.device_count = (lambda: True), (lambda: 1)
 from tuneyard.training.zero_stack import deepspeed
+assert "mlflow" not in sys.modules
 from tuneyard.training.offload_ops import _load_async_io
 assert deepspeed.accelerator.get_accelerator().device_name() == "cuda"
 _load_async_io(lambda: None)

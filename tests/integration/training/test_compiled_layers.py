@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.builders.models import cpu_plan, train_request, train_task
 from tests.integration.training.conftest import Material
+from tests.servers.installed import CACHE
 
 from tuneyard.api import BadInput
 from tuneyard.training import TrainResult, train
 from tuneyard.training import compiled_layers as compiled
 
 pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(autouse=True)
+def compiled_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Kernels are kept in the user's cache. torch would start a pool of processes that load torch, for a few small ones."""
+    from torch._inductor import config
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(CACHE / "inductor"))
+    with config.patch(compile_threads=1):
+        yield
 
 
 def trained(folder: Path, material: Material, *, plan: dict[str, Any] | None = None, **task: Any) -> TrainResult:

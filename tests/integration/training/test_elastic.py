@@ -17,7 +17,8 @@ from tuneyard.training import TrainRequest, train
 
 pytestmark = pytest.mark.timeout(1800)
 
-EVERY, STEPS = 2, 10
+EVERY, STEPS = 1, 6
+"""The state of the optimizer shows in the second step after a resume."""
 METHODS: dict[str, dict[str, Any]] = {"full": {}, "lora": {"method": {"lora": {"rank": 4}}}}
 
 
@@ -58,7 +59,7 @@ def test_one_run_over_changing_workers_and_all_stages(legs: list[dict[str, Any]]
             assert result.resumed_from == EVERY * number, (name, leg)
             assert result.losses == pytest.approx(whole[name].losses, rel=1e-3), (name, leg)
             assert result.tokens == whole[name].tokens
-            assert committed(tmp_path / name / "out") == [2, 4, 6, 8, 10]
+            assert committed(tmp_path / name / "out") == [1, 2, 3, 4, 5, 6]
 
 
 def test_an_adapter_on_4_bit_weights_goes_on_under_another_stage(material: Material, tmp_path: Path) -> None:
@@ -78,12 +79,12 @@ def test_what_the_state_cannot_be_cut_for_is_refused(material: Material, tmp_pat
     task = {"optimizer": {"name": "adafactor", "learningRate": 1e-3}}
     first = request_of(tmp_path, material, task, **LEGS[0])
     whole = train(first)
-    stop_after(6, tmp_path / "out")
+    stop_after(3, tmp_path / "out")
 
     again = train(first)
 
-    assert again.resumed_from == 6
+    assert again.resumed_from == 3
     assert again.losses == whole.losses
-    stop_after(6, tmp_path / "out")
+    stop_after(3, tmp_path / "out")
     with pytest.raises(BadInput, match=r"optimizer\.name changes from adafactor to adamw"):
         train(request_of(tmp_path, material, {}, **LEGS[0]))

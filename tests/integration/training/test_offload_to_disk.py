@@ -19,9 +19,10 @@ from tuneyard.training.offload_disk import on_disk
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.usefixtures("disk_code_compiled")]
 
-WIDE = {"hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 4, "num_key_value_heads": 2}
+WIDE = {"hidden_size": 512, "intermediate_size": 1024, "num_attention_heads": 4, "num_key_value_heads": 2}
 """DeepSpeed swaps nothing below 1 MiB."""
-EVERY, STEPS = 2, 6
+EVERY, STEPS = 1, 4
+"""The state of the optimizer shows in the second step after a resume."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def test_a_run_goes_on_from_disk_to_memory_and_back(disk: Path, tmp_path: Path) 
     in_memory, offloaded = results_in_ranks([request("memory", zero=3), request("disk", **on(disk))], workers=2)
     assert offloaded.losses == pytest.approx(in_memory.losses, rel=1e-4)
 
-    for step, plan in ((2, {"zero": 3}), (4, on(disk))):
+    for step, plan in ((1, {"zero": 3}), (2, on(disk))):
         shutil.copytree(tmp_path / "disk", tmp_path / f"from-{step}")
         stop_after(step, tmp_path / f"from-{step}" / "out")
         (resumed,) = results_in_ranks([request(f"from-{step}", **plan)], workers=2)
@@ -56,13 +57,13 @@ def test_a_run_goes_on_from_disk_to_memory_and_back(disk: Path, tmp_path: Path) 
 def test_states_that_come_and_go_by_sub_group_are_saved_and_resumed(disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deepspeed_config, "SWAPPED_ELEMENTS", 1_000_000)  # several groups, as a large model has
     model, text = write_model(tmp_path / "model", **WIDE), write_text(tmp_path / "text.jsonl")
-    request = train_request(tmp_path, train_task(model, text, steps=4, checkpoint={"everySteps": 2, "keep": 9}), cpu_plan(**on(disk)))
+    request = train_request(tmp_path, train_task(model, text, steps=3, checkpoint={"everySteps": 1, "keep": 9}), cpu_plan(**on(disk)))
     whole = train(request)
-    stop_after(2, tmp_path / "out")
+    stop_after(1, tmp_path / "out")
 
     resumed = train(request)
 
-    assert resumed.resumed_from == 2
+    assert resumed.resumed_from == 1
     assert resumed.losses == pytest.approx(whole.losses, rel=1e-4)  # the sums of CPU Adam differ in the last digits
 
 

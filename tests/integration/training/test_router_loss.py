@@ -100,7 +100,7 @@ def test_tokens_are_spread(model: Path, text: Path, tmp_path: Path) -> None:
     AutoTokenizer.from_pretrained(model).save_pretrained(tmp_path / "uneven")
 
     last = {
-        weight: router_losses(train(request_of(tmp_path / str(weight), tmp_path / "uneven", text, steps=20, routerLoss=weight)))[-1]
+        weight: router_losses(train(request_of(tmp_path / str(weight), tmp_path / "uneven", text, steps=12, routerLoss=weight)))[-1]
         for weight in (1e-6, 5.0)
     }
 

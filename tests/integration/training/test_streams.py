@@ -59,11 +59,11 @@ def test_streamed_and_prepared_data_have_equal_losses(
     monkeypatch.setattr(windows, "_FIRST_BYTES", 2048)
     monkeypatch.setenv("TUNEYARD_CACHE", str(tmp_path / "cache"))
     texts, path = sentences(200), tmp_path / "texts.jsonl"
-    path.write_text("".join(json.dumps({"text": f"{i} {texts[i % 200]}"}) + "\n" for i in range(300)))
+    path.write_text("".join(json.dumps({"text": f"{i} {texts[i % 200]}"}) + "\n" for i in range(120)))
     found = []
     for streaming in (True, False):
         data = {"source": str(path), "maxLength": 64, "pack": pack, "validationFraction": 0.1, "streaming": streaming}
-        task = train_task(material.model, material.text, data=data, steps=45 if not pack else 30)
+        task = train_task(material.model, material.text, data=data, steps=18 if not pack else 13)
         found.append(train(train_request(tmp_path / f"run-{streaming}", task, cpu_plan())))
     streamed, prepared = found
     assert prepared.details["epochs"] > 1.1

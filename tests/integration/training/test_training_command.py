@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ from tests.builders.models import train_task
 from tests.integration.training.conftest import Material
 
 from tuneyard.training.command import main
+from tuneyard.training.quick_imports import UNUSED
 
 
 @pytest.fixture
@@ -38,13 +40,19 @@ def test_one_process_and_torchrun_give_the_same_losses(job: Path, tmp_path: Path
         text=True,
         timeout=300,
         check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPROFILEIMPORTTIME": "1"},
     )
     alone = main([str(job), "--task", "tune", "--out", str(tmp_path / "alone")])
 
     assert alone == 0
     assert together.returncode == 0, together.stderr
     assert all("step 4/4  loss" in shown for shown in (capsys.readouterr().out, together.stdout))
+    loaded = {line.rpartition("|")[2].strip() for line in together.stderr.splitlines() if line.startswith("import time:")}
+    assert "tuneyard.training.trainer" in loaded
+    hidden = {"mlflow", "comet_ml", "scipy"} & set(UNUSED)
+    assert all(map(importlib.util.find_spec, hidden))
+    assert len(hidden) == 3
+    assert [name for name in loaded if name.partition(".")[0] in hidden and "." in name] == [], "each takes seconds of every start"
     results = [json.loads((tmp_path / name / "tune" / "result.json").read_text()) for name in ("alone", "together")]
     assert [result["world_size"] for result in results] == [1, 2]
     assert results[1]["losses"] == pytest.approx(results[0]["losses"], rel=1e-3)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from safetensors.torch import load_file, save_file
+from tests.builders.checkpoints import saves_in_turn
 from tests.builders.models import write_chats, write_model
 
 from tuneyard.cli import main
@@ -72,7 +73,8 @@ def train_at(home: Path, method: dict[str, Any]) -> Run:
     }
     body = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "j"}}
     (home / "job.yaml").write_text(yaml.safe_dump({**body, "spec": {"tasks": [{"name": "train", "train": task}]}}))
-    assert command.main([str(home / "job.yaml"), "--task", "train", "--out", str(home / "out")]) == 0
+    with saves_in_turn():
+        assert command.main([str(home / "job.yaml"), "--task", "train", "--out", str(home / "out")]) == 0
     return Run(home)
 
 

@@ -230,6 +230,18 @@ def test_other_settings_packages_and_hidden_modules_are_refused(tmp_path: Path, 
                 ask(server.socket, ["x"], target=f"{PROBES}:leave")
 
 
+def test_a_cache_folder_is_another_setting_unless_torch_has_set_it_by_itself(
+    server: WarmServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", default_cache_dir())
+    assert seen(server.socket)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    with pytest.raises(OSError, match="TORCHINDUCTOR_CACHE_DIR had another value"):
+        ask(server.socket, ["x"], target=f"{PROBES}:leave")
+
+
 def test_packages_that_changed_since_it_started_mean_a_cold_start(server: WarmServer) -> None:
     import sysconfig
 

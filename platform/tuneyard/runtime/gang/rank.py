@@ -22,8 +22,8 @@ from tuneyard.runtime.gang.rank_lines import RankLines
 from tuneyard.runtime.nodes.pod import this_pod
 from tuneyard.runtime.sessions.stacks import train_stack
 from tuneyard.tracking import Emit, Event, Preflighted, Stage, silent
+from tuneyard.training.quick_imports import quick_imports
 from tuneyard.training.request import NetworkChecks, TrainRequest
-from tuneyard.warm import without
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _run(order: RankOrder, tell: Any, stop: threading.Event) -> Any:
             print(line, flush=True)
 
     print(f"rank {rank} of {request.plan.workers} on {this_pod()}, attempt {request.attempt}", flush=True)
-    with without(train_stack([request.task]).absent):
+    with quick_imports(train_stack([request.task]).absent):
         from tuneyard.training import train
     _join_group(order)
     if request.network is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuneyard.api import JobSpec, TrainTask
+from tuneyard.training.quick_imports import UNUSED
 from tuneyard.warm import WarmServer, possible, read_at_import
 
 DATA_RESOURCE = "tuneyard-data"
@@ -17,11 +18,6 @@ SERVERS = "TUNEYARD_WARM_SERVERS"
 TRAINING, ENGINES = "training", "engines"
 GANG_NEEDS = "pandas"
 """The last module of the training stack that agents and their trainer need. They are forked while the server loads the rest."""
-_UNUSED = (
-    *("comet_ml", "sklearn", "scipy", "PIL", "torchvision", "torchaudio", "torchcodec", "librosa"),
-    *("tensorboard", "wandb", "mlflow", "optuna", "lightgbm"),
-)
-"""Packages for other rooms. transformers, PEFT and accelerate would import them only because they are installed."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,7 @@ def train_stack(tasks: Sequence[TrainTask], *, on_gpu: bool = False, quantised: 
         modules += ["tuneyard.training.zero_stack", "deepspeed.runtime.engine", "transformers.models.llama.modeling_llama"]
     needs = ("bitsandbytes",) if quantised else ()
     settings = (("PYTORCH_NVML_BASED_CUDA_CHECK", "1"), *((("DS_ACCELERATOR", "cpu"),) if not on_gpu else ()))
-    return Stack(tuple(modules), tuple(name for name in (*_UNUSED, "bitsandbytes") if name not in needs), needs, settings)
+    return Stack(tuple(modules), tuple(name for name in (*UNUSED, "bitsandbytes") if name not in needs), needs, settings)
 
 
 def engine_stack() -> Stack:

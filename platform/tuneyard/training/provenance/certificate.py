@@ -5,6 +5,7 @@ It names the URIs of base and data, and hashes of their content. Another person 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import platform
@@ -109,7 +110,7 @@ def write_certificate(folder: Path, request: TrainRequest, origins: Origins, *, 
         losses=origins.losses,
         evaluations=origins.evaluations,
         checkpoints=[{"step": each.step, "name": each.name, "sha256": each.sha256} for each in origins.commits],
-        versions=_versions(),
+        versions=dict(_versions()),
         proof=dict(proof),
         files=file_hashes(folder),
     )
@@ -206,7 +207,9 @@ def hash_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+@functools.cache
 def _versions() -> dict[str, str]:
+    """Of what this process has loaded: once, as each version takes milliseconds to find."""
     found = {"python": platform.python_version(), "tuneyard": __version__}
     for package in _PACKAGES:
         try:

@@ -8,8 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuneyard.api import TuneyardError
-from tuneyard.training import train
 from tuneyard.training.provenance.certificate import request_from_dict
+from tuneyard.training.quick_imports import quick_imports
+
+with quick_imports():
+    from tuneyard.training import train
 
 
 def main(path: str) -> int:
