@@ -66,12 +66,7 @@ class PromptEncoder:
     def prompt(self, value: str | list[dict[str, Any]], *, system: str = "", tools: list[Any] | None = None) -> list[int]:
         """Tokens of the prompt. `system` and `tools` are used where prompts are chats. Raises BadRow."""
         content = self._content(value, system)
-        if isinstance(content, str):
-            [ids] = plain_tokens(self._tokenizer, [content])
-            if ids and ids[-1] == self._tokenizer.eos_token_id:
-                ids.pop()  # some tokenizers end every text; an engine generates no token after it
-        else:
-            ids = self._rendered(content, tools)
+        ids = self._plain(content) if isinstance(content, str) else self._ids(self._rendered(content, tools))
         if not ids:
             raise BadRow("the prompt is empty")
         if len(ids) >= self._max_length:
@@ -109,6 +104,25 @@ class PromptEncoder:
             raise BadRow(f"prompt and reference have {len(ids)} tokens; engine.maxLength {self._max_length} allows {self._max_length - 1}")
         return Likelihood(ids, counted)
 
+    def continuation(self, value: str | list[dict[str, Any]], text: str, *, system: str = "", tools: list[Any] | None = None) -> Likelihood:
+        """Tokens of a prompt and a text right behind it, for the text's likelihood, without an end token. Raises BadRow.
+
+        Prompt and text are tokenised together, as lm-evaluation-harness does, and white space at the prompt's end counts as the text's: the
+        text's tokens are those beyond the number of the prompt's. In chats the text follows the opening of the assistant's turn.
+        """
+        content = self._content(value, system)
+        prompt = content if isinstance(content, str) else self._rendered(content, tools)
+        tokens = self._plain if isinstance(content, str) else self._ids
+        stem = prompt.rstrip() if isinstance(content, str) else prompt
+        context, ids = len(tokens(stem)), tokens(prompt + text)
+        if not context:
+            raise BadRow("the prompt is empty")
+        if len(ids) <= context:
+            raise BadRow(f"the tokenizer has no token of its own for the choice {text.strip()[:80]!r} behind the prompt")
+        if len(ids) >= self._max_length:
+            raise BadRow(f"prompt and choice have {len(ids)} tokens; engine.maxLength {self._max_length} allows {self._max_length - 1}")
+        return Likelihood(ids, [place >= context for place in range(len(ids))])
+
     def check_likelihood(self) -> None:
         """Raises BadInput where no reference can follow a prompt, with thoughts or without: templates may open thoughts, and leave those of
         answers out."""
@@ -145,9 +159,17 @@ class PromptEncoder:
             raise BadRow("the prompt ends with a turn of the assistant: move the answer to the reference column")
         return value if value[0]["role"] == "system" else [*system_turn(system), *value]
 
-    def _rendered(self, messages: list[dict[str, Any]], tools: list[Any] | None) -> list[int]:
+    def _rendered(self, messages: list[dict[str, Any]], tools: list[Any] | None) -> str:
         try:
-            text = prompt_text(messages, self._tokenizer, tools)
+            return prompt_text(messages, self._tokenizer, tools)
         except BadSample as error:
             raise BadRow(f"{error}") from error
-        return list(self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+    def _ids(self, rendered: str) -> list[int]:
+        return list(self._tokenizer(rendered, add_special_tokens=False, verbose=False)["input_ids"])
+
+    def _plain(self, text: str) -> list[int]:
+        [ids] = plain_tokens(self._tokenizer, [text])
+        if ids and ids[-1] == self._tokenizer.eos_token_id:
+            ids.pop()  # some tokenizers end every text; an engine generates no token after it
+        return ids
