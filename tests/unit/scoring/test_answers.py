@@ -128,6 +128,17 @@ def test_a_reference_without_a_number_is_an_error_of_its_row(tmp_path: Path) -> 
     assert [row["numeric"] for row in rows] == [None, 1.0, None]
 
 
+def test_a_reference_may_be_a_truth_value_of_json(tmp_path: Path) -> None:
+    write_rows(tmp_path / "rows.jsonl", [{"prompt": "p", "answer": True}, {"prompt": "q", "answer": [False, None]}])
+    (tmp_path / "m").mkdir()
+
+    result = answer_all(task_of(tmp_path, "t", metrics=["exact_match"], answer={"json": "good"}), lambda _: 'So {"good": true}.')
+
+    rows = pq.read_table(result.output).to_pylist()
+    assert [row["exact_match"] for row in rows] == [1.0, None]
+    assert rows[1]["error"] == "answer[1] is NoneType, not text"
+
+
 def test_a_slow_pattern_is_an_error_of_two_rows_and_ends_the_task_at_the_third(scored: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuneyard.metrics.answers.cut.LIMIT_S", 0.05)
     answer = {"last": r"(a|aa)+$"}
