@@ -4,6 +4,7 @@
 library.
 """
 
+from tuneyard.api.answers import AnswerAt, Bleu, Choices, Embedding, Numeric, PassAt
 from tuneyard.api.attempt_report import STOP_GRACE_S, AttemptReport, AttemptState, Failure, RankPlace, StopRequest
 from tuneyard.api.base import API_VERSION, EnvVar, Fields, KeyRef, Metadata, Resource
 from tuneyard.api.cluster import Cluster, ClusterStatus, NodeInventory, Sku
@@ -16,7 +17,7 @@ from tuneyard.api.rank import EmbeddingTables, RankTask
 from tuneyard.api.rules import Violation, check_rules, check_task
 from tuneyard.api.rules_case import CPU, Device
 from tuneyard.api.schedule import ModelTemplate, Schedule
-from tuneyard.api.score import Embedding, Engine, Generation, Judge, RankerScoring, ScoreTask, Windows
+from tuneyard.api.score import Engine, Generation, Judge, RankerScoring, ScoreTask, Windows
 from tuneyard.api.status import Attempt, Condition, JobStatus, Phase, PlacementStatus, Progress, TaskStatus
 from tuneyard.api.tasks import ProcessTask, Resources, Task, TuneTask, WorkerRange
 from tuneyard.api.team import Team
@@ -31,12 +32,15 @@ __all__ = [
     "STOP_GRACE_S",
     "STORED",
     "Adapter",
+    "AnswerAt",
     "Attempt",
     "AttemptReport",
     "AttemptState",
     "BadInput",
     "Batch",
     "Blame",
+    "Bleu",
+    "Choices",
     "Cluster",
     "ClusterStatus",
     "Comet",
@@ -67,8 +71,10 @@ __all__ = [
     "ModelRef",
     "ModelTemplate",
     "NodeInventory",
+    "Numeric",
     "Offload",
     "Optimizer",
+    "PassAt",
     "Phase",
     "PlacementStatus",
     "ProcessTask",

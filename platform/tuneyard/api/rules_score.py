@@ -35,10 +35,13 @@ SCORE_RULES = (
         id="endpoint-likelihood",
         kind="score",
         refused="metrics of likelihoods at an endpoint",
-        why="they need the likelihood of each token of a given reference, and endpoints give likelihoods of their own answers alone",
+        why="they need the likelihood of each token of a given text, and endpoints give likelihoods of their own answers alone",
         field="score.metrics",
-        breaks=lambda c: c.task.endpoint is not None and bool(needing("likelihood", [METRICS[name] for name in c.score.metrics])),
-        nearest=always({"score.metrics": None}),
+        breaks=lambda c: (
+            c.task.endpoint is not None
+            and (c.score.choices is not None or bool(needing("likelihood", [METRICS[name] for name in c.score.metrics])))
+        ),
+        nearest=always({"score.metrics": None}, {"score.metrics": None, "score.choices": None}),
         example={
             "score.model": None,
             "score.engine.endpoint": {"url": "https://api.example.com/v1", "model": "small"},

@@ -114,6 +114,7 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
             "!has(self.model) || !(self.model.startsWith('.') || self.model.startsWith('~'))", f"model: a path beside the file: {ADVICE}"
         ),
     ),
+    "Choices": (_exactly_one("texts", "column"),),
     "ProcessTask": (
         _rule(
             "!has(self.workingDir) || self.workingDir.contains('://') || self.workingDir.startsWith('/')",

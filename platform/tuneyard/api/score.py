@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
+from tuneyard.api.answers import AnswerAt, AnswerForm, Bleu, Choices, Embedding, Ignored, Numeric, PassAt, check_answers
 from tuneyard.api.base import Fields, located
 from tuneyard.api.data import ScoreData, Source
 from tuneyard.api.endpoint import Endpoint
 from tuneyard.api.limits import MOST_GPUS_PER_NODE
 from tuneyard.api.train import Auto, Count, ModelRef, Precision, no_model
 from tuneyard.metrics import FIGURES, METRICS, needing
+from tuneyard.metrics.answers import IGNORED
 from tuneyard.metrics.own import column_of
 
 if TYPE_CHECKING:
@@ -35,6 +37,10 @@ _TAKEN = {*METRICS, *FIGURES, "row", "output", "error", "finish_reason", "input_
 _TAKEN |= {
     "reasoning",
     "reference_tokens",
+    "extracted",
+    "samples",
+    "choice_logs",
+    "unanswered",
     "row_hash",
     "charged",
     "cost",
@@ -61,6 +67,7 @@ class Generation(Fields):
     top_p: float = Field(default=1.0, gt=0, le=1, description="sample from the likeliest tokens that have this share of the probability")
     top_k: int = Field(default=0, ge=0, description="sample from the K likeliest tokens; 0: all tokens")
     stop: list[str] = Field(default_factory=list, description="texts that end an answer, beside the end token")
+    samples: int = Field(default=1, ge=1, le=256, description="answers to each prompt, for pass_at_k; other metrics see the first one")
     seed: int | None = Field(default=None, description="makes sampling repeatable; default: a new seed each time")
     json_schema: dict[str, Any] | Annotated[str, StringConstraints(min_length=1, max_length=4096)] | None = Field(
         default=None, alias="schema", description="JSON schema that each answer follows, or the path or URI of its file; default: free text"
@@ -160,33 +167,6 @@ class Judge(Fields):
         return scale
 
 
-class Embedding(Fields):
-    """The model of sentence embeddings that the metric embedding_similarity compares by."""
-
-    model: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=4096,
-        description="Hugging Face name, local folder, or URI of an encoder's folder, in the layout of sentence-transformers or plain; "
-        "default: endpoint names one",
-    )
-    revision: str | None = Field(
-        default=None, description="commit, tag or branch on Hugging Face; pin it for jobs that must repeat; default: the newest"
-    )
-    endpoint: Endpoint | None = Field(
-        default=None,
-        description="a server with OpenAI's API whose URL/embeddings embeds the texts; default: model, on the CPU of each worker",
-    )
-
-    @model_validator(mode="after")
-    def _names_one_model(self) -> Self:
-        if (self.model is None) == (self.endpoint is None):
-            raise ValueError("name a model or an endpoint, which has one of its own: not both, and not neither")
-        if self.endpoint is not None and self.revision is not None:
-            raise located("the endpoint has its own model: leave revision out", "revision")
-        return self
-
-
 class ScoreTask(Fields):
     """Score a data set with a language model, or a table with a ranker."""
 
@@ -216,6 +196,20 @@ class ScoreTask(Fields):
         max_length=4096,
         description="folder with the modules of ownMetrics: a path or a URI; default: the folder of the JobSpec file, "
         "from which `tuneyard submit` ships the modules and what they import",
+    )
+    answer: AnswerForm | AnswerAt | None = Field(
+        default=None,
+        description="which part of an output is its answer; references that hold such a part are cut too. boxed: the last box of LaTeX; "
+        "number: the last number; choice: the letter of a choice; or a group with first, last or json; default: all of it",
+    )
+    ignore: list[Ignored] = Field(
+        default_factory=list, max_length=len(IGNORED), description="what exact_match leaves out of answers and references"
+    )
+    bleu: Bleu = Field(default_factory=Bleu, description="of the metric bleu")
+    numeric: Numeric = Field(default_factory=Numeric, description="of the metric numeric")
+    pass_at: PassAt | None = Field(default=None, description="of the metric pass_at_k, which needs it")
+    choices: Choices | None = Field(
+        default=None, description="take the likeliest of some choices, for acc, acc_norm and calibration_error; default: generate answers"
     )
     embedding: Embedding | None = Field(
         default=None, description="model of the metric embedding_similarity, which needs it; it runs on the CPU of each worker"
@@ -251,6 +245,11 @@ class ScoreTask(Fields):
             raise located("embedding_similarity needs a model of sentence embeddings: give embedding.model", "embedding")
         if not asked and self.embedding is not None:
             raise located("no metric uses it: add embedding_similarity to metrics, or leave embedding out", "embedding")
+        return self
+
+    @model_validator(mode="after")
+    def _measures_answers(self) -> Self:
+        check_answers(self)
         return self
 
     @model_validator(mode="after")

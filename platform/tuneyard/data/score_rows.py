@@ -270,6 +270,8 @@ def _answer(value: Any, column: str) -> str:
 
 
 def _reference(value: Any, column: str) -> str:
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+    if isinstance(value, bool):
+        return str(value).lower()  # as JSON writes it
+    if not isinstance(value, (str, int, float)):
         raise BadSample(f"{column} is {type(value).__name__}, not text")
     return str(value)

@@ -7,5 +7,20 @@ library is imported, until a metric that needs a package is computed, because `a
 from tuneyard.metrics.metric import Figure, Interval, Metric, Need, Row, Totals, needing
 from tuneyard.metrics.own import metric_named, own_figures
 from tuneyard.metrics.table import FIGURES, METRICS
+from tuneyard.metrics.ways import PLAIN, Ways
 
-__all__ = ["FIGURES", "METRICS", "Figure", "Interval", "Metric", "Need", "Row", "Totals", "metric_named", "needing", "own_figures"]
+__all__ = [
+    "FIGURES",
+    "METRICS",
+    "PLAIN",
+    "Figure",
+    "Interval",
+    "Metric",
+    "Need",
+    "Row",
+    "Totals",
+    "Ways",
+    "metric_named",
+    "needing",
+    "own_figures",
+]

@@ -24,8 +24,11 @@ def mean(
     higher_is_better: bool = True,
     values: Literal["any", "zero or one"] = "any",
     format: str = "",
+    settings: tuple[str, ...] = (),
+    of_whole_output: bool = False,
 ) -> Metric:
-    """A metric that is the mean of one number per row. `values` "zero or one": the mean is a share, with Wilson's interval."""
+    """A metric that is the mean of one number per row. `values` "zero or one": the mean is a share, with Wilson's interval. `settings`,
+    `of_whole_output`: as in `Metric`."""
 
     def count(rows: Sequence[Row]) -> Totals:
         found = [row.values[name] for row in rows if name in row.values]
@@ -40,7 +43,16 @@ def mean(
         interval=share_interval if values == "zero or one" else mean_interval,
         format=format,
     )
-    return Metric(name=name, description=description, needs=frozenset(needs), count=count, figures=(figure,), per_row=per_row)
+    return Metric(
+        name=name,
+        description=description,
+        needs=frozenset(needs),
+        count=count,
+        figures=(figure,),
+        per_row=per_row,
+        settings=settings,
+        of_whole_output=of_whole_output,
+    )
 
 
 def closest(compare: Callable[[str, str], float], best: Callable[[Sequence[float]], float] = max) -> Callable[[Row], float]:

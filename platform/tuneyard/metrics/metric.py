@@ -13,12 +13,15 @@ from functools import reduce
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
+    from tuneyard.metrics.choices import Chosen
     from tuneyard.metrics.similarity import Similarity
+    from tuneyard.metrics.ways import Ways
     from tuneyard.metrics.win_rate import Preference
 
-Need = Literal["output", "reference", "likelihood", "verdict", "preference", "similarity"]
+Need = Literal["output", "reference", "likelihood", "verdict", "preference", "similarity", "choices", "samples"]
 """A part of a row: the output of the model, the expected answers, the model's likelihood of the one expected answer, the score or
-preference that the model gives as a judge, or the similarity of the embeddings of output and reference."""
+preference that the model gives as a judge, the similarity of the embeddings of output and reference, the likelihoods of the choices, or
+several outputs."""
 Totals = dict[str, float]
 """Sums over rows, by name, as in JSON. Sums of two parts are added name by name."""
 Interval = tuple[float, float]
@@ -26,9 +29,17 @@ Interval = tuple[float, float]
 
 
 class Row(Protocol):
-    """A row without an error, as metrics see it."""
+    """A row without an error, as metrics see it. With `score.answer`, output, references and samples are the answers cut out of them."""
 
     output: str | None
+    answered: bool
+    """False: no answer could be cut out of the output. Metrics that compare with a reference then have the value `Metric.unanswered`."""
+    samples: tuple[str | None, ...]
+    """Outputs of several samples, the first one included; empty without `passAt`. None: a sample without an answer."""
+    choices: Chosen | None
+    """The likelihoods of the choices, and the right one."""
+    ways: Ways
+    """How values are computed."""
     references: tuple[str, ...]
     nll: float | None
     """Negative log-likelihood of all tokens of the reference, in nats."""
@@ -86,6 +97,12 @@ class Metric:
     row_sums: tuple[str, ...] = ()
     """Names of the sums that figures need, for a metric of outputs without `per_row`. The output keeps them for each row, in the column
     `sums_column`, so that two models can be compared row by row."""
+    settings: tuple[str, ...] = ()
+    """Fields of the score task that change its values. Tasks are compared by the metric if they have the same ones."""
+    of_whole_output: bool = False
+    """Whether it measures the whole output where `score.answer` cuts an answer out of it."""
+    unanswered: float = 0.0
+    """The value of a row whose answer could not be cut out, of a metric that compares outputs with references."""
 
     @property
     def sums_column(self) -> str | None:
@@ -101,6 +118,8 @@ class Metric:
             "verdict": row.verdict is not None,
             "preference": row.preference is not None,
             "similarity": row.similarity is not None,
+            "choices": row.choices is not None,
+            "samples": bool(row.samples),
         }
         return all(has[need] for need in self.needs)
 
@@ -113,7 +132,8 @@ class Metric:
                 row.sums[self.name] = self.count([row])
             if self.per_row is None:
                 return
-            value = float(self.per_row(row))
+            lacks = not row.answered and {"output", "reference"} <= self.needs
+            value = self.unanswered if lacks else float(self.per_row(row))
         except Exception as error:
             raise ValueError(f"{self.name} cannot be computed: {type(error).__name__}: {error}") from error
         if not math.isfinite(value):

@@ -30,6 +30,7 @@ def embedding_similarity() -> Metric:
         description="mean cosine of the sentence embeddings of output and reference, -1 to 1, by the model `score.embedding`",
         needs=("output", "reference", "similarity"),
         per_row=lambda row: _of(row).cosine,
+        settings=("embedding",),
     )
 
     def count(rows: Sequence[Row]) -> Totals:

@@ -6,11 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tuneyard.metrics.aggregates import closest, mean, ratio, ratio_interval, ratio_totals
+from tuneyard.metrics.bleu import bleu_metric
+from tuneyard.metrics.choices import choice_metrics
 from tuneyard.metrics.chrf import chrf_metric
 from tuneyard.metrics.judge import judge_mean
 from tuneyard.metrics.metric import Figure, Interval, Metric, Row, Totals
+from tuneyard.metrics.pass_at import pass_at_k
 from tuneyard.metrics.similarity import embedding_similarity
-from tuneyard.metrics.text import BLEU_SUMS, bleu, bleu_totals, exact_match, json_valid, rouge_l
+from tuneyard.metrics.text import exact_match, json_valid, numeric, rouge_l, token_f1
 from tuneyard.metrics.win_rate import win_rate_metric
 
 _MOST_NATS = 700.0
@@ -36,25 +39,35 @@ _ENTRIES = (
         "exact_match",
         title="exact match",
         description="share of outputs equal to the reference after Unicode NFC; white space counts as one blank, none at the ends; "
-        "case and punctuation count",
-        per_row=closest(exact_match),
+        "case and punctuation count, unless `score.ignore` leaves them out",
+        per_row=lambda row: exact_match(row.output or "", row.references, row.ways),
         values="zero or one",
+        settings=("ignore",),
+    ),
+    mean(
+        "numeric",
+        title="right numbers",
+        description="share of outputs whose last number is that of the reference, within `score.numeric`; `1,000`, `1000.0` and `1e3` are "
+        "the same number",
+        per_row=lambda row: numeric(row.output or "", row.references, row.ways),
+        values="zero or one",
+        settings=("numeric",),
+    ),
+    mean(
+        "token_f1",
+        title="F1 of words",
+        description="mean F1 of the words of output and reference, in any order, without case, punctuation and English articles: "
+        "the F1 of SQuAD; in scripts without blanks each character is a word",
+        per_row=closest(token_f1),
     ),
     mean(
         "rouge_l",
         title="ROUGE-L",
-        description="mean F1 of the longest common subsequence of words; "
-        "on ASCII the numbers of the `rouge-score` package without stemming",
+        description="mean F1 of the longest common subsequence of words; on ASCII the numbers of the `rouge-score` package without "
+        "stemming; in scripts without blanks each character is a word",
         per_row=closest(rouge_l),
     ),
-    Metric(
-        name="bleu",
-        description="corpus BLEU of `sacrebleu` (13a, exponential smoothing), 0 to 100",
-        needs=frozenset({"output", "reference"}),
-        count=bleu_totals,
-        figures=(Figure(name="bleu", title="BLEU", description="corpus BLEU, 0 to 100", higher_is_better=True, value=bleu),),
-        row_sums=BLEU_SUMS,
-    ),
+    bleu_metric(),
     chrf_metric(),
     embedding_similarity(),
     mean(
@@ -64,7 +77,10 @@ _ENTRIES = (
         needs=("output",),
         per_row=lambda row: json_valid(row.output or ""),
         values="zero or one",
+        of_whole_output=True,
     ),
+    pass_at_k(),
+    *choice_metrics(),
     judge_mean(),
     win_rate_metric(),
     Metric(

@@ -1,39 +1,69 @@
-"""Closeness of an output to its reference: exact match, ROUGE-L, BLEU."""
+"""Closeness of an output to its references: exact match, numbers, ROUGE-L, F1 of words; and valid JSON."""
 
 from __future__ import annotations
 
 import json
 import re
+import string
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
-from itertools import zip_longest
+from fractions import Fraction
 
-from tuneyard.metrics.metric import Row, Totals
+from tuneyard.metrics.answers import normalised, value_in
+from tuneyard.metrics.ways import PLAIN, Ways
+from tuneyard.metrics.words import words
 
-_WORD = re.compile(r"[^\W_]+")
-_ORDERS = range(1, 5)
-"""n of the n-grams of BLEU."""
-BLEU_SUMS = ("rows", *(f"{kind}_{n}" for kind in ("matches", "ngrams") for n in _ORDERS), "output_words", "reference_words")
-
-
-def exact_match(output: str, reference: str) -> float:
-    """1.0 if both texts are equal after Unicode NFC, else 0.0. A run of white space counts as one blank, and none counts at the ends."""
-    return float(_normalised(output) == _normalised(reference))
+_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 
 
-def _normalised(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFC", text).split())
+def exact_match(output: str, references: Sequence[str], ways: Ways = PLAIN) -> float:
+    """1.0 if the output is alike to a reference (see `answers.alike`), else 0.0."""
+    ours = normalised(output, ways.ignore)
+    return float(any(ours == normalised(reference, ways.ignore) for reference in references))
+
+
+def numeric(output: str, references: Sequence[str], ways: Ways = PLAIN) -> float:
+    """1.0 if the last number of the output is that of a reference, within the tolerance, else 0.0. Raises ValueError if no reference has a
+    number."""
+    expected = [value for value in map(value_in, references) if value is not None]
+    if not expected:
+        raise ValueError(f"no reference has a number: {references[0][:80]!r}")
+    ours = value_in(output)
+    if ours is None:
+        return 0.0
+    tolerance, share = Fraction(str(ways.tolerance)), Fraction(str(ways.relative_tolerance))
+    return float(any(abs(ours - value) <= max(tolerance, share * abs(value)) for value in expected))
+
+
+def token_f1(output: str, reference: str) -> float:
+    """F1 of the words of both texts as SQuAD counts it (Rajpurkar et al. 2016 and 2018), 0..1.
+
+    Words are in lower case, without punctuation and articles. In scripts without blanks each character is a word, as in MLQA. Texts
+    without a word are equal to each other, and to nothing else.
+    """
+    ours, expected = (Counter(_squad_words(text)) for text in (output, reference))
+    if not ours or not expected:
+        return float(not ours and not expected)
+    common = (ours & expected).total()
+    return 2 * common / (ours.total() + expected.total())
+
+
+def _squad_words(text: str) -> list[str]:
+    lower = unicodedata.normalize("NFC", text).lower()
+    plain = "".join(each for each in lower if not (each in string.punctuation or unicodedata.category(each)[0] == "P"))
+    return [word for part in _ARTICLE.sub(" ", plain).split() for word in (words(part) if not part.isascii() else (part,))]
 
 
 def rouge_l(output: str, reference: str) -> float:
     """F1 of the longest common subsequence of words (ROUGE-L, Lin 2004), 0..1.
 
-    Words are runs of letters and digits in lower case. On ASCII they are the words of the `rouge-score` package without stemming, which
-    drops all other scripts.
+    Words are those of `words`, in lower case. On ASCII they are the words of the `rouge-score` package without stemming, which drops all
+    other scripts.
     """
-    words, expected = _WORD.findall(output.lower()), _WORD.findall(reference.lower())
-    common = _common_subsequence_length(words, expected)
-    return 2 * common / (len(words) + len(expected)) if common else 0.0
+    ours, expected = words(output.lower()), words(reference.lower())
+    common = _common_subsequence_length(ours, expected)
+    return 2 * common / (len(ours) + len(expected)) if common else 0.0
 
 
 def _common_subsequence_length(a: Sequence[str], b: Sequence[str]) -> int:
@@ -60,31 +90,3 @@ def json_valid(output: str) -> float:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
-
-
-def bleu_totals(rows: Sequence[Row]) -> Totals:
-    """The counts of corpus BLEU, by sacrebleu with its 13a tokens: n-grams of outputs, n-grams that are in a reference, and words. Of a
-    row's references, the words of the one with the closest length count."""
-    from sacrebleu.metrics import BLEU
-
-    if not rows:
-        return {"rows": 0}
-    # One list per place in `references`, with None where a row has fewer references.
-    references = [list(place) for place in zip_longest(*(row.references for row in rows))]
-    score = BLEU().corpus_score([row.output or "" for row in rows], references)
-    return {
-        "rows": len(rows),
-        **{f"matches_{n}": int(score.counts[n - 1]) for n in _ORDERS},
-        **{f"ngrams_{n}": int(score.totals[n - 1]) for n in _ORDERS},
-        "output_words": int(score.sys_len),
-        "reference_words": int(score.ref_len),
-    }
-
-
-def bleu(totals: Totals) -> float:
-    """Corpus BLEU, 0..100, as by `sacrebleu.corpus_bleu` (exponential smoothing). 0 where no reference has a word."""
-    from sacrebleu.metrics import BLEU
-
-    matches, ngrams = ([int(totals[f"{kind}_{n}"]) for n in _ORDERS] for kind in ("matches", "ngrams"))
-    words = int(totals["output_words"]), int(totals["reference_words"])
-    return float(BLEU.compute_bleu(matches, ngrams, *words, smooth_method="exp").score)

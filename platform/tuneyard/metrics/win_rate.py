@@ -28,7 +28,7 @@ class Preference:
     shown_second: float
     longer: int
     identical: bool = False
-    """Whether the two answers are the same text: a tie, which no judge was asked about."""
+    """Whether no judge was asked: the two answers are the same text, a tie, or one of the texts holds no answer."""
 
     @property
     def order_dependent(self) -> bool:

@@ -46,11 +46,10 @@ class EngineWork:
 
     @property
     def parts_in_hand(self) -> int:
-        asks = asks_of(self.request.task)
         return parts_at_once(
             batch=self._batch,
             rows_per_part=self.layout.rows_per_part,
-            requests_per_row=asks.output + asks.likelihood,
+            requests_per_row=asks_of(self.request.task).requests,
         )
 
     @property

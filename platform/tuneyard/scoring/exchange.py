@@ -88,3 +88,6 @@ class Prompts(Protocol):
         self, value: str | list[dict[str, Any]], reference: str, *, system: str = "", tools: list[Any] | None = None
     ) -> Likelihood:
         """Tokens of prompt and reference, for the reference's likelihood. Raises BadRow."""
+
+    def continuation(self, value: str | list[dict[str, Any]], text: str, *, system: str = "", tools: list[Any] | None = None) -> Likelihood:
+        """Tokens of a prompt and a text right behind it, for the text's likelihood. Raises BadRow."""

@@ -13,8 +13,9 @@ from tuneyard.catalog import gpu
 from tuneyard.data import ScoreRows
 from tuneyard.metrics import METRICS, needing
 from tuneyard.metrics.similarity import EMBEDDING_SIMILARITY
+from tuneyard.scoring.measuring import answer_settings, bleu_details, check_choices, with_tokenizer
 from tuneyard.scoring.metrics import Sums
-from tuneyard.scoring.parts import FOLDER, Columns, Layout, committed_parts, read_sums
+from tuneyard.scoring.parts import FOLDER, Columns, Layout, answer_columns, committed_parts, read_sums
 from tuneyard.scoring.plan import agree, check_errors, clear, identity, rows_per_part
 from tuneyard.scoring.request import ScoreRequest, ScoreResult
 from tuneyard.scoring.samples import samples
@@ -37,6 +38,8 @@ class ScoreJob:
 
     order: WorkOrder
     committed: dict[int, Sums]
+    tokenizer_note: str = ""
+    """Why BLEU has its tokenizer, for people."""
 
     @property
     def missing(self) -> list[int]:
@@ -81,10 +84,14 @@ def prepare(request: ScoreRequest) -> ScoreJob:
         clear(store)
     usual = _ROWS_PER_PART if task.engine.endpoint is None else _ROWS_PER_PART_OF_ENDPOINT
     layout = Layout.choose(rows.count(), rows_per_part(request, usual), request.instances)
+    first = rows.read(0, _SAMPLE_ROWS)
+    request, why = with_tokenizer(request, first)
+    task = request.task
+    check_choices(task, first)
     layout, _ = agree(store, layout, _settings(request, rows))
-    columns = Columns.infer(rows.read(0, _SAMPLE_ROWS), task.measured)
+    columns = Columns.infer(first, task.measured, answer_columns(task))
     committed = {part: read_sums(store, part) for part in sorted(committed_parts(store)) if part < layout.parts}
-    return ScoreJob(WorkOrder(request, rows, layout, columns), committed)
+    return ScoreJob(WorkOrder(request, rows, layout, columns), committed, why)
 
 
 def finish(job: ScoreJob, new: Sequence[Sums], measured: Measured) -> ScoreResult:
@@ -103,10 +110,11 @@ def finish(job: ScoreJob, new: Sequence[Sums], measured: Measured) -> ScoreResul
         looping=total.looping,
         cut_off=total.cut_off,
         off_schema=total.off_schema,
+        unanswered=total.unanswered,
         metrics=total.figures(request.task.measured),
         intervals=total.intervals(request.task.measured),
         output=join(request.output, FOLDER),
-        samples=samples(job.order.rows, open_store(request.output)),
+        samples=samples(job.order.rows, open_store(request.output), cut=request.task.answer is not None),
         input_tokens=total.input_tokens,
         output_tokens=total.output_tokens,
         output_tokens_per_s=ours.output_tokens / measured.generation_s if measured.generation_s else 0.0,
@@ -142,6 +150,7 @@ def _details(job: ScoreJob, total: Sums, ours: Sums, measured: Measured) -> dict
         "instances": job.order.request.instances,
         **({} if measured.chats is None else {"prompts": "chats" if measured.chats else "plain"}),
         **_judge_details(job.order.request, total),
+        **bleu_details(job.order.request.task, job.tokenizer_note),
         **_embedding_details(job.order.request, total),
         "errors": dict(total.reasons.most_common(5)),
         "engine": asdict(measured.settings) if measured.settings else {},
@@ -252,6 +261,7 @@ def _settings(request: ScoreRequest, rows: ScoreRows) -> dict[str, Any]:
         "judge": task.judge.model_dump(mode="json", by_alias=True) if task.judge is not None else None,
         **_model_settings(request),
         **_embedding_settings(task.embedding),
+        **answer_settings(task),
         "data": {
             **task.data.model_dump(
                 mode="json", by_alias=True, include={"prompt", "reference", "keep", "chat", "limit", "sample", "sample_seed", "answer"}

@@ -22,6 +22,7 @@ Request = tuple[Generate, int]
 NO_VERDICT = "the judge named neither A nor B nor a tie, when asked twice"
 CUT_OFF = "; its last answer was cut off: raise generation.maxTokens"
 SAME_ANSWERS = "[the two answers are the same text: a tie, which the judge was not asked about]"
+NO_ANSWER = "[no answer could be cut out of the text: {said}, which the judge was not asked about]"
 _SHOWN = ("[the task's answer first, as A]", "[the task's answer second, as B]")
 
 
@@ -59,6 +60,17 @@ class Judging:
             longer = len(row["answer"]) - len(row["against"])
         self._rows[index] = of_row = _Row(longer, [(first, second) for first, second in pairs])
         return self._next(of_row, scored)
+
+    def decide_unanswered(self, scored: ScoredRow, answered: bool, other_answered: bool) -> None:
+        """Score a row without asking, where `score.answer` finds no answer in one of the texts: it has the lowest score, and loses against
+        an answer. Two texts without an answer are a tie."""
+        if self._judge.against is None:
+            scored.verdict = self._judge.scale[0]
+            scored.output = NO_ANSWER.format(said="the lowest score")
+            return
+        value = 0.5 if answered == other_answered else float(answered)
+        scored.preference = Preference(value, value, 0, identical=True)
+        scored.output = NO_ANSWER.format(said={1.0: "a win", 0.5: "a tie"}.get(value, "a loss"))
 
     def take(self, index: int, scored: ScoredRow) -> Generate | None:
         """Take the score or verdict from the answer in `scored`. Returns the next question about the row; None: there is none."""

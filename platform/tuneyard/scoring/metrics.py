@@ -21,7 +21,7 @@ _ERRORS_KEPT = 20
 _ADDED = ("rows", "errors", "empty", "looping", "cut_off", "input_tokens", "output_tokens", "evaluated_tokens", "reference_tokens", "flops")
 _ADDED_LATER = (
     *("off_schema", "retried", "paid_input_tokens", "paid_output_tokens", "uncounted_answers"),
-    *("embedded_tokens", "uncounted_embeddings"),
+    *("embedded_tokens", "uncounted_embeddings", "unanswered"),
 )
 
 
@@ -39,6 +39,8 @@ class Sums:
     """Outputs that were cut at `maxTokens` or the engine's length."""
     off_schema: int = 0
     """Outputs that do not follow `generation.schema`."""
+    unanswered: int = 0
+    """Rows without an error in which `score.answer` finds no answer."""
     input_tokens: int = 0
     output_tokens: int = 0
     evaluated_tokens: int = 0
@@ -85,6 +87,7 @@ class Sums:
             self.empty += is_empty(row.output)
             self.looping += ends_in_loop(row.output or row.reasoning or "")
         self.cut_off += row.finish_reason == "length"
+        self.unanswered += row.error is None and not row.answered
         self.off_schema += row.follows_schema is False
         self.paid_input_tokens += row.paid.input_tokens
         self.paid_output_tokens += row.paid.output_tokens

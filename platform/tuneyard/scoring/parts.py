@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tuneyard.api import JobFailed
+from tuneyard.api import JobFailed, ScoreTask
 from tuneyard.api.score import MetricName
 from tuneyard.data.row_hash import row_hash
 from tuneyard.data.score_rows import ScoreRow
@@ -23,6 +23,8 @@ from tuneyard.storage import AlreadyExists, Store
 AnySums = TypeVar("AnySums")
 FOLDER = "parts"
 _FOOTER_KEY = b"tuneyard.sums"
+ANSWER_COLUMNS = {"extracted": ("string", False), "samples": ("string", True), "choice_logs": ("float64", True)}
+"""Columns of tasks with `answer`, with several samples, and with `choices`: type in Arrow, and whether each value is a list of it."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +130,23 @@ def _output_names(columns: Sequence[str], added: Collection[str]) -> list[str]:
     return names
 
 
-def added_names(metrics: Sequence[MetricName]) -> set[str]:
-    """The names of all columns that scoring adds."""
-    return {*Columns(None, tuple(metrics))._added([]), "row_hash"}
+def added_names(metrics: Sequence[MetricName], score: Mapping[str, Any] | None = None) -> set[str]:
+    """The names of all columns that scoring adds. `score`: `answer`, `choices` and `generation` of the score task as in its JobSpec, or in
+    plan.json; what cannot be read in it is left out."""
+    return {*Columns(None, tuple(metrics), tuple(_columns_of(score or {})))._added([]), "row_hash"}
+
+
+def answer_columns(task: ScoreTask) -> list[str]:
+    """Those of ANSWER_COLUMNS that the output of a task has."""
+    return _columns_of(task.model_dump(by_alias=True, include={"answer", "choices", "generation"}))
+
+
+def _columns_of(score: Mapping[str, Any]) -> list[str]:
+    generation = score.get("generation")
+    samples = generation.get("samples") if isinstance(generation, Mapping) else None
+    several = isinstance(samples, int) and samples > 1
+    asked = {"extracted": bool(score.get("answer")), "samples": several, "choice_logs": bool(score.get("choices"))}
+    return [name for name in ANSWER_COLUMNS if asked[name]]
 
 
 @dataclass(frozen=True)
@@ -140,14 +156,17 @@ class Columns:
     kept: Any
     """pyarrow.Schema"""
     metrics: tuple[MetricName, ...]
+    answers: tuple[str, ...] = ()
+    """Those of ANSWER_COLUMNS that the task has."""
 
     @classmethod
-    def infer(cls, sample: Sequence[ScoreRow], metrics: Sequence[MetricName]) -> Columns:
+    def infer(cls, sample: Sequence[ScoreRow], metrics: Sequence[MetricName], answers: Sequence[str] = ()) -> Columns:
         """Types of kept columns from the first rows, as one schema for all parts; JSON text where Arrow has no common type."""
         import pyarrow as pa
 
         names = dict.fromkeys(name for row in sample for name in row["kept"])
-        return cls(pa.schema([(name, _type_of([row["kept"].get(name) for row in sample])) for name in names]), tuple(metrics))
+        kept = pa.schema([(name, _type_of([row["kept"].get(name) for row in sample])) for name in names])
+        return cls(kept, tuple(metrics), tuple(answers))
 
     def encode(self, rows: Sequence[ScoreRow], scored: Sequence[ScoredRow], sums: Sums) -> bytes:
         """A Parquet file of scored rows, in the order given."""
@@ -175,6 +194,7 @@ class Columns:
         metrics = [metric_named(name) for name in self.metrics]
         if needing("likelihood", metrics):
             types |= {"nll": pa.float64(), "reference_tokens": pa.int32()}
+        types |= {name: pa.list_(getattr(pa, kind)()) if listed else getattr(pa, kind)() for name, (kind, listed) in self._of_answers()}
         arrays = {name: pa.array([getattr(row, name) for row in scored], type=kind) for name, kind in types.items()}
         per_row = [metric.name for metric in metrics if metric.per_row is not None]
         arrays |= {name: pa.array([row.values.get(name) for row in scored], type=pa.float64()) for name in per_row}
@@ -183,6 +203,9 @@ class Columns:
                 kind = pa.struct([(name, pa.float64()) for name in metric.row_sums])
                 arrays[metric.sums_column] = pa.array([row.sums.get(metric.name) for row in scored], type=kind)
         return arrays
+
+    def _of_answers(self) -> Iterator[tuple[str, tuple[str, bool]]]:
+        yield from ((name, kind) for name, kind in ANSWER_COLUMNS.items() if name in self.answers)
 
 
 def _type_of(values: Sequence[Any]) -> Any:

@@ -14,8 +14,8 @@ from tuneyard.scoring.request import ScoreRequest
 from tuneyard.storage import AlreadyExists, Store, open_store
 
 PLAN = "plan.json"
-FORMAT = 6
-"""Version of plan.json, of the sums and columns in parts, of the rendering of prompts, and of the ends of answers."""
+FORMAT = 7
+"""Version of plan.json, of the sums and columns in parts, of words in metrics, of the rendering of prompts, and of the ends of answers."""
 
 
 def clear(store: Store) -> None:

@@ -73,14 +73,7 @@ class PromptEncoder:
     def prompt(self, value: str | list[dict[str, Any]], *, system: str = "", tools: list[Any] | None = None) -> list[int]:
         """Tokens of the prompt. `system` and `tools` are used where prompts are chats. Raises BadRow."""
         content = self._content(value, system)
-        if isinstance(content, str):
-            with _bad_rows():
-                self._controls.look_at(content)
-            [ids] = plain_tokens(self._tokenizer, [content])
-            if ids and ids[-1] == self._tokenizer.eos_token_id:
-                ids.pop()  # some tokenizers end every text; an engine generates no token after it
-        else:
-            ids = self._rendered(content, tools)
+        ids = self._plain(content) if isinstance(content, str) else self._ids(*self._rendered(content, tools))
         if not ids:
             raise BadRow("the prompt is empty")
         if len(ids) >= self._max_length:
@@ -117,6 +110,26 @@ class PromptEncoder:
         if len(ids) >= self._max_length:
             raise BadRow(f"prompt and reference have {len(ids)} tokens; engine.maxLength {self._max_length} allows {self._max_length - 1}")
         return Likelihood(ids, counted)
+
+    def continuation(self, value: str | list[dict[str, Any]], text: str, *, system: str = "", tools: list[Any] | None = None) -> Likelihood:
+        """Tokens of a prompt and a text right behind it, for the text's likelihood, without an end token. Raises BadRow.
+
+        Prompt and text are tokenised together, as lm-evaluation-harness does, and white space at the prompt's end counts as the text's: the
+        text's tokens are those beyond the number of the prompt's. In chats the text follows the opening of the assistant's turn.
+        """
+        content = self._content(value, system)
+        if isinstance(content, str):
+            context, ids = len(self._plain(content.rstrip())), self._plain(content + text)
+        else:
+            prompt, sealed = self._rendered(content, tools)
+            context, ids = len(self._ids(prompt, sealed)), self._ids(prompt + text, sealed)
+        if not context:
+            raise BadRow("the prompt is empty")
+        if len(ids) <= context:
+            raise BadRow(f"the tokenizer has no token of its own for the choice {text.strip()[:80]!r} behind the prompt")
+        if len(ids) >= self._max_length:
+            raise BadRow(f"prompt and choice have {len(ids)} tokens; engine.maxLength {self._max_length} allows {self._max_length - 1}")
+        return Likelihood(ids, [place >= context for place in range(len(ids))])
 
     def check_likelihood(self) -> None:
         """Raises BadInput where no reference can follow a prompt, with thoughts or without: templates may open thoughts, and leave those of
@@ -166,15 +179,26 @@ class PromptEncoder:
             raise BadRow("the prompt ends with a turn of the assistant: move the answer to the reference column")
         return value if value[0]["role"] == "system" else [*system_turn(system), *value]
 
-    def _rendered(self, messages: list[dict[str, Any]], tools: list[Any] | None) -> list[int]:
+    def _rendered(self, messages: list[dict[str, Any]], tools: list[Any] | None) -> tuple[str, bool]:
+        """The text of messages, and whether it has seams (`control_tokens`)."""
         with _bad_rows():
             messages, spelled = self._controls.seal_messages(messages)
-            text = prompt_text(messages, self._tokenizer, tools)
-        if spelled.as_text:
-            text, _, cuts = cut_at_seams(text)
-            pieces = [(text[start:end], start > 0) for start, end in pairwise(sorted({0, *cuts, len(text)}))]
-            return [token for ids, _ in continued_tokens(self._tokenizer, pieces, offsets=False) for token in ids]
-        return list(self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+            return prompt_text(messages, self._tokenizer, tools), bool(spelled.as_text)
+
+    def _ids(self, rendered: str, sealed: bool) -> list[int]:
+        if not sealed:
+            return list(self._tokenizer(rendered, add_special_tokens=False, verbose=False)["input_ids"])
+        text, _, cuts = cut_at_seams(rendered)
+        pieces = [(text[start:end], start > 0) for start, end in pairwise(sorted({0, *cuts, len(text)}))]
+        return [token for ids, _ in continued_tokens(self._tokenizer, pieces, offsets=False) for token in ids]
+
+    def _plain(self, text: str) -> list[int]:
+        with _bad_rows():
+            self._controls.look_at(text)
+        [ids] = plain_tokens(self._tokenizer, [text])
+        if ids and ids[-1] == self._tokenizer.eos_token_id:
+            ids.pop()  # some tokenizers end every text; an engine generates no token after it
+        return ids
 
 
 @contextmanager

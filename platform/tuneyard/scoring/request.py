@@ -64,6 +64,8 @@ class ScoreResult:
     """Rows whose output was cut at a limit (`finish_reason` is length)."""
     off_schema: int = 0
     """Outputs that do not follow `generation.schema`: cut off, or of an endpoint that ignores schemas."""
+    unanswered: int = 0
+    """Rows in which `score.answer` finds no answer. Metrics count them as wrong."""
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Figure -> 95 % confidence interval, for figures that have one."""
     peak_from: Basis = "datasheet"
@@ -93,6 +95,10 @@ class ScoreResult:
                 f"{self.off_schema} of {answers} answers do not follow generation.schema: raise generation.maxTokens if they are cut off; "
                 "else the endpoint ignores schemas"
             )
+        if self.unanswered:
+            said.append(f"no answer in {self.unanswered} of {answers} rows: score.answer finds none there, and they are scored as wrong")
+        if self.details.get("bleu", {}).get("why"):
+            said.append(self.details["bleu"]["why"])
         said += _order_dependent(self.details.get("pairwise", {}))
         cut_rows = self.details.get("embedding", {}).get("cut_rows", 0)
         if cut_rows:

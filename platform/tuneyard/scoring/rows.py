@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tuneyard.api import ScoreTask
-from tuneyard.metrics import Totals, metric_named, needing
+from tuneyard.metrics import PLAIN, Totals, Ways, metric_named, needing
+from tuneyard.metrics.choices import Chosen
 from tuneyard.metrics.similarity import Similarity
 from tuneyard.metrics.win_rate import Preference
 
@@ -65,6 +66,20 @@ class ScoredRow:
     """The verdicts of a judge on two answers."""
     similarity: Similarity | None = None
     """The cosine of the embeddings of output and reference."""
+    extracted: str | None = None
+    """The answer that `score.answer` cuts out of the output; None: it cuts nothing out, or there is none (see `answered`)."""
+    answered: bool = True
+    """False: `score.answer` finds no answer in the output."""
+    expected: tuple[str, ...] = ()
+    """The references with their answers cut out, where `score.answer` is given."""
+    samples: tuple[str | None, ...] = ()
+    """The outputs of all samples in order, where there are several."""
+    drawn: tuple[str | None, ...] = ()
+    """The answers in `samples`."""
+    choices: Chosen | None = None
+    """The likelihoods of the choices, and the right one."""
+    ways: Ways = PLAIN
+    """How metrics compute the row's values."""
     retried: bool = False
     """Whether a judge was asked twice."""
     values: dict[str, float] = field(default_factory=dict)
@@ -72,18 +87,43 @@ class ScoredRow:
     sums: dict[str, Totals] = field(default_factory=dict)
     """Metric -> sums of this row, for metrics with `row_sums`."""
 
+    @property
+    def said(self) -> str:
+        """What is compared with `wanted`: the answer in the output, or all of it; empty where there is none."""
+        return (self.extracted if self.extracted is not None or not self.answered else self.output) or ""
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The references that are compared with `said`."""
+        return self.expected or self.references
+
+    @property
+    def choice_logs(self) -> list[float] | None:
+        """The log-likelihoods of the choices, in nats."""
+        return None if self.choices is None else list(self.choices.logs)
+
+
+_USUAL_CHOICES = 4
+
 
 @dataclass(frozen=True)
 class Asks:
-    """The requests per row: an output, the likelihood of the reference, or both."""
+    """The requests per row: an output, the likelihood of the reference, both, or the likelihoods of choices."""
 
     output: bool
     likelihood: bool
+    choices: bool = False
+    requests: int = 1
+    """Their number; a guess where rows have choices of their own."""
 
 
 def asks_of(task: ScoreTask) -> Asks:
     """The requests that a task needs per row. Outputs are not requested where the task has metrics and none of them needs outputs."""
     if task.judge is not None:
         return Asks(output=True, likelihood=False)
+    if task.choices is not None:
+        return Asks(output=False, likelihood=False, choices=True, requests=len(task.choices.texts or ()) or _USUAL_CHOICES)
     metrics = [metric_named(name) for name in task.measured]
-    return Asks(output=not metrics or bool(needing("output", metrics)), likelihood=bool(needing("likelihood", metrics)))
+    output = not metrics or any(needing(need, metrics) for need in ("output", "samples"))
+    likelihood = bool(needing("likelihood", metrics))
+    return Asks(output=output, likelihood=likelihood, requests=output * task.generation.samples + likelihood)

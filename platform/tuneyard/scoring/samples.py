@@ -20,15 +20,15 @@ from tuneyard.storage import Store
 _FIRST_ROWS = 5
 _OR = "\nor: "
 """Separator between several references of a row."""
-_COLUMNS = ("row", "output", "reasoning", "error", "nll", "reference_tokens")
+_COLUMNS = ("row", "output", "reasoning", "error", "extracted", "nll", "reference_tokens")
 _LONGEST_REASONING = 4_000
 """Characters of thoughts: a history keeps them."""
 _PER_ROW = [metric for metric in METRICS.values() if metric.per_row is not None]
 
 
-def samples(rows: ScoreRows, store: Store) -> list[dict[str, Any]]:
+def samples(rows: ScoreRows, store: Store, *, cut: bool = False) -> list[dict[str, Any]]:
     """`row`, `typical`, `prompt`, `reference`, `output` and `error` of each sample, of a judge also `answer` and `against`, and
-    `reasoning` where the model had thoughts.
+    `reasoning` where the model had thoughts, and where answers are `cut` out `extracted`: the answer, empty where there is none.
 
     Empty where the first part was not committed.
     """
@@ -37,10 +37,10 @@ def samples(rows: ScoreRows, store: Store) -> list[dict[str, Any]]:
     typical = _typical(asked or answered)
     first = [*asked, *(row for row in answered if row["output"] == SAME_ANSWERS)][:_FIRST_ROWS] if rows.against else answered[:_FIRST_ROWS]
     shown = [*([typical] if typical is not None else []), *(row for row in first if row is not typical)]
-    return [_sample(rows, row, row is typical) for row in shown]
+    return [_sample(rows, row, row is typical, cut) for row in shown]
 
 
-def _sample(rows: ScoreRows, answer: Mapping[str, Any], typical: bool) -> dict[str, Any]:
+def _sample(rows: ScoreRows, answer: Mapping[str, Any], typical: bool, cut: bool) -> dict[str, Any]:
     asked = without_thoughts_of(rows.row(answer["row"]))
     judged = {"answer": asked["answer"]} if rows.data.answer is not None else {}
     other = {"against": asked["against"]} if rows.against is not None and "against" in asked else {}
@@ -55,6 +55,7 @@ def _sample(rows: ScoreRows, answer: Mapping[str, Any], typical: bool) -> dict[s
         "prompt": asked["prompt"],
         "reference": _OR.join(asked["references"]),
         "output": answer["output"],
+        **({"extracted": answer.get("extracted") or ""} if cut and answer["error"] is None else {}),
         "error": answer["error"],
     }
 

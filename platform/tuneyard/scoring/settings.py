@@ -66,7 +66,8 @@ def resolve_engine(task: ScoreTask, model: Path, shape: ModelShape, adapter: Pat
     precision = _precision(engine.precision, sku)
     batch = engine.batch if engine.batch != "auto" else _batch(task, shape, max_length, precision, sku=sku)
     lora = read_adapter(adapter) if adapter is not None else None
-    by_likelihood = needing("likelihood", [METRICS[name] for name in task.metrics])
+    measured = [METRICS[name] for name in task.metrics]
+    by_likelihood = [*needing("likelihood", measured), *needing("choices", measured)]
     if lora is not None and lora.adapts_head and by_likelihood:
         # vLLM ignores the adapted head in likelihoods of prompts: silently on GPUs, with a crash on CPU (vLLM issue 51594).
         raise BadInput(

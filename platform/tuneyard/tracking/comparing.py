@@ -8,11 +8,13 @@ from typing import Any
 
 _OF_ROWS = ("source", "from", "path", "split", "fileType", "limit", "sample", "sampleSeed", "reference")
 _DEFAULTS = {"prompt": "prompt"}
+_OF_ANSWERS = ("judge", "answer", "ignore", "bleu", "numeric", "passAt", "choices")
+"""Fields of a score task that say what its figures are of: a judge's score, or answers that are compared in one way."""
 
 
 def comparable(spec: Mapping[str, Any] | None, names: Sequence[str]) -> list[list[str]]:
-    """`names` of score tasks in groups of the same data: source, rows, prompt and reference column. Both orders are kept. Judges are in one
-    group if they judge by the same rubric answers to the same data.
+    """`names` of score tasks in groups of the same data, source, rows, prompt and reference column, whose answers are compared in the same
+    way. Both orders are kept. Judges are in one group if they judge by the same rubric answers to the same data.
 
     `spec`: the JobSpec as a report holds it. All score tasks of a report without one are one group.
     """
@@ -29,7 +31,7 @@ def _rows_of(score: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]]) -
     judged = tasks.get(str(own.get("from"))) if score.get("judge") else None
     if judged:
         own = {**own, "from": _rows_of(judged, tasks)}
-    return [score.get("judge"), *(own.get(field) for field in (*_OF_ROWS, *_DEFAULTS))]
+    return [*(score.get(field) or None for field in _OF_ANSWERS), *(own.get(field) for field in (*_OF_ROWS, *_DEFAULTS))]
 
 
 def prompt_forms(tasks: Mapping[str, Mapping[str, Any]]) -> str:

@@ -16,6 +16,7 @@ KINDS = {
     "looping": ("outputs that end in a loop", "looping"),
     "cut_off": ("outputs that were cut off", "cut off"),
     "off_schema": ("outputs that do not follow the schema", "off the schema"),
+    "unanswered": ("outputs without an answer", "without an answer"),
 }
 """Count of report.json -> its title, and the word for it in a sentence."""
 _OF_OUTPUTS = {figure.name for metric in METRICS.values() if "output" in metric.needs for figure in metric.figures}

@@ -13,7 +13,7 @@ import pytest
 from tests.builders.models import CHAT_TEMPLATE, sentences, tokenizer_of, write_model
 from tests.integration.scoring.conftest import Score, a_worker_killed, score_until_killed
 
-from tuneyard.api import BadInput, ScoreTask
+from tuneyard.api import BadInput, ScoreTask, load_jobspec
 from tuneyard.scoring import ScoreRequest, ScoreResult
 from tuneyard.scoring.prompts import PromptEncoder
 from tuneyard.tracking import Event, Warned
@@ -126,6 +126,49 @@ def test_perplexity_is_the_loss_that_transformers_computes(folder: Path, base: S
 
     assert [row["nll"] / row["reference_tokens"] for row in rows[:16]] == pytest.approx(losses, rel=1e-4)
     assert base.metrics["loss"] == pytest.approx(sum(r["nll"] for r in rows) / sum(r["reference_tokens"] for r in rows))
+
+
+def test_choices_have_the_likelihoods_and_accuracies_that_transformers_and_lm_evaluation_harness_give_them(
+    folder: Path, score: Score, tmp_path: Path
+) -> None:
+    """A task that `load_jobspec` has read; acc and acc_norm by the formulas of lm-evaluation-harness, over logits of transformers."""
+    import numpy as np
+    import torch
+    import yaml
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    texts = sentences(40)
+    asked = [{"question": texts[i], "choices": [texts[-1 - i][:9], "the cat sat", texts[i + 1][:20]], "right": i % 3} for i in range(24)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    data = {"source": str(tmp_path / "rows.jsonl"), "prompt": "question", "reference": "right", "chat": False}
+    body = {"model": {"name": str(folder / "base")}, "data": data, "choices": {"column": "choices"}, "engine": {"batch": 8}}
+    body |= {"metrics": ["acc", "acc_norm", "calibration_error"], "rowsPerPart": 8}
+    job = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "choices"}}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job | {"spec": {"tasks": [{"name": "judge", "score": body}]}}))
+    task = load_jobspec(tmp_path / "job.yaml").spec.tasks[0].score
+    assert task is not None
+
+    result = score(replace(request(folder, "out-choices"), task=task))
+
+    tokenizer = AutoTokenizer.from_pretrained(folder / "base")
+    model = AutoModelForCausalLM.from_pretrained(folder / "base", dtype=torch.float32)
+    expected = []
+    for row in asked:
+        logs = []
+        for choice in row["choices"]:
+            whole, context = (tokenizer(text)["input_ids"] for text in (f"{row['question']} {choice}", row["question"]))
+            with torch.no_grad():
+                likelihoods = model(torch.tensor([whole])).logits[0].log_softmax(-1)
+            logs.append(sum(likelihoods[place - 1, whole[place]].item() for place in range(len(context), len(whole))))
+        expected.append(logs)
+    rows = table(result)
+    assert [row["choice_logs"] for row in rows] == [pytest.approx(logs, rel=1e-4) for logs in expected]
+    lengths = [np.array([len(choice) for choice in row["choices"]], float) for row in asked]
+    acc = [float(np.argmax(logs) == row["right"]) for logs, row in zip(expected, asked, strict=True)]
+    acc_norm = [float(np.argmax(logs / size) == row["right"]) for logs, size, row in zip(expected, lengths, asked, strict=True)]
+    assert result.metrics["acc"] == pytest.approx(np.mean(acc))
+    assert result.metrics["acc_norm"] == pytest.approx(np.mean(acc_norm))
+    assert 0 <= result.metrics["calibration_error"] <= 1
 
 
 def test_an_adapter_counts_like_its_merged_weights(folder: Path, base: ScoreResult, score: Score) -> None:

@@ -13,9 +13,10 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from tuneyard.metrics import METRICS
 from tuneyard.metrics.aggregates import mean_interval, ratio_interval, ratio_totals, share_interval
+from tuneyard.metrics.bleu import bleu, bleu_totals
 from tuneyard.metrics.chrf import chrf, chrf_totals
 from tuneyard.metrics.metric import added
-from tuneyard.metrics.text import bleu, bleu_totals, exact_match, json_valid, rouge_l
+from tuneyard.metrics.text import exact_match, json_valid, rouge_l
 from tuneyard.scoring.latency import Latencies
 from tuneyard.scoring.metrics import Sums
 from tuneyard.scoring.rows import ScoredRow
@@ -36,7 +37,7 @@ SENTENCES = st.lists(st.sampled_from(["the", "cat", "sat,", "on", "A", "mat.", "
     ],
 )
 def test_exact_match_ignores_white_space_and_nothing_else(output: str, reference: str, equal: float) -> None:
-    assert exact_match(output, reference) == equal
+    assert exact_match(output, [reference]) == equal
 
 
 @given(output=SENTENCES, reference=SENTENCES)
@@ -185,12 +186,12 @@ def test_the_interval_of_a_mean_is_two_standard_errors_and_that_of_a_ratio_with_
 
 
 def test_few_rows_have_no_interval_but_a_share() -> None:
-    row = ScoredRow(0, output="a", references=("a",), nll=2.0, reference_tokens=2)
+    row = ScoredRow(0, output="4", references=("4",), nll=2.0, reference_tokens=2)
     names = list(METRICS)
     for name in names:
         METRICS[name].measure(row)
 
     sums = Sums.of([row], names)
 
-    assert list(sums.intervals(names)) == ["exact_match", "json_valid"]
+    assert list(sums.intervals(names)) == ["exact_match", "numeric", "json_valid"]
     assert sums.figures(names)["perplexity"] == pytest.approx(math.e)

@@ -26,7 +26,13 @@ from tuneyard.scoring.similarity import Similarities
 from tuneyard.scoring.similarity.encoded import Encoded
 
 every_metric = pytest.mark.parametrize("name", METRICS)
-REFERENCE = "the cat sat on the mat"
+REFERENCE = "the 3 cats sat on the mat"
+OWN: dict[str, dict[str, Any]] = {
+    "embedding_similarity": {"embedding": {"model": "e"}},
+    "pass_at_k": {"passAt": {"k": 1}, "generation": {"samples": 2, "temperature": 1}},
+    **{name: {"choices": {"texts": ["no", REFERENCE]}} for name in ("acc", "acc_norm", "calibration_error")},
+}
+"""Fields of the task that a metric needs."""
 
 
 class Prompts:
@@ -41,8 +47,12 @@ class Prompts:
     def tokens_of(self, prompt: list[int]) -> int:
         return len(prompt)
 
+    chats = False
+
     def likelihood(self, *_: str, **__: Any) -> Any:
         return SimpleNamespace(ids=[1, 2], counted=[False, True])
+
+    continuation = likelihood
 
 
 class Embedded:
@@ -59,8 +69,8 @@ class Embedded:
 def task(*metrics: str) -> ScoreTask:
     judges = {"judge": {"rubric": "r"}, "win_rate": {"rubric": "r", "against": {"source": "d"}}}
     own: dict[str, Any] = {"judge": judges[metrics[0]]} if metrics and metrics[0] in judges else {"metrics": metrics}
-    if "embedding_similarity" in metrics:
-        own["embedding"] = {"model": "e"}
+    for name in metrics:
+        own |= OWN.get(name, {})
     return ScoreTask.model_validate({"model": {"name": "m"}, "data": {"source": "d", "reference": "r"}, **own})
 
 
@@ -78,7 +88,7 @@ def scored(asked_row: ScoreRow, *metrics: str, says: str = REFERENCE) -> list[Sc
         asked = waiting.pop(0)
         text = "Score: 4" if metrics == ("judge",) else next(verdicts) if metrics == ("win_rate",) else says
         said: dict[str, Any] = {"nll": 0.5} if isinstance(asked, Evaluate) else {"text": text, "finish_reason": "stop"}
-        waiting += part.take(0, Answer(asked.key, latency_s=0.1, **said))
+        waiting += part.take(asked.key[1], Answer(asked.key, latency_s=0.1, **said))
     return part.finish()
 
 

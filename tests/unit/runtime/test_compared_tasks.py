@@ -218,7 +218,7 @@ def test_the_report_shows_both_answers_and_escapes_them(tmp_path: Path) -> None:
     assert len(json.loads((tmp_path / "report.json").read_text())["comparisons"]) == 1
 
 
-def test_judges_of_answers_to_the_same_data_are_one_group() -> None:
+def test_tasks_on_the_same_data_with_the_same_answers_and_judges_of_them_are_one_group() -> None:
     def scored(name: str, **score: Any) -> dict[str, Any]:
         return {"name": name, "score": score}
 
@@ -230,6 +230,8 @@ def test_judges_of_answers_to_the_same_data_are_one_group() -> None:
         scored("base", data=rows),
         scored("tuned", data=rows),
         scored("elsewhere", data={"source": "e", "prompt": "q"}),
+        scored("boxed", data=rows, answer="boxed"),
+        scored("also-boxed", data=rows, answer="boxed", ignore=[]),
         judged("of-base", "base"),
         judged("of-tuned", "tuned"),
         judged("of-elsewhere", "elsewhere"),
@@ -238,4 +240,11 @@ def test_judges_of_answers_to_the_same_data_are_one_group() -> None:
 
     groups = comparable({"spec": {"tasks": tasks}}, [task["name"] for task in tasks])
 
-    assert groups == [["base", "tuned"], ["elsewhere"], ["of-base", "of-tuned"], ["of-elsewhere"], ["by-another-rubric"]]
+    assert groups == [
+        ["base", "tuned"],
+        ["elsewhere"],
+        ["boxed", "also-boxed"],
+        ["of-base", "of-tuned"],
+        ["of-elsewhere"],
+        ["by-another-rubric"],
+    ]

@@ -26,6 +26,8 @@ def _prompts(opens_thoughts: bool | None, seen: list[Any]) -> Any:
         tokens_of=len,
         opens_thoughts=lambda _: opens_thoughts,
         likelihood=lambda *_, **__: SimpleNamespace(ids=[1, 2], counted=[False, True]),
+        chats=False,
+        continuation=lambda prompt, text, **_: seen.append(prompt + text) or SimpleNamespace(ids=[1, 2], counted=[False, True]),
     )
 
 
@@ -73,11 +75,11 @@ def answer_all(
     new, own, similarities = [], own_metrics_of(asked), similarities_of(asked)
     for part in job.missing if parts is None else parts:
         rows = job.order.rows.read(*job.order.layout.bounds(part))
-        open_part = OpenPart(rows, asked.task, own, similarities)
+        open_part = OpenPart(rows, job.order.request.task, own, similarities)
         waiting = open_part.requests(prompts)
         while waiting:
             one = waiting.pop(0)
-            said = say(rows[one.key[1]]["index"])
+            said = say(rows[one.key[1] % len(rows)]["index"])
             if isinstance(said, str):
                 said = Answer(one.key, latency_s=0.1, text=said, finish_reason="stop", output_tokens=1)
             if isinstance(one, Evaluate):

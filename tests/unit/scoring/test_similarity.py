@@ -188,7 +188,7 @@ def test_values_of_two_embedding_models_are_not_compared(plain: Path, tmp_path: 
     scored(tmp_path, plain, "base", {})
     scored(tmp_path, in_layout(plain, tmp_path / "other", {"pooling_mode": "max"}), "tuned", {})
 
-    with pytest.raises(BadInput, match="by different embedding models"):
+    with pytest.raises(BadInput, match=r"embedding_similarity by different score\.embedding"):
         compare(str(tmp_path / "tuned"), str(tmp_path / "base"), names=("tuned", "base"))
 
 

@@ -28,7 +28,7 @@ _MOST_OTHERS = 10_000
 """Rows of another task's output among which the other answers of a page are looked up."""
 _LARGEST_NUMBER = 1 << 62
 _PART = re.compile(r"part-\d+\.parquet")
-_SHOWN = ("row", "row_hash", "output", "reasoning", "error")
+_SHOWN = ("row", "row_hash", "output", "reasoning", "extracted", "error")
 """Columns that scoring adds, and that a page shows."""
 
 
@@ -86,6 +86,8 @@ class ShownRow:
     judged: Sequence[str] = ()
     others: Sequence[str] = ()
     reasonings: Sequence[str] = ()
+    extracted: Sequence[str | None] = ()
+    """Of each side the answer that was cut out of the output; empty where there is none, None where nothing is cut out."""
 
 
 def sides_of(record: RunRecord) -> list[Side]:
@@ -229,6 +231,7 @@ def _read(path: Path, side: Side, first: int, start: int, count: int) -> list[di
             "row": row["row"] if isinstance(row.get("row"), int) else first + start + place,
             "output": row.get("output"),
             "reasoning": row.get("reasoning"),
+            **({"extracted": row.get("extracted") or ""} if side.body.get("answer") and row.get("error") is None else {}),
             "error": row.get("error"),
             "prompt": row.get(kept.get("prompt", "")),
             **{what: _without_thoughts(row.get(kept.get(what, ""))) for what in ("reference", "answer")},
@@ -250,7 +253,7 @@ def _kept_names(side: Side, present: Sequence[str]) -> dict[str, str]:
 
     judged = (side.data.get("answer") or "output") if side.body.get("judge") else None
     columns = {"prompt": side.data.get("prompt", "prompt"), "reference": side.data.get("reference"), "answer": judged}
-    added = added_names(measured_in(side.body))
+    added = added_names(measured_in(side.body), side.body)
     wanted = {what: names_in_output(column, added) for what, column in columns.items() if isinstance(column, str)}
     return {what: next((name for name in names if name in present), "") for what, names in wanted.items()}
 
@@ -273,7 +276,8 @@ def _shown(number: int, answers: Sequence[Mapping[str, Any]], sides: Sequence[Si
     judged = [_text(answer.get("answer")) if side.body.get("judge") else "" for answer, side in zip(answers, sides, strict=True)]
     others = [_text(answer.get("against")) for answer in answers]
     thoughts = [_text(answer.get("reasoning")) for answer in answers]
-    return ShownRow(number, prompt, reference, marked, failed, len(sides) == 2 and not differ, asks_the_same, judged, others, thoughts)
+    cut = [None if answer.get("extracted") is None else _text(answer["extracted"]) for answer in answers]
+    return ShownRow(number, prompt, reference, marked, failed, len(sides) == 2 and not differ, asks_the_same, judged, others, thoughts, cut)
 
 
 def word_diff(old: str, new: str) -> tuple[Markup, Markup]:

@@ -41,3 +41,7 @@ class EndpointPrompts:
     def likelihood(self, *_: Any, **__: Any) -> Likelihood:
         """Raises BadRow: endpoints give no likelihood of a given text (refused by the rule endpoint-likelihood)."""
         raise BadRow("an endpoint gives no likelihood of the reference")
+
+    def continuation(self, *_: Any, **__: Any) -> Likelihood:
+        """Raises BadRow, as `likelihood`."""
+        raise BadRow("an endpoint gives no likelihood of a choice")

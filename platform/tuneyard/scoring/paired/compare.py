@@ -9,7 +9,6 @@ import numpy as np
 
 from tuneyard.api import BadInput
 from tuneyard.metrics import METRICS, Metric, metric_named
-from tuneyard.metrics.similarity import EMBEDDING_SIMILARITY
 from tuneyard.scoring.paired.comparison import Compared, Comparison
 from tuneyard.scoring.paired.differing import Extremes, differing_row
 from tuneyard.scoring.paired.resampling import Judged, Resampled
@@ -70,21 +69,27 @@ def _compared(ours: ScoredOutput, theirs: ScoredOutput, names: tuple[str, str]) 
 
 
 def _common(ours: ScoredOutput, theirs: ScoredOutput) -> list[Metric]:
-    both = [name for name in ours.metrics if name in theirs.metrics]
-    if EMBEDDING_SIMILARITY in both and ours.settings["embedding"] != theirs.settings["embedding"]:
-        both.remove(EMBEDDING_SIMILARITY)
-        if not both:
-            raise BadInput(
-                "the two have only embedding_similarity in common, and by different embedding models",
-                "name the same score.embedding in both",
-            )
-    names = [*(name for name in METRICS if name in both), *(name for name in both if name not in METRICS)]
-    if not names:
+    """The metrics of both tasks. One that the two have computed in different ways is left out."""
+    both = [metric_named(name) for name in ours.metrics if name in theirs.metrics]
+    if not both:
         first, second = (", ".join(output.metrics) or "none" for output in (ours, theirs))
         raise BadInput(
             f"the two have no metric in common: {first} in one, {second} in the other", "name the same metrics in both score tasks"
         )
-    return [metric_named(name) for name in names]
+    different = {metric.name: _differing(metric, ours, theirs) for metric in both}
+    same = [metric for metric in both if not different[metric.name]]
+    if not same:
+        ways = "; ".join(f"{name} by different score.{' and score.'.join(fields)}" for name, fields in different.items())
+        raise BadInput(f"the two have no metric in common that both compute alike: {ways}", "give both score tasks the same settings")
+    order = list(METRICS)
+    return sorted(same, key=lambda metric: order.index(metric.name) if metric.name in METRICS else len(order))
+
+
+def _differing(metric: Metric, ours: ScoredOutput, theirs: ScoredOutput) -> list[str]:
+    """The fields of the score task that change the metric's values, and that the two give differently."""
+    reads_answers = not metric.of_whole_output and bool({"output", "samples", "verdict", "preference"} & metric.needs)
+    fields = [*metric.settings, *(["answer"] if reads_answers else [])]
+    return [name for name in fields if ours.settings.get(name) != theirs.settings.get(name)]
 
 
 def _count(counted: _Counted, left: Any, right: Any) -> None:

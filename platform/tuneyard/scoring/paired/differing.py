@@ -86,7 +86,7 @@ class _Answer:
 
 def _read(output: ScoredOutput, part: int, row: int, metrics: Sequence[Metric]) -> _Answer:
     data = output.settings["data"]
-    added = added_names(output.metrics)
+    added = added_names(output.metrics, output.settings)
     judged = data.get("answer") or "output" if output.settings.get("judge") else ""
     asked = [data.get("prompt") or "", data.get("reference") or "", judged]
     possible = [name for column in asked for name in names_in_output(column, added)]

@@ -114,6 +114,7 @@ def refuse_language_fields(task: ScoreTask) -> None:
         ["metrics"] * bool(task.metrics)
         + ["judge"] * (task.judge is not None)
         + ["ownMetrics"] * bool(task.own_metrics)
+        + [name for name, given in (("answer", task.answer), ("choices", task.choices)) if given is not None]
         + ["data.fileType"] * (task.data.file_type not in ("auto", "parquet"))
     )
     if given:

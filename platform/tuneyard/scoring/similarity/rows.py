@@ -44,7 +44,7 @@ class Similarities:
         Tokens that an endpoint charges for are those of all rows together: they stand in the first of them.
         """
         taken = [row for row in rows if row.error is None and row.output is not None and row.references]
-        texts = sorted({text for row in taken for text in (row.output or "", *row.references)})
+        texts = sorted({text for row in taken for text in (row.said, *row.wanted)})
         if not texts:
             return
         with self._lock:
@@ -53,7 +53,7 @@ class Similarities:
         taken[0].embedded = encoded.paid
         place = {text: index for index, text in enumerate(texts)}
         for row in taken:
-            own, others = place[row.output or ""], [place[reference] for reference in row.references]
+            own, others = place[row.said], [place[reference] for reference in row.wanted]
             failed = next((encoded.errors[each] for each in (own, *others) if each in encoded.errors), None)
             if failed is not None:
                 row.error = failed

@@ -8,6 +8,7 @@ from typing import Any
 
 MOST_SAMPLES = 8
 MOST_CHARACTERS = 4_000
+_NONE = "none"
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,13 @@ def _sample(row: Mapping[str, Any]) -> Sample:
 
 
 def _beside(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    headings = {"answer": "the answer that is judged", "against": "the other answer", "reasoning": "reasoning"}
-    return tuple((heading, _text(row[name])) for name, heading in headings.items() if row.get(name) is not None)
+    headings = {
+        "extracted": "the answer in it",
+        "answer": "the answer that is judged",
+        "against": "the other answer",
+        "reasoning": "reasoning",
+    }
+    return tuple((heading, _text(row[name]) or _NONE) for name, heading in headings.items() if row.get(name) is not None)
 
 
 def _text(value: Any) -> str:
