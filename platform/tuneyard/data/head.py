@@ -26,7 +26,7 @@ def check_source(body: TrainTask | ScoreTask | None, source: Source, uri: str, *
     Raises BadInput as `locate` and `check_head`. The error of a mixture's part names the part.
     """
     try:
-        located = locate(uri, file_type=source.file_type, split=source.split)
+        located = locate(uri, file_type=source.file_type, split=source.split, sheet=source.sheet)
         if body is not None and first_rows:
             check_head(body, source, located)
     except BadInput as error:
@@ -43,7 +43,7 @@ def check_head(body: TrainTask | ScoreTask, source: Source, located: Located) ->
     Raises BadInput for a missing column, an unknown format, no usable row, and, where all rows were read, for more bad rows than are
     tolerated.
     """
-    if any(file.kind == "json" and file.size_bytes > _JSON_BYTES for file in located.files):
+    if any(file.kind in ("json", "excel") and file.size_bytes > _JSON_BYTES for file in located.files):
         return
     head = _Head(read_records(located.files))
     if isinstance(body, ScoreTask):

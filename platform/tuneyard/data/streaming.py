@@ -60,7 +60,8 @@ def prepare_stream(
             validation_data(spec), tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, emit=emit, task=task
         ).train
     template, sample = stream.encoder.template, stream.sample
-    notes = [*located.notes, *filter(None, [stream.roles.note(), muted_note(sample.muted), end_note(spec, tokenizer, template)])]
+    notes = [*located.notes, *stream.roles.notes()]
+    notes += filter(None, [muted_note(sample.muted), end_note(spec, tokenizer, template)])
     report = DataReport(
         source=located.uri,
         format=stream.roles.format,

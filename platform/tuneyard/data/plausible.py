@@ -1,0 +1,35 @@
+"""Whether the values of a column fit the role that its name suggests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tuneyard.data.messages import is_said, looks_like_dialogue
+from tuneyard.data.numbers import is_number
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def plausible(role: str, rows: Rows, column: str) -> bool:
+    values = [row[column] for row in rows if row.get(column) not in (None, "")]
+    if not values:
+        return role != "messages"
+    if role == "messages":
+        return any(looks_like_dialogue(value) for value in values)
+    if role == "label":  # KTO's labels; others do not judge an answer
+        return all(judgement(value) is not None for value in values)
+    if role == "tools":
+        return any(isinstance(value, (list, str, Mapping)) for value in values)
+    if role == "system":  # whatever it holds: a row whose system turn cannot be read is a bad row
+        return True
+    may_be_messages = role in ("prompt", "completion", "chosen", "rejected")
+    may_be_numbers = role == "completion"
+    return any(isinstance(value, str) or (may_be_messages and is_said(value)) or (may_be_numbers and is_number(value)) for value in values)
+
+
+def judgement(value: Any) -> bool | None:
+    """A KTO label as true or false; None for any other value. CSV files hold labels as text."""
+    if isinstance(value, str):
+        return {"true": True, "false": False}.get(value.strip().lower())
+    return value if isinstance(value, bool) else None

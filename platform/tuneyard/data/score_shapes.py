@@ -1,0 +1,87 @@
+"""How the rows of a score task are read: as they are, or as their form reads them; and which numbers are whole."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuneyard.api import BadInput, ScoreData
+from tuneyard.data.forms import FORMS, form_of
+from tuneyard.data.messages import looks_like_messages, message_list
+from tuneyard.data.numbers import may_be_whole, whole_number_columns
+from tuneyard.data.paths import is_path, value_at, what_is_missing
+from tuneyard.data.unused import found_columns
+
+FIRST_ROWS = 100
+"""Rows by which the columns, the form and whole numbers are found, as in training."""
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ScoreShape:
+    """`form`: its name; empty where columns are used as they are. `whole`: columns whose whole numbers have no decimal point.
+
+    `undecided`: a null further on would make a column one of these.
+    """
+
+    form: str = ""
+    whole: frozenset[str] = frozenset()
+    undecided: bool = False
+
+    def shaped(self, row: Row) -> dict[str, Any]:
+        """The row, with the columns `prompt` and `completion` of its form beside its own. Raises BadSample."""
+        return dict(row) if not self.form else {**row, **_of_form(self.form, row)}
+
+
+NO_SHAPE = ScoreShape()
+
+
+def _of_form(name: str, row: Row) -> dict[str, Any]:
+    """The columns of a form. Of a chat, `prompt` is the turns before the last answer, and `completion` is that answer."""
+    read = {role: value for role, value in FORMS[name].shaped(row).items() if value is not None}
+    if "messages" not in read:
+        if looks_like_messages(read.get("completion")):
+            read["completion"] = message_list(read["completion"], "completion")[-1]["content"]
+        return read
+    turns = message_list(read["messages"], "messages")
+    last = len(turns) - 1 if turns[-1]["role"] == "assistant" else len(turns)
+    return {**read, "prompt": turns[:last], "completion": turns[last]["content"] if last < len(turns) else None}
+
+
+def shape_of(data: ScoreData, uri: str, rows: Sequence[Row]) -> ScoreShape:
+    """The shape of rows. A form is used where a column that `data` names is none of the rows' own.
+
+    Raises BadInput for a column that neither the rows nor their form have.
+    """
+    wanted = {"prompt": data.prompt, "reference": data.reference, "answer": data.answer}
+    named = {field: column for field, column in wanted.items() if column is not None}
+    lacking = [column for column in named.values() if not _has(rows, column)]
+    form = form_of(rows) if lacking else None
+    shape = ScoreShape(form.name) if form is not None and form.refusal is None else NO_SHAPE
+    fitting = [shape.shaped(row) for row in rows if not shape.form or FORMS[shape.form].has(row)]
+    for field, column in (named | {f"keep[{i}]": name for i, name in enumerate(data.keep)}).items():
+        if rows and not _has(fitting, column):
+            raise _missing(uri, field, column, fitting or rows)
+    values = [column for column in (data.reference, data.answer) if column is not None]
+    whole = whole_number_columns(fitting, values)
+    undecided = any(column not in whole and may_be_whole([value_at(row, column) for row in fitting]) for column in values)
+    return ScoreShape(shape.form, whole, undecided)
+
+
+def _has(rows: Sequence[Row], column: str) -> bool:
+    return any(column in row for row in rows) or (is_path(column) and any(value_at(row, column) is not None for row in rows))
+
+
+def _missing(uri: str, field: str, column: str, rows: Sequence[Row]) -> BadInput:
+    found = list(dict.fromkeys(name for row in rows for name in row))
+    near = difflib.get_close_matches(column, found, n=1)
+    if is_path(column):
+        return BadInput(
+            f"{uri}: {what_is_missing(rows[0], column)} (data.{field}); columns found: {found_columns(rows)}", "correct the path"
+        )
+    return BadInput(
+        f"{uri}: no column {column} (data.{field}); columns found: {', '.join(found[:100]) or 'none'}",
+        f"did you mean {near[0]}?" if near else f"set data.{field.partition('[')[0]} to one of them",
+    )
