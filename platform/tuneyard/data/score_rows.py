@@ -27,7 +27,7 @@ from tuneyard.data.records import BadRow, Record
 from tuneyard.data.role_names import NAMES
 from tuneyard.data.row_hash import row_hash
 from tuneyard.data.row_sample import sampled_rows
-from tuneyard.data.score_shapes import FIRST_ROWS, NO_SHAPE, ScoreShape, shape_of
+from tuneyard.data.score_shapes import FIRST_ROWS, NO_SHAPE, ScoreShape, prompt_column, shape_of
 from tuneyard.data.sources import locate
 from tuneyard.data.tool_calls import canonical_tools
 
@@ -97,6 +97,7 @@ class ScoreRows:
         if rows.count() == 0:
             raise BadInput(f"{located.uri}: the data set is empty", "check the path; `tuneyard data inspect` shows its content")
         rows._find_shape()
+        rows.notes += tuple(rows.shape.notes())
         return rows if data.sample is None else rows._sampled(data.sample, data.sample_seed)
 
     def beside(self, data: ScoreData, *, cache_dir: str | Path | None = None) -> ScoreRows:
@@ -156,14 +157,15 @@ class ScoreRows:
     def _row(self, index: int, values: dict[str, Any]) -> ScoreRow:
         if ERROR in values:
             return _empty_row(index, {}, str(values[ERROR]))
+        if self.csv and self.data.reference is not None and _is_blank(values.get(self.data.reference)):
+            values = {**values, self.data.reference: None}
         wanted = self.data.keep or list(values)
         row = _empty_row(index, {name: value_at(values, name) for name in wanted}, None)
         try:
             clean = without_fillers if self._is_columnar(index) else _as_it_is
             values = self.shape.shaped(values)
-            if self.csv and self.data.reference is not None and _is_blank(value_at(values, self.data.reference)):
-                values = {**values, self.data.reference: None}
-            row["prompt"] = _prompt(clean(value_at(values, self.data.prompt)), self.data.prompt, self.data.roles)
+            asked = prompt_column(self.data)
+            row["prompt"] = _prompt(clean(value_at(values, asked)), asked, self.data.roles)
             self._add_what_stands_beside(row, values, clean)
             if self.data.reference is not None:
                 row["references"] = self._references(value_at(values, self.data.reference), self.data.reference)
@@ -175,13 +177,20 @@ class ScoreRows:
 
     def _add_what_stands_beside(self, row: ScoreRow, values: Mapping[str, Any], clean: Callable[[Any], Any]) -> None:
         """Add values of other columns that training uses too: an instruction's input, a system turn, tools."""
-        if isinstance(row["prompt"], str) and self.data.prompt.lower() == "instruction":
-            row["prompt"] = with_input(row["prompt"], _beside(values, "input"))
-        row["system"] = system_text(clean(_beside(values, "system")), "system")
+        if isinstance(row["prompt"], str) and (prompt_column(self.data).lower() == "instruction" or "input" in self.data.columns):
+            row["prompt"] = with_input(row["prompt"], self._beside(values, "input"))
+        row["system"] = system_text(clean(self._beside(values, "system")), "system")
         try:
-            row["tools"] = canonical_tools(clean(_beside(values, "tools")))
+            row["tools"] = canonical_tools(clean(self._beside(values, "tools")))
         except ValueError as error:
             raise BadSample(str(error)) from error
+
+    def _beside(self, values: Mapping[str, Any], role: str) -> Any:
+        """The value of the column in data.columns, else of the first one whose name gives it this role in training."""
+        if role in self.data.columns:
+            return value_at(values, self.data.columns[role])
+        lower = {name.lower(): name for name in reversed(list(values))}
+        return next((values[lower[name]] for name in NAMES[role] if name in lower), None)
 
     def _is_columnar(self, index: int) -> bool:
         return bool(self.parts) and isinstance(self.parts[bisect_right(self._starts, index) - 1], ParquetRows)
@@ -216,15 +225,15 @@ class ScoreRows:
         return str(int(value)) if column in self.shape.whole and value == int(value) else str(value)
 
 
-def check_score_rows(data: ScoreData, uri: str, first: Iterable[Record | BadRow]) -> None:
-    """Raises BadInput where the first rows of a data set lack a column that `data` names, or no row can be scored."""
+def check_score_rows(data: ScoreData, uri: str, first: Iterable[Record | BadRow]) -> list[str]:
+    """Notes on how the first rows are read. Raises BadInput where they lack a column that `data` names, or no row can be scored."""
     rows = list(first)
     shape = shape_of(data, uri, [row.values for row in rows[:FIRST_ROWS] if isinstance(row, Record)])
     reader, why, advice = ScoreRows(data, uri, [], shape=shape), f"{uri}: the data set is empty", ""
     for row in reversed(rows):
         error = reader._row(0, row.values)["error"] if isinstance(row, Record) else row.reason
         if error is None:
-            return
+            return shape.notes()
         why, advice = f"{row.place}: {error}", row.advice if isinstance(row, BadRow) else ""
     raise BadInput(f"no row can be scored; {why}", advice or "is data.source or data.prompt right? `tuneyard data inspect` shows the rows")
 
@@ -250,12 +259,6 @@ def _is_blank(value: Any) -> bool:
 
 def _as_it_is(value: Any) -> Any:
     return value
-
-
-def _beside(values: Mapping[str, Any], role: str) -> Any:
-    """The value of the first column whose name gives it this role in training."""
-    lower = {name.lower(): name for name in reversed(list(values))}
-    return next((values[lower[name]] for name in NAMES[role] if name in lower), None)
 
 
 def _prompt(value: Any, column: str, speakers: Mapping[str, str]) -> str | list[dict[str, Any]]:

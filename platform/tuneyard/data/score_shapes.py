@@ -16,7 +16,14 @@ from tuneyard.data.unused import found_columns
 
 FIRST_ROWS = 100
 """Rows by which the columns, the form and whole numbers are found, as in training."""
+COLUMNS = ("prompt", "input", "system", "tools")
+"""Roles of data.columns that a score task uses."""
 Row = Mapping[str, Any]
+
+
+def prompt_column(data: ScoreData) -> str:
+    """The column or path of prompts: data.columns.prompt, unless data.prompt is given."""
+    return data.prompt if "prompt" in data.model_fields_set else data.columns.get("prompt", data.prompt)
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,10 @@ class ScoreShape:
     def shaped(self, row: Row) -> dict[str, Any]:
         """The row, with the columns `prompt` and `completion` of its form beside its own. Raises BadSample."""
         return dict(row) if not self.form else {**row, **_of_form(self.form, row)}
+
+    def notes(self) -> list[str]:
+        """What a user must know about the reading of the rows."""
+        return [f"rows have the form {self.form}, which gives them the columns prompt and completion"] if self.form else []
 
 
 NO_SHAPE = ScoreShape()
@@ -55,13 +66,18 @@ def shape_of(data: ScoreData, uri: str, rows: Sequence[Row]) -> ScoreShape:
 
     Raises BadInput for a column that neither the rows nor their form have.
     """
-    wanted = {"prompt": data.prompt, "reference": data.reference, "answer": data.answer}
+    if others := [role for role in data.columns if role not in COLUMNS]:
+        cause = f"{uri}: data.columns: {others[0]} has no part in a score task"
+        raise BadInput(cause, f"parts are {', '.join(COLUMNS)}; the expected answer is data.reference")
+    wanted = {"prompt": prompt_column(data), "reference": data.reference, "answer": data.answer}
     named = {field: column for field, column in wanted.items() if column is not None}
     lacking = [column for column in named.values() if not _has(rows, column)]
     form = form_of(rows) if lacking else None
     shape = ScoreShape(form.name) if form is not None and form.refusal is None else NO_SHAPE
     fitting = [shape.shaped(row) for row in rows if not shape.form or FORMS[shape.form].has(row)]
-    for field, column in (named | {f"keep[{i}]": name for i, name in enumerate(data.keep)}).items():
+    named |= {f"keep[{i}]": name for i, name in enumerate(data.keep)}
+    named |= {f"columns.{role}": column for role, column in data.columns.items()}
+    for field, column in named.items():
         if rows and not _has(fitting, column):
             raise _missing(uri, field, column, fitting or rows)
     values = [column for column in (data.reference, data.answer) if column is not None]

@@ -7,11 +7,11 @@ from typing import Any
 
 from tuneyard.data.bad_sample import BadSample
 from tuneyard.data.messages import looks_like_dialogue, message_list
-from tuneyard.data.paths import described, leaves, structured
+from tuneyard.data.paths import described, is_path, leaves, structured
 from tuneyard.data.role_names import NAMES, is_filled, role_named
 from tuneyard.data.unused import value_of
 
-_GENERAL = "name the column of each role, such as data.columns: {prompt: question, completion: reply}"
+GENERAL = "name the column of each role, such as data.columns: {prompt: question, completion: reply}"
 _MORE_COMPLETIONS = ("reference", "expected", "gold", "solution", "summary", "ground_truth", "translation", "sql", "code")
 _MAIN = ("messages", "prompt", "completion", "chosen", "rejected")
 
@@ -34,10 +34,10 @@ def suggestion(rows: Sequence[Mapping[str, Any]]) -> str:
             text = f"to train on the text itself: data.columns: {{text: {only}}}"
             return f"add a column for the {'completion' if role_named(only) == 'prompt' else 'prompt'}; {text}"
         return _columns(text=texts[only])
-    if len(texts) == 2:
+    if len(texts) == 2 and all(map(is_path, texts)):
         first, second = texts.values()
         return f"say which is the prompt: {_columns(prompt=first, completion=second)}"
-    return _GENERAL
+    return GENERAL
 
 
 def _columns(**columns: str) -> str:
