@@ -13,6 +13,8 @@ from tuneyard.data.role_names import looks_like_a_row
 
 _CONTAINERS = ("data", "rows", "records", "items", "examples", "instances", "results", "hits", "documents", "samples", "conversations")
 """Names that win where an object holds several lists of objects."""
+_BESIDE = ("features", "fields", "schema", "columns", "prompts", "index", "errors", "warnings", "links", "providers")
+"""Names of lists that describe rows. Beside one list with a usual name they do not count."""
 _MOST_DEEP = 4
 _NUMBER = re.compile(r"\d+")
 
@@ -72,7 +74,8 @@ def _inner_list(value: dict[str, Any]) -> list[Any] | None:
     if not lists:
         return None
     usual = [path for path in lists if path.rpartition(".")[2] in _CONTAINERS]
-    if len(lists) > 1 and len(usual) != 1:
+    others = [path for path in lists if path not in usual[:1] and path.rpartition(".")[2] not in _BESIDE]
+    if len(lists) > 1 and (not usual or others):
         raise SeveralLists(lists)
     rows = lists[usual[0] if usual else next(iter(lists))]
     return [each for row in rows for each in _questions(row)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from tuneyard.data.messages import is_said, looks_like_dialogue
+from tuneyard.data.bad_sample import BadSample
+from tuneyard.data.messages import is_said, looks_like_dialogue, message_list, unusual_roles
 from tuneyard.data.numbers import is_number
 
 Rows = Sequence[Mapping[str, Any]]
@@ -33,3 +35,12 @@ def judgement(value: Any) -> bool | None:
     if isinstance(value, str):
         return {"true": True, "false": False}.get(value.strip().lower())
     return value if isinstance(value, bool) else None
+
+
+def strangers(values: Iterable[Any], speakers: Mapping[str, str]) -> tuple[str, ...]:
+    """Speakers of chats that have no usual role, each once. `speakers`: roles by further names of speakers."""
+    found: dict[str, None] = {}
+    for value in filter(is_said, values):
+        with suppress(BadSample):
+            found.update(dict.fromkeys(unusual_roles(message_list(value, "", speakers))))
+    return tuple(found)

@@ -13,7 +13,7 @@ from tuneyard.data.forms import FORMS, Form, form_of
 from tuneyard.data.messages import is_said, unpacked
 from tuneyard.data.numbers import is_number, whole_number_columns
 from tuneyard.data.paths import is_path, structured, value_at, what_is_missing
-from tuneyard.data.plausible import judgement, plausible
+from tuneyard.data.plausible import judgement, plausible, strangers
 from tuneyard.data.role_names import NAMES, OPTIONAL, REQUIRED, FormatName, is_filled, is_media, role_named
 from tuneyard.data.sample_types import Chat, Completion, Pair, Sample, Text, canonical_json
 from tuneyard.data.suggestions import misfits, suggestion
@@ -34,6 +34,7 @@ __all__ = [
     "judgement",
 ]
 
+_SPOKEN = ("messages", "prompt", "completion", "chosen", "rejected")
 _MEDIA_BESIDE_TEXT = ("image", "images", "audio", "audios", "video", "videos")
 Rows = Sequence[Mapping[str, Any]]
 
@@ -64,6 +65,8 @@ class Roles:
     """Roles by further names of speakers."""
     known: frozenset[str] | None = None
     """Columns of the first rows; None: columns that come later are not looked at."""
+    strangers: tuple[str, ...] = ()
+    """Speakers in the first rows that have no usual role."""
     idle: tuple[str, ...] = ()
     """Columns that would have a role, and are empty in the first rows."""
 
@@ -86,7 +89,9 @@ class Roles:
     def notes(self) -> list[str]:
         """What a user must know about the reading of these rows: what the form decides, and unused columns."""
         decided = f"form {self.form}: {FORMS[self.form].note}" if self.form and FORMS[self.form].note else None
-        return [note for note in (decided, self.note()) if note]
+        who = self.strangers
+        strange = f"speakers {', '.join(who)} have no usual role; data.roles gives them one, such as {{{who[0]}: user}}" if who else None
+        return [note for note in (decided, strange, self.note()) if note]
 
 
 # --- detection --------------------------------------------------------------------------------------------------------------------
@@ -118,7 +123,15 @@ def detect(
         raise _unknown(rows, found, formats, auto=format == "auto", uri=uri)
     if chat and roles.format == "text":
         raise BadInput(f"{uri}: data.chat is true, and rows are plain text ({roles.why})", "remove data.chat, or name other columns")
-    return replace(roles, speakers=dict(speakers or {}))
+    return replace(roles, speakers=dict(speakers or {}), strangers=_strangers(roles, rows, speakers or {}))
+
+
+def _strangers(roles: Roles, rows: Rows, speakers: Mapping[str, str]) -> tuple[str, ...]:
+    """Speakers of the first chats that have no usual role."""
+    if roles.format == "text" or roles.form:
+        return ()
+    columns = [column for role, column in roles.columns.items() if role in _SPOKEN]
+    return strangers((value_at(row, column) for row in rows for column in columns), speakers)
 
 
 def _found(
@@ -237,6 +250,11 @@ def _match(format: FormatName, rows: Rows, found: list[str], given: Mapping[str,
     as_messages = as_chat or any(
         is_said(value_at(row, chosen[role])) for row in rows for role in {main, "prompt"} & {*chosen} if format != "text"
     )
+    if format == "prompt-completion" and as_messages and not as_chat:  # a chat template renders them
+        for role in ("system", "tools"):
+            column = next((lower[name] for name in NAMES[role] if name in lower and plausible(role, rows, lower[name])), None)
+            if column is not None and column not in chosen.values():
+                chosen[role] = column
     if format == "preference" and not as_messages:
         for role in [role for role in ("tools", "system") if chosen.pop(role, None) and role in given]:
             raise BadInput(f"{uri}: data.columns: {role}: only a chat template renders it; these pairs are texts", "set data.chat: true")

@@ -28,7 +28,8 @@ def suggestion(rows: Sequence[Mapping[str, Any]]) -> str:
     answered = _named({path: item for path, item in texts.items() if path != asked}, (*NAMES["completion"], *_MORE_COMPLETIONS))
     if asked and answered:
         return _columns(prompt=texts[asked], completion=texts[answered])
-    if len(texts) == 1:
+    others = [path for path in values if path not in texts]
+    if len(texts) == 1 and not others:
         only = next(iter(texts))
         if role_named(only) in ("prompt", "completion"):
             text = f"to train on the text itself: data.columns: {{text: {only}}}"

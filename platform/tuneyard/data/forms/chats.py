@@ -51,7 +51,25 @@ def _is_bison(row: Row) -> bool:
     return isinstance(row.get("context"), str) and isinstance(turns, list) and all(isinstance(t, dict) and "author" in t for t in turns)
 
 
+def _is_ultrachat(row: Row) -> bool:
+    said = row.get("data")
+    return "id" in row and isinstance(said, list) and len(said) > 1 and all(isinstance(text, str) for text in said)
+
+
+def _ultrachat(row: Row) -> dict[str, Any]:
+    return {"messages": [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(row["data"])]}
+
+
 FORMS = [
+    Form(
+        "UltraChat",
+        "chat",
+        _is_ultrachat,
+        {"id": "1", "data": ["2+2?", "4"]},
+        _ultrachat,
+        lambda _row: ("data",),
+        note="texts alternate between user and assistant",
+    ),
     Form(
         "Gemini contents",
         "chat",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from string import ascii_uppercase
 from typing import Any
@@ -10,7 +11,10 @@ from tuneyard.data.bad_sample import BadSample
 from tuneyard.data.forms.form import Form, Row, texts
 from tuneyard.data.paths import shown, structured
 
-_QUESTIONS = ("question", "query", "ctx", "stem", "sentence", "goal", "problem", "prompt")
+_QUESTIONS = ("question", "query", "ctx", "stem", "question_stem", "sentence", "goal", "problem", "prompt")
+_CONTEXTS = ("context", "passage", "article")
+_OWN_LABEL = re.compile(r"\(?[A-Za-z][).:]\s*")
+"""A letter that a choice carries itself, such as `A) 4`."""
 _LISTS = ("choices", "options", "endings", "answer_choices", "candidates")
 _COLUMNS = (
     ("A", "B", "C", "D", "E", "F", "G", "H", "I", "J"),
@@ -63,9 +67,12 @@ def _read(row: Row) -> dict[str, Any]:
         raise BadSample(
             f"{column or _ANSWERS[0]} is {shown(row.get(column))}, none of the {len(options)} choices (labels {', '.join(labels)})"
         )
+    if all(map(_OWN_LABEL.match, options)):
+        options = [_OWN_LABEL.sub("", option, count=1) for option in options]
     lines = [f"{letter}. {option}" for letter, option in zip(ascii_uppercase, options, strict=False)]
     question = str(row[texts(row, *_QUESTIONS)[0]]).strip()
-    return {"prompt": "\n".join([question, *lines, "Answer:"]), "completion": f" {ascii_uppercase[number]}"}
+    about = [f"{row[name].strip()}\n" for name in texts(row, *_CONTEXTS)[:1]]
+    return {"prompt": "\n".join([*about, question, *lines, "Answer:"]), "completion": f" {ascii_uppercase[number]}"}
 
 
 def _number(answer: Any, options: Sequence[str], labels: Sequence[str]) -> int | None:
@@ -79,7 +86,7 @@ def _number(answer: Any, options: Sequence[str], labels: Sequence[str]) -> int |
 
 
 def _uses(row: Row) -> list[str]:
-    return [*texts(row, *_QUESTIONS)[:1], *_choices(row)[2], _column(row, _ANSWERS)]
+    return [*texts(row, *_CONTEXTS)[:1], *texts(row, *_QUESTIONS)[:1], *_choices(row)[2], _column(row, _ANSWERS)]
 
 
 FORMS = [
@@ -90,6 +97,6 @@ FORMS = [
         {"question": "2+2?", "choices": ["3", "4"], "answer": 1},
         _read,
         _uses,
-        note="the prompt is the question and its choices, one a line (A. …, B. …), and `Answer:`; the completion is the letter",
+        note="the prompt is the passage, if any, the question, a line for each choice (A. …) and `Answer:`; the completion is the letter",
     ),
 ]

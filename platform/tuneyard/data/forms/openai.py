@@ -6,7 +6,7 @@ from typing import Any
 
 from tuneyard.data.forms.form import Form, Row, by_paths
 from tuneyard.data.forms.turns import looks_like_turn
-from tuneyard.data.paths import value_at
+from tuneyard.data.paths import structured, value_at
 
 _TURN = {"role": "user", "content": "2+2?"}
 _ANSWER = {"role": "assistant", "content": "4"}
@@ -28,6 +28,11 @@ def _responses(row: Row) -> dict[str, Any]:
     before = [{"role": "system", "content": system}] if system else []
     turns = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
     return {"prompt": [*before, *turns], "completion": row["output"], "tools": row.get("tools")}
+
+
+def _xlam(row: Row) -> dict[str, Any]:
+    calls = {"role": "assistant", "content": None, "tool_calls": structured(row["answers"])}
+    return {"messages": [{"role": "user", "content": row["query"]}, calls], "tools": row["tools"]}
 
 
 FORMS = [
@@ -64,6 +69,22 @@ FORMS = [
         {"instructions": "Be brief.", "input": "2+2?", "output": [{"type": "message", **_ANSWER}]},
         _responses,
         lambda row: [name for name in ("instructions", "input", "output", "tools") if name in row],
+    ),
+    by_paths(
+        "OpenAI stored completions",
+        "prompt-completion",
+        {"messages": [_TURN], "choices": [{"message": _ANSWER}]},
+        prompt="messages",
+        completion="choices[0].message",
+        tools="tools",
+    ),
+    Form(
+        "xLAM function calls",
+        "chat",
+        lambda row: isinstance(row.get("query"), str) and "tools" in row and isinstance(structured(row.get("answers")), list),
+        {"query": "Rain in Graz?", "tools": [{"name": "rain"}], "answers": [{"name": "rain", "arguments": {"city": "Graz"}}]},
+        _xlam,
+        lambda _row: ("query", "tools", "answers"),
     ),
     by_paths("OpenAI Evals", "prompt-completion", {"input": [_TURN], "ideal": "4"}, prompt="input", completion="ideal"),
 ]

@@ -7,7 +7,8 @@ from typing import Any
 
 from tuneyard.data.bad_sample import BadSample, LeftOut
 from tuneyard.data.forms.form import Form, Row, by_paths, texts
-from tuneyard.data.paths import shown
+from tuneyard.data.messages import looks_like_messages
+from tuneyard.data.paths import shown, value_at
 
 _PROMPTS = ("prompt", "question", "instruction", "query", "history", "context")
 _ANSWERS = ("response", "answer", "text", "completion", "output", "content")
@@ -22,6 +23,8 @@ _TWO: list[tuple[str, str, str, tuple[Any, ...], tuple[Any, ...]]] = [
     ("response_a", "response_b", "winner", ("model_a", "a", "A", "response_a"), ("model_b", "b", "B", "response_b")),
     ("response_a", "response_b", "preference", ("A", "a", "response_a"), ("B", "b", "response_b")),
     ("answer_a", "answer_b", "winner", ("model_a", "a", "A"), ("model_b", "b", "B")),
+    ("output_1", "output_2", "preference", (1, "1"), (2, "2")),
+    ("response1", "response2", "overall_preference", (-1, -2, -3), (1, 2, 3)),
 ]
 
 
@@ -30,8 +33,8 @@ def _two(first: str, second: str, verdict: str, at_first: tuple[Any, ...], at_se
         value = row[verdict]
         if value in at_first or value in at_second:
             chosen, rejected = (first, second) if value in at_first else (second, first)
-            asked = texts(row, *_PROMPTS)
-            return {"chosen": row[chosen], "rejected": row[rejected], **({"prompt": row[asked[0]]} if asked else {})}
+            asked = _asked(row)
+            return {"chosen": row[chosen], "rejected": row[rejected], **({"prompt": value_at(row, asked)} if asked else {})}
         raise LeftOut(f"{verdict} is {shown(value)}: neither answer is better")
 
     def fits(row: Row) -> bool:
@@ -50,9 +53,22 @@ def _two(first: str, second: str, verdict: str, at_first: tuple[Any, ...], at_se
         fits,
         example,
         read,
-        lambda row: (first, second, verdict, *texts(row, *_PROMPTS)[:1]),
+        lambda row: (first, second, verdict, *filter(None, [_asked(row)])),
         note="rows without a winner are left out",
     )
+
+
+def _asked(row: Row) -> str:
+    """The column or path of the question, a text or a list of turns; empty where there is none."""
+    paths = [path for name in _PROMPTS for path in (name, f"{name}.full_text", f"{name}.text")]
+    return next((path for path in paths if isinstance(value := value_at(row, path), str) or looks_like_messages(value)), "")
+
+
+def _by_scores(row: Row) -> dict[str, Any]:
+    if row["score_0"] == row["score_1"]:
+        raise LeftOut("both answers have the same score")
+    chosen, rejected = ("answer_0", "answer_1") if row["score_0"] > row["score_1"] else ("answer_1", "answer_0")
+    return {"prompt": value_at(row, _asked(row)), "chosen": row[chosen], "rejected": row[rejected]}
 
 
 def _ranked(row: Row) -> tuple[str, str, Callable[[Any], float]] | None:
@@ -93,6 +109,15 @@ FORMS = [
         prompt="question",
         chosen="response_j",
         rejected="response_k",
+    ),
+    Form(
+        "WebGPT comparisons",
+        "preference",
+        lambda row: all(_is_number(row[f"score_{n}"]) and isinstance(row[f"answer_{n}"], str) for n in (0, 1)) and bool(_asked(row)),
+        {"question": {"full_text": "2+2?"}, "answer_0": "4", "answer_1": "5", "score_0": 1.0, "score_1": -1.0},
+        _by_scores,
+        lambda row: (_asked(row), "answer_0", "answer_1", "score_0", "score_1"),
+        note="rows without a winner are left out",
     ),
     Form(
         "answers with scores or ranks",
