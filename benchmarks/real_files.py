@@ -20,6 +20,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.real_exports import GROUPS  # noqa: E402 -- found by the line above
+from benchmarks.real_exports.case import Case  # noqa: E402
+
 BEFORE = ROOT / "benchmarks" / "data" / "real_files.json"
 READ, REFUSED = "read", "refused, with the cause"
 UNCLEAR, SAID, SILENT = "refused, without the cause", "read wrongly, with a note", "**read wrongly, in silence**"
@@ -50,29 +53,32 @@ def main() -> None:
 
 def verdicts(only: str = "") -> dict[str, tuple[str, str]]:
     """The verdict and the words for each case."""
-    from benchmarks.real_exports import GROUPS
-
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for case in (case for cases in GROUPS.values() for case in cases if only in case.kind):
-            path = Path(folder) / case.name
-            path.write_bytes(case.content)
-            shown, said = read(path, case)
-            said = said.replace(f"{folder}/", "")
-            named = all(word in said for word in case.says)
-            if case.reads is not None and shown == case.reads:
-                verdict = READ if named else SILENT
-            elif shown:
-                verdict = SAID if said and named and case.says else SILENT
-            else:
-                verdict = REFUSED if case.reads is None and named else UNCLEAR
-            found[case.kind] = (verdict, said if verdict != READ or case.says else "")
+            found[case.kind] = verdict_of(case, Path(folder))
             if only:
-                found[case.kind] = (verdict, f"{said}\n    {shown!r}")
+                print(read(Path(folder) / case.name, case)[0])
     return found
 
 
-def read(path: Path, case: Any) -> tuple[str, str]:
+def verdict_of(case: Case, folder: Path) -> tuple[str, str]:
+    """The verdict and the words for a case, whose file is written into `folder`."""
+    path = folder / case.name
+    path.write_bytes(case.content)
+    shown, said = read(path, case)
+    said = said.replace(f"{folder}/", "")
+    named = all(word in said for word in case.says)
+    if case.reads is not None and shown == case.reads:
+        verdict = READ if named else SILENT
+    elif shown:
+        verdict = SAID if said and named and case.says else SILENT
+    else:
+        verdict = REFUSED if case.reads is None and named else UNCLEAR
+    return verdict, said if verdict != READ or case.says else ""
+
+
+def read(path: Path, case: Case) -> tuple[str, str]:
     """The first sample, empty where there is none, and all that is said."""
     from tuneyard.api import BadInput
 
@@ -108,8 +114,6 @@ def _inspected(path: Path, how: dict[str, Any]) -> tuple[str, str]:
 
 
 def page(now: dict[str, tuple[str, str]], before: dict[str, str]) -> Iterator[str]:
-    from benchmarks.real_exports import GROUPS
-
     yield (
         "Each file has a few rows, in the format that the exporter writes. A file counts as read if the first sample, with the text that "
         "carries loss, is the right one. It counts as refused with the cause if the message names what is wrong in this file. *Before* is "

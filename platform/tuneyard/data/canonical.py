@@ -73,7 +73,8 @@ class Canonical:
         """The row with the columns that the roles name: as its form reads it, and with the values at paths."""
         if self.roles.form:
             return FORMS[self.roles.form].shaped(row)
-        return {**row, **{path: value_at(row, path) for path in self.roles.paths}} if self.roles.paths else row
+        found = {path: value for path in self.roles.paths if (value := value_at(row, path)) is not None}
+        return {**row, **found} if found else row
 
     def _chat(self, messages: list[Message], tools: list[Any] | None = None, context: int = 0) -> Chat:
         if self.needs_assistant and not any(carries_loss(message) for message in messages[context:]):

@@ -18,7 +18,7 @@ from tuneyard.data.forms import FORMS
 from tuneyard.data.records import BadRow, Record, read_records
 from tuneyard.data.roles import Chat, Completion, Pair, Roles, Sample, Text, detect
 from tuneyard.data.row_statistics import Bin, RowStatistics, binned, most_duplicates
-from tuneyard.data.samples import DETECTION_ROWS, Placed, Tally
+from tuneyard.data.samples import DETECTION_ROWS, Placed, Tally, settled
 from tuneyard.data.sampling import PLACES, RowSample
 from tuneyard.data.shown import Piece, pair_pieces, plain_pieces, token_pieces
 from tuneyard.data.sources import Located, locate
@@ -143,10 +143,12 @@ def inspect(
     head = list(islice(rows, DETECTION_ROWS))
     readable = [row.values for row in head if isinstance(row, Record)]
     tally, step = Tally(uri), ""
+    more: list[Record | BadRow] = []
     try:
-        canonical = (
-            Canonical(detect(readable, columns=columns, format=format, uri=uri, speakers=roles), needs_assistant=True) if readable else None
-        )
+        roles_found = detect(readable, columns=columns, format=format, uri=uri, speakers=roles) if readable else None
+        if roles_found is not None:
+            roles_found, more = settled(roles_found, readable, rows)
+        canonical = Canonical(roles_found) if roles_found is not None else None
         why = canonical.roles.why if canonical else _unreadable(head)
     except BadInput as error:
         if columns or format != "auto":
@@ -154,7 +156,7 @@ def inspect(
         canonical, why, step = None, error.cause.partition(": ")[2], error.next_step
     statistics = RowStatistics(canonical, tally)
     expected = _expected_rows(located) if large and everything else 0
-    every = chain(head, rows)
+    every = chain(head, more, rows)
     for number, row in enumerate(every if limit is None else islice(every, limit)):
         statistics.add(row)
         if number % _TOLD_EVERY == 0:

@@ -9,9 +9,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from tuneyard.data.forms import FORMS
+from tuneyard.data.forms.turns import looks_like_turn
 from tuneyard.data.role_names import looks_like_a_row
 
-_CONTAINERS = ("data", "rows", "records", "items", "examples", "instances", "results", "hits", "documents", "samples", "conversations")
+CONTAINERS = ("data", "rows", "records", "items", "examples", "instances", "results", "hits", "documents", "samples", "conversations")
 """Names that win where an object holds several lists of objects."""
 _BESIDE = ("features", "fields", "schema", "columns", "prompts", "index", "errors", "warnings", "links", "providers")
 """Names of lists that describe rows. Beside one list with a usual name they do not count."""
@@ -65,7 +67,7 @@ def _columns(value: dict[str, Any]) -> list[Any] | None:
 
 
 def _row(value: dict[str, Any]) -> list[Any] | None:
-    return [value] if looks_like_a_row(value) else None
+    return [value] if looks_like_a_row(value) or any(form.has(value) for form in FORMS.values()) else None
 
 
 def _inner_list(value: dict[str, Any]) -> list[Any] | None:
@@ -73,7 +75,7 @@ def _inner_list(value: dict[str, Any]) -> list[Any] | None:
     lists = dict(_lists(value, "", 1))
     if not lists:
         return None
-    usual = [path for path in lists if path.rpartition(".")[2] in _CONTAINERS]
+    usual = [path for path in lists if path.rpartition(".")[2] in CONTAINERS]
     others = [path for path in lists if path not in usual[:1] and path.rpartition(".")[2] not in _BESIDE]
     if len(lists) > 1 and (not usual or others):
         raise SeveralLists(lists)
@@ -84,7 +86,7 @@ def _inner_list(value: dict[str, Any]) -> list[Any] | None:
 def _lists(value: dict[str, Any], place: str, depth: int) -> Iterator[tuple[str, list[Any]]]:
     for name, each in value.items():
         path = f"{place}.{name}"
-        if isinstance(each, list) and each and isinstance(each[0], dict):
+        if isinstance(each, list) and each and isinstance(each[0], dict) and not looks_like_turn(each[0]):
             yield path, each
         elif isinstance(each, dict) and depth < _MOST_DEEP:
             yield from _lists(each, path, depth + 1)

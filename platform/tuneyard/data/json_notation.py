@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from tuneyard.data.json_documents import SeveralLists, rows_of_document
+from tuneyard.data.json_documents import CONTAINERS, SeveralLists, rows_of_document
 
 if TYPE_CHECKING:
     from tuneyard.data.file_types import DataFile
@@ -55,7 +55,8 @@ def _by_first_line(file: DataFile, *, named: bool) -> Notation:
         turns = all(isinstance(each, dict) and ("role" in each or "from" in each) for each in value)
         return "jsonl" if named and value and turns else "json"
     try:
-        return "json" if not named or rows_of_document(value) != [value] else "jsonl"
+        holds_rows = isinstance(value, dict) and any(name in CONTAINERS for name in value) and rows_of_document(value) != [value]
+        return "json" if not named or holds_rows else "jsonl"
     except SeveralLists:
         return "json"
 

@@ -160,19 +160,22 @@ def stream_samples(
         tally.max_bad_fraction = 0.0
         tally.check()
     roles = detect(readable, columns=columns, format=format, chat=chat, uri=located.uri, speakers=speakers)
-    more = rows_to_a_null(roles, readable, rows)
-    if more:
-        readable += [row.values for row in more if isinstance(row, Record)]
-        roles = replace(roles, whole=whole_number_columns(readable, roles.columns.values()))
+    roles, more = settled(roles, readable, rows)
     canonical = Canonical(roles, needs_assistant)
     return roles, samples_of(itertools.chain(head, more, rows), tally, canonical, limit)
 
 
-def rows_to_a_null(roles: Roles, head: Sequence[Mapping[str, Any]], rows: Iterator[Record | BadRow]) -> list[Record | BadRow]:
-    """Further rows, where the first ones have a column of whole floats without a null, which decides how its numbers are written."""
+def settled(roles: Roles, head: Sequence[Mapping[str, Any]], rows: Iterator[Record | BadRow]) -> tuple[Roles, list[Record | BadRow]]:
+    """The roles with the columns of whole numbers, and further rows that had to be read for them.
+
+    Where the first rows (`head`) have whole floats alone and no null, a null further on decides how these numbers are written.
+    """
     columns = [] if roles.form else [column for column in roles.columns.values() if column not in roles.whole]
-    undecided = any(may_be_whole([value_at(row, column) for row in head]) for column in columns)
-    return list(itertools.islice(rows, _NULL_WITHIN_ROWS)) if undecided else []
+    if not any(may_be_whole([value_at(row, column) for row in head]) for column in columns):
+        return roles, []
+    more = list(itertools.islice(rows, _NULL_WITHIN_ROWS - len(head)))
+    every = [*head, *(row.values for row in more if isinstance(row, Record))]
+    return replace(roles, whole=whole_number_columns(every, roles.columns.values())), more
 
 
 def samples_of(
