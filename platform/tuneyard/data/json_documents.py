@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tuneyard.data.forms import FORMS
-from tuneyard.data.forms.turns import looks_like_turn
+from tuneyard.data.notations.turns import looks_like_turn
 from tuneyard.data.role_names import looks_like_a_row
 
 CONTAINERS = ("data", "rows", "records", "items", "examples", "instances", "results", "hits", "documents", "samples", "conversations")

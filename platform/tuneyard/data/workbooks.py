@@ -102,7 +102,7 @@ def _header(file: DataFile, cells: Sequence[Sequence[Any]], merged: dict[int, st
             f"{place} {what}, and must name the columns", "delete the rows above the names of the columns, or save that part as CSV"
         )
     used = [any(number < len(row) and row[number] != "" for row in cells[1:]) for number in range(len(first))]
-    names = [str(_value(value)).strip() or (f"column {n + 1}" if used[n] else "") for n, value in enumerate(first)]
+    names = [("" if value == "" else str(_value(value)).strip()) or (f"column {n + 1}" if used[n] else "") for n, value in enumerate(first)]
     named = [name for name in names if name]
     if len(set(named)) < len(named):
         raise BadInput(f"{place}: two columns have the same name", "rename one of them")

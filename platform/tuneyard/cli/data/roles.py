@@ -24,7 +24,7 @@ SheetOption = Annotated[str | None, typer.Option(help="sheet of an Excel workboo
 
 def speakers_of(roles: str | None) -> dict[str, str]:
     """`customer=user,clerk=assistant` -> speaker -> role. Raises BadInput."""
-    from tuneyard.data.forms.speakers import ROLES
+    from tuneyard.data.notations.speakers import ROLES
 
     pairs = [entry.partition("=") for entry in (roles or "").split(",") if entry]
     if any(not speaker.strip() or role.strip() not in ROLES for speaker, _, role in pairs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuneyard.data.forms.form import Form, Row
-from tuneyard.data.forms.turns import looks_like_turn
+from tuneyard.data.notations.turns import looks_like_turn
 
 _GEMINI = ("contents", "systemInstruction", "system_instruction", "tools")
 _COHERE = ("message", "chat_history", "preamble", "text", "response")

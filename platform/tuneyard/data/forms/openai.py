@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuneyard.data.forms.form import Form, Row, by_paths
-from tuneyard.data.forms.turns import looks_like_turn
+from tuneyard.data.notations.turns import looks_like_turn
 from tuneyard.data.paths import structured, value_at
 
 _TURN = {"role": "user", "content": "2+2?"}

@@ -9,7 +9,7 @@ from pathlib import Path
 from tuneyard.api import BadInput
 from tuneyard.data.canonical import Canonical
 from tuneyard.data.forms import FORMS, Form
-from tuneyard.data.forms.speakers import ALIASES
+from tuneyard.data.notations.speakers import ALIASES
 from tuneyard.data.roles import detect
 from tuneyard.data.shown import plain_pieces
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuneyard.data.forms.form import Form, Row, by_paths
-from tuneyard.data.forms.turns import looks_like_turn
+from tuneyard.data.notations.turns import looks_like_turn
 from tuneyard.data.paths import structured, value_at
 from tuneyard.data.role_names import NAMES
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tuneyard.data.forms.form import Form, Row
-from tuneyard.data.forms.speakers import ALIASES, ROLES
-from tuneyard.data.forms.turns import CONTENT_KEYS, SPEAKER_KEYS
+from tuneyard.data.notations.speakers import ALIASES, ROLES
+from tuneyard.data.notations.turns import CONTENT_KEYS, SPEAKER_KEYS
 
 _SPEAKERS = frozenset((*ROLES, *ALIASES, "customer", "agent"))
 

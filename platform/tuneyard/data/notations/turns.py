@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuneyard.data.bad_sample import BadSample
-from tuneyard.data.forms.blocks import blocks_of
+from tuneyard.data.notations.blocks import blocks_of
 
 Turn = dict[str, Any]
 SPEAKER_KEYS = ("role", "from", "speaker", "author", "sender", "message.role")
