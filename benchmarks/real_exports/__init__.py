@@ -1,6 +1,6 @@
 """Files of people and of exporters, in the formats that these write, with the reading that is right for each."""
 
-from benchmarks.real_exports import chats, people, preferences, questions, traces
+from benchmarks.real_exports import chats, people, preferences, questions, traces, unseen
 from benchmarks.real_exports.case import Case
 
 GROUPS: dict[str, list[Case]] = {
@@ -9,4 +9,5 @@ GROUPS: dict[str, list[Case]] = {
     "Traces and labels": traces.CASES,
     "Public data sets": questions.CASES,
     "Files of people": people.CASES,
+    "Written after the forms": unseen.CASES,
 }

@@ -54,7 +54,7 @@ class Canonical:
         roles = self.roles
         media = roles.media
         if roles.known is not None and roles.format != "text":
-            late = [*(row.keys() - roles.known), *roles.idle]
+            late = (*(row.keys() - roles.known), *roles.idle) if roles.idle or not row.keys() <= roles.known else ()
             for column in late:
                 if role_named(column) in OPTIONAL[roles.format] and column not in roles.columns.values() and is_filled(row.get(column)):
                     role = role_named(column)
@@ -62,7 +62,7 @@ class Canonical:
                         f"{column} ({shown(row[column])}) has a value here and none in the first rows, by which the format was found",
                         f"say that it counts: data.columns: {{{role}: {column}}}",
                     )
-            media = (*media, *(column for column in late if is_media(column)))
+            media = (*media, *filter(is_media, late)) if late else media
         for column in media:
             if row.get(column) not in (None, "", [], {}):
                 raise BadSample(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +19,8 @@ __all__ = ["ROLES", "TEXT_ALONE", "BadSample"]
 
 Speakers = Mapping[str, str]
 _NO_SPEAKERS: Speakers = MappingProxyType({})
+_LIST = re.compile(r"\s*\[\s*[\[{]")
+"""How the text of a list of turns begins."""
 _KEPT = ("name", "tool_call_id")
 _WEIGHTS = ("weight", "train")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
@@ -48,8 +51,7 @@ def unpacked(value: Any) -> Any:
     object of equally long lists (which `datasets` makes of lists of objects), or as the only item of a list.
     """
     if isinstance(value, str):
-        start = value.lstrip()[:64]
-        if not start.startswith("[") or start[1:].lstrip()[:1] not in ("{", "["):
+        if _LIST.match(value) is None:
             return value
         parsed = structured(value)
         value = parsed if isinstance(parsed, list) else value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Literal
 
 FormatName = Literal["chat", "prompt-completion", "preference", "text"]
@@ -38,6 +39,7 @@ _TELLING = frozenset((*NAMES["system"], "history", "context", "documents", "tool
 _MEDIA = re.compile(r"(image|img|picture|photo|audio|sound|video)s?(_?(path|url|uri|file|file_?name|b64|base64|bytes|data)s?)?")
 
 
+@lru_cache(maxsize=4096)
 def is_media(name: str) -> bool:
     """Whether a column of this name holds or names images, sound or video."""
     return _MEDIA.fullmatch(name.lower()) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -61,8 +62,10 @@ def _text_in(path: str, value: Any) -> str:
 
 
 def _named(texts: Mapping[str, str], names: Sequence[str]) -> str:
-    """The first path whose last name is one of `names`, in their order."""
-    return next((path for name in names for path in texts if path.rpartition(".")[2].lower() == name), "")
+    """The first path whose last name is one of `names`, in their order, or else has one as a word: `Correct Answer`."""
+    last = {path: path.rpartition(".")[2].lower() for path in texts}
+    whole = next((path for name in names for path in texts if last[path] == name), "")
+    return whole or next((path for name in names for path in texts if name in re.split(r"[^a-z]+", last[path])), "")
 
 
 def misfits(rows: Sequence[Mapping[str, Any]]) -> str:

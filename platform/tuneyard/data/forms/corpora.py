@@ -21,6 +21,7 @@ _PAIRS = [
     ("text to SQL", "question", "sql"),
     ("Spider", "question", "query"),
     ("WikiLarge", "source", "simplified"),
+    ("FLAN, xP3", "inputs", "targets"),
 ]
 
 

@@ -29,9 +29,13 @@ def looks_like_turn(item: Any) -> bool:
 
 def plain_turns(item: Any, where: str) -> Iterator[Turn]:
     """The messages in an item of a list of turns. Raises BadSample where it is none."""
-    if isinstance(item, dict) and isinstance(item.get("content"), str) and "role" in item:
-        yield item
-        return
+    if isinstance(item, dict):  # the two common notations first: there is one call for each turn of a data set
+        if isinstance(item.get("content"), str) and "role" in item:
+            yield item
+            return
+        if isinstance(item.get("from"), str) and isinstance(item.get("value"), str) and "role" not in item and item["from"].strip():
+            yield {**item, "role": item["from"], "content": item["value"]}
+            return
     if _is_pair_of_texts(item):
         yield from _of_pair(*item)
         return
