@@ -53,6 +53,12 @@ CASES = [
     Case("Excel's sep= line", "sep.csv", "\ufeffsep=;\r\nprompt;completion\r\np0;c0\r\np1;c1\r\n".encode(), _RIGHT),
     Case("blanks around names of columns", "blanks.csv", b"prompt , completion\np0,c0\np1,c1\n", _RIGHT),
     Case("one object on one line that holds a list", "oneline.json", document({"data": _ROWS}), _RIGHT),
+    Case(
+        "questions and answers in one object",
+        "faq.json",
+        document({"data": [{"question": f"q{i}", "answer": f"a{i}"} for i in range(N)]}),
+        completion("q0", "a0"),
+    ),
     Case("a JSON array named .jsonl", "array.jsonl", document(_ROWS), _RIGHT),
     Case("a JSON array spread over lines, named .jsonl", "spread.jsonl", document(_ROWS, indent=2), _RIGHT),
     Case("pretty-printed objects in .jsonl", "pretty.jsonl", "\n".join(json.dumps(row, indent=2) for row in _ROWS).encode(), _RIGHT),

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tuneyard.data.forms import FORMS
-from tuneyard.data.notations.turns import looks_like_turn
-from tuneyard.data.role_names import looks_like_a_row
+from tuneyard.data.role_names import looks_like_a_row, role_named
 
 CONTAINERS = ("data", "rows", "records", "items", "examples", "instances", "results", "hits", "documents", "samples", "conversations")
 """Names that win where an object holds several lists of objects."""
@@ -86,10 +85,16 @@ def _inner_list(value: dict[str, Any]) -> list[Any] | None:
 def _lists(value: dict[str, Any], place: str, depth: int) -> Iterator[tuple[str, list[Any]]]:
     for name, each in value.items():
         path = f"{place}.{name}"
-        if isinstance(each, list) and each and isinstance(each[0], dict) and not looks_like_turn(each[0]):
+        if isinstance(each, list) and each and isinstance(each[0], dict) and not _are_turns(name, each):
             yield path, each
         elif isinstance(each, dict) and depth < _MOST_DEEP:
             yield from _lists(each, path, depth + 1)
+
+
+def _are_turns(name: str, items: list[Any]) -> bool:
+    """Whether a list is one conversation: its objects say who speaks, and its name is that of messages, or none of those of rows."""
+    speak = all(isinstance(item, dict) and ("role" in item or "from" in item) for item in items)
+    return speak and (role_named(name) == "messages" or name not in CONTAINERS)
 
 
 def _questions(row: Any) -> list[Any]:

@@ -84,7 +84,10 @@ class Roles:
         one = len(self.unused) == 1
         parts = ", ".join(role for role in (*REQUIRED[self.format], *OPTIONAL[self.format]))
         said = f"column{'' if one else 's'} {described_columns(self.unused)}"
-        return f"{said}; data.columns can give {'it' if one else 'them'} a part of {self.format}: {parts}"
+        chats = self.format in ("prompt-completion", "preference") and not self.as_messages
+        system = next((name for name, _ in self.unused if role_named(name) == "system"), "") if chats else ""
+        more = f"; data.chat: true uses {system}" if system else ""
+        return f"{said}; data.columns can give {'it' if one else 'them'} a part of {self.format}: {parts}{more}"
 
     def notes(self) -> list[str]:
         """What a user must know about the reading of these rows: what the form decides, and unused columns."""

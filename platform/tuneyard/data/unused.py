@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tuneyard.data.paths import is_path, leaves, shown, structured, value_at
-from tuneyard.data.role_names import is_filled, is_media, is_telling
+from tuneyard.data.paths import leaves, shown, structured, value_at
+from tuneyard.data.role_names import is_filled, is_telling
 
 _NAMED, _SHOWN = 8, 3
 Row = Mapping[str, Any]
@@ -17,15 +17,18 @@ def unused_columns(rows: Sequence[Row], uses: Iterable[str]) -> tuple[tuple[str,
 
     `uses`: columns and paths that samples use.
     """
+    names = dict.fromkeys(name for row in rows for name in row)
     used = set(uses)
-    found = [(name, value) for name, value in _candidates(rows, used) if not _is_used(name, used)]
+    inside = {path for path in used if path not in names}
+    found = [(name, value) for name, value in _candidates(rows, names, used, inside) if not _is_used(name, inside)]
     return tuple(sorted(found, key=lambda each: not is_telling(each[0])))
 
 
-def _candidates(rows: Sequence[Row], used: set[str]) -> Iterable[tuple[str, Any]]:
-    names = dict.fromkeys(name for row in rows for name in row)
-    partly = {path.partition(".")[0].partition("[")[0] for path in used if is_path(path)} - used
+def _candidates(rows: Sequence[Row], names: Iterable[str], used: set[str], inner: set[str]) -> Iterable[tuple[str, Any]]:
+    partly = {path.partition(".")[0].partition("[")[0] for path in inner}
     for name in names:
+        if name in used:
+            continue
         if name in partly:
             inside = [dict(leaves({name: value})) for row in rows if isinstance(value := structured(row.get(name)), Mapping)]
             for path in dict.fromkeys(path for each in inside for path in each):
@@ -38,12 +41,13 @@ def _told(name: str, values: Sequence[Any]) -> Iterable[tuple[str, Any]]:
     """The name with a value, if the column has to be named."""
     filled = [value for value in values if is_filled(value)]
     last = name.rpartition(".")[2]
-    if filled and (is_telling(last) or any(value != filled[0] for value in filled) or (len(filled) < len(values) and not is_media(last))):
+    if filled and (is_telling(last) or any(value != filled[0] for value in filled) or len(filled) < len(values)):
         yield name, filled[0]
 
 
-def _is_used(name: str, used: set[str]) -> bool:
-    return name in used or any(path.startswith((f"{name}.", f"{name}[")) or name.startswith((f"{path}.", f"{path}[")) for path in used)
+def _is_used(name: str, inside: set[str]) -> bool:
+    """Whether a path is used, a part of it is, or it is part of one that is."""
+    return name in inside or any(path.startswith((f"{name}.", f"{name}[")) or name.startswith((f"{path}.", f"{path}[")) for path in inside)
 
 
 def described_columns(unused: Sequence[tuple[str, Any]]) -> str:
