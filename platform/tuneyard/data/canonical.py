@@ -8,11 +8,11 @@ from typing import Any
 
 from tuneyard.data.bad_sample import TEXT_ALONE, BadSample, LeftOut
 from tuneyard.data.forms import FORMS
+from tuneyard.data.meaning.numbers import is_number, number_text
+from tuneyard.data.meaning.paths import described, shown, value_at, what_is_missing
+from tuneyard.data.meaning.plausible import judgement
+from tuneyard.data.meaning.role_names import OPTIONAL, is_filled, is_media, role_named
 from tuneyard.data.messages import carries_loss, is_said, looks_like_messages, message_list, system_text, unusual_roles
-from tuneyard.data.numbers import is_number, number_text
-from tuneyard.data.paths import described, shown, value_at, what_is_missing
-from tuneyard.data.plausible import judgement
-from tuneyard.data.role_names import OPTIONAL, is_filled, is_media, role_named
 from tuneyard.data.roles import Chat, Completion, Pair, Roles, Sample, Text
 from tuneyard.data.tool_calls import Message, canonical_tools
 

@@ -12,9 +12,9 @@ import xxhash
 from tuneyard.api import BadInput
 from tuneyard.data.decompression import decompressed
 from tuneyard.data.encoding import refuse_utf_16
-from tuneyard.data.json_notation import json_notation
+from tuneyard.data.foreign.json_notation import json_notation
+from tuneyard.data.foreign.unread_types import unread_by_content, unread_by_name
 from tuneyard.data.opening import REMOTE_BLOCK_BYTES, Version, check_unchanged, local_mark, open_found
-from tuneyard.data.unread_types import unread_by_content, unread_by_name
 
 Kind = Literal["parquet", "jsonl", "json", "csv", "text", "arrow", "excel"]
 Compression = Literal["", "gzip", "zstd", "bz2"]

@@ -9,10 +9,10 @@ from typing import Any
 
 from tuneyard.data.bad_sample import TEXT_ALONE, BadSample
 from tuneyard.data.json_text import HALF_CHARACTER, has_half_character
+from tuneyard.data.meaning.paths import described, structured
+from tuneyard.data.meaning.role_names import is_media
 from tuneyard.data.notations.speakers import ALIASES, CALL_ROLES, ROLES
 from tuneyard.data.notations.turns import joined_thoughts, looks_like_turn, plain_turns
-from tuneyard.data.paths import described, structured
-from tuneyard.data.role_names import is_media
 from tuneyard.data.tool_calls import Message, canonical_calls
 
 __all__ = ["ROLES", "TEXT_ALONE", "BadSample"]

@@ -18,12 +18,12 @@ from tuneyard.data.columns import rows_of
 from tuneyard.data.csv_rows import CsvRows, header_of
 from tuneyard.data.encoding import Decoded, NotUtf8, convert
 from tuneyard.data.file_types import DataFile
-from tuneyard.data.json_documents import SeveralLists, rows_of_document
+from tuneyard.data.foreign.json_documents import SeveralLists, rows_of_document
+from tuneyard.data.foreign.workbooks import sheet_records
 from tuneyard.data.json_text import HALF_CHARACTER, KeyTwice, has_half_character, parsed_documents, parsed_json
 from tuneyard.data.lines import ONE_ARRAY, LongLine, lines_of, whole_of
 from tuneyard.data.reading_ahead import read_ahead
 from tuneyard.data.row_records import BadRow, Record
-from tuneyard.data.workbooks import sheet_records
 
 __all__ = ["BadRow", "Record", "read_records"]
 

@@ -10,14 +10,14 @@ from typing import Any
 from tuneyard.api import BadInput
 from tuneyard.data.bad_sample import BadSample
 from tuneyard.data.forms import FORMS, Form, form_of
+from tuneyard.data.meaning.numbers import is_number, whole_number_columns
+from tuneyard.data.meaning.paths import is_path, structured, value_at, what_is_missing
+from tuneyard.data.meaning.plausible import judgement, plausible, strangers
+from tuneyard.data.meaning.role_names import NAMES, OPTIONAL, REQUIRED, FormatName, is_filled, is_media, role_named
+from tuneyard.data.meaning.suggestions import misfits, suggestion
+from tuneyard.data.meaning.unused import described_columns, found_columns, unused_columns
 from tuneyard.data.messages import is_said, unpacked
-from tuneyard.data.numbers import is_number, whole_number_columns
-from tuneyard.data.paths import is_path, structured, value_at, what_is_missing
-from tuneyard.data.plausible import judgement, plausible, strangers
-from tuneyard.data.role_names import NAMES, OPTIONAL, REQUIRED, FormatName, is_filled, is_media, role_named
 from tuneyard.data.sample_types import Chat, Completion, Pair, Sample, Text, canonical_json
-from tuneyard.data.suggestions import misfits, suggestion
-from tuneyard.data.unused import described_columns, found_columns, unused_columns
 
 __all__ = [
     "NAMES",

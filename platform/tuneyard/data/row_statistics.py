@@ -12,7 +12,7 @@ from typing import Any
 
 from tuneyard.data.bad_sample import BadSample, LeftOut
 from tuneyard.data.canonical import Canonical
-from tuneyard.data.paths import value_at
+from tuneyard.data.meaning.paths import value_at
 from tuneyard.data.records import BadRow, Record
 from tuneyard.data.roles import REQUIRED, canonical_json
 from tuneyard.data.samples import Placed, Tally, lacking

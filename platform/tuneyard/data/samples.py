@@ -11,8 +11,8 @@ from typing import Any, Literal
 from tuneyard.api import BadInput, Source, TrainData
 from tuneyard.data.bad_sample import BadSample, LeftOut
 from tuneyard.data.canonical import Canonical
-from tuneyard.data.numbers import may_be_whole, whole_number_columns
-from tuneyard.data.paths import value_at
+from tuneyard.data.meaning.numbers import may_be_whole, whole_number_columns
+from tuneyard.data.meaning.paths import value_at
 from tuneyard.data.records import BadRow, Record, read_records
 from tuneyard.data.roles import REQUIRED, Roles, Sample, detect
 from tuneyard.data.sources import Located

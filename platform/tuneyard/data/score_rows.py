@@ -19,12 +19,12 @@ from tuneyard.data.bad_sample import BadSample
 from tuneyard.data.cache import cache_root
 from tuneyard.data.canonical import with_input
 from tuneyard.data.columns import without_fillers
+from tuneyard.data.meaning.numbers import is_number
+from tuneyard.data.meaning.paths import described, value_at
+from tuneyard.data.meaning.role_names import NAMES
 from tuneyard.data.messages import message_list, system_text
 from tuneyard.data.numbered_files import ERROR, JsonlRows, ParquetRows, readable_by_number
-from tuneyard.data.numbers import is_number
-from tuneyard.data.paths import described, value_at
 from tuneyard.data.records import BadRow, Record
-from tuneyard.data.role_names import NAMES
 from tuneyard.data.row_hash import row_hash
 from tuneyard.data.row_sample import sampled_rows
 from tuneyard.data.score_shapes import FIRST_ROWS, NO_SHAPE, ScoreShape, prompt_column, shape_of

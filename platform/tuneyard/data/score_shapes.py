@@ -9,10 +9,10 @@ from typing import Any
 
 from tuneyard.api import BadInput, ScoreData
 from tuneyard.data.forms import FORMS, form_of
+from tuneyard.data.meaning.numbers import may_be_whole, whole_number_columns
+from tuneyard.data.meaning.paths import is_path, value_at, what_is_missing
+from tuneyard.data.meaning.unused import found_columns
 from tuneyard.data.messages import looks_like_messages, message_list
-from tuneyard.data.numbers import may_be_whole, whole_number_columns
-from tuneyard.data.paths import is_path, value_at, what_is_missing
-from tuneyard.data.unused import found_columns
 
 FIRST_ROWS = 100
 """Rows by which the columns, the form and whole numbers are found, as in training."""

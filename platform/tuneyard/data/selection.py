@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from tuneyard.api import BadInput
 from tuneyard.data.file_types import ENDINGS, DataFile, FoundFile, kind_by_ending, recognise
-from tuneyard.data.unread_types import unread_by_name
+from tuneyard.data.foreign.unread_types import unread_by_name
 from tuneyard.storage import MANIFEST
 
 _SPLITS = {"train": "train", "test": "test"} | dict.fromkeys(("validation", "valid", "val", "dev"), "validation")

@@ -44,7 +44,7 @@ def roles_of(columns: str | None) -> dict[str, str]:
 
 def say_columns(command: str, advice: str = "") -> str:
     """The next step where columns tell no format. `command`: the line before `--columns`. `advice`: the next step of detection."""
-    from tuneyard.data.suggestions import GENERAL
+    from tuneyard.data.meaning.suggestions import GENERAL
 
     given = re.search(r"data\.columns: \{(?P<pairs>[^}]*)\}", advice) if advice != GENERAL else None
     if advice not in ("", GENERAL) and given is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuneyard.data.forms.form import Form, Row, by_paths
-from tuneyard.data.paths import value_at
+from tuneyard.data.meaning.paths import value_at
 
 
 def _squad_answer(row: Row) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tuneyard.data.bad_sample import BadSample
 from tuneyard.data.forms.form import Form, Row, texts
-from tuneyard.data.paths import shown, structured
+from tuneyard.data.meaning.paths import shown, structured
 
 _QUESTIONS = ("question", "query", "ctx", "stem", "question_stem", "sentence", "goal", "problem", "prompt")
 _CONTEXTS = ("context", "passage", "article")

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuneyard.data.bad_sample import BadSample
-from tuneyard.data.paths import value_at
-from tuneyard.data.role_names import REQUIRED, FormatName, is_filled
+from tuneyard.data.meaning.paths import value_at
+from tuneyard.data.meaning.role_names import REQUIRED, FormatName, is_filled
 
 Row = Mapping[str, Any]
 _ODD = (KeyError, TypeError, AttributeError, IndexError)

@@ -6,7 +6,7 @@ from typing import Any
 
 from tuneyard.data.bad_sample import BadSample, LeftOut
 from tuneyard.data.forms.form import Form, Row, texts
-from tuneyard.data.paths import structured
+from tuneyard.data.meaning.paths import structured
 
 _SUBMITTED = ("submitted", None)
 _SPANS = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tuneyard.data.forms.form import Form, Row, by_paths
+from tuneyard.data.meaning.paths import structured, value_at
 from tuneyard.data.notations.turns import looks_like_turn
-from tuneyard.data.paths import structured, value_at
 
 _TURN = {"role": "user", "content": "2+2?"}
 _ANSWER = {"role": "assistant", "content": "4"}

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuneyard.data.forms.form import Form, Row, by_paths
+from tuneyard.data.meaning.paths import structured, value_at
+from tuneyard.data.meaning.role_names import NAMES
 from tuneyard.data.notations.turns import looks_like_turn
-from tuneyard.data.paths import structured, value_at
-from tuneyard.data.role_names import NAMES
 
 _ASKED = ("input", "request", "var")
 _ANSWERED = ("expectedoutput", "expectedresponse", "expected", "expectation", "referenceoutput", "output", "response")

@@ -7,8 +7,8 @@ from typing import Any
 
 from tuneyard.data.bad_sample import BadSample, LeftOut
 from tuneyard.data.forms.form import Form, Row, by_paths, texts
+from tuneyard.data.meaning.paths import shown, value_at
 from tuneyard.data.messages import looks_like_messages
-from tuneyard.data.paths import shown, value_at
 
 _PROMPTS = ("prompt", "question", "instruction", "query", "history", "context")
 _ANSWERS = ("response", "answer", "text", "completion", "output", "content")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tuneyard.data.paths import leaves, shown, structured, value_at
-from tuneyard.data.role_names import is_filled, is_telling
+from tuneyard.data.meaning.paths import leaves, shown, structured, value_at
+from tuneyard.data.meaning.role_names import is_filled, is_telling
 
 _NAMED, _SHOWN = 8, 3
 Row = Mapping[str, Any]

@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from tuneyard.data.bad_sample import BadSample
+from tuneyard.data.meaning.numbers import is_number
 from tuneyard.data.messages import is_said, looks_like_dialogue, message_list, unusual_roles
-from tuneyard.data.numbers import is_number
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from tuneyard.api import BadInput
 from tuneyard.data.file_types import DataFile
-from tuneyard.data.paths import shown
+from tuneyard.data.meaning.paths import shown
 from tuneyard.data.row_records import BadRow, Record
 from tuneyard.extras import need
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from tuneyard.data.json_documents import CONTAINERS, SeveralLists, rows_of_document
+from tuneyard.data.foreign.json_documents import CONTAINERS, SeveralLists, rows_of_document
 
 if TYPE_CHECKING:
     from tuneyard.data.file_types import DataFile

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuneyard.data.bad_sample import BadSample
+from tuneyard.data.meaning.paths import described, is_path, leaves, structured
+from tuneyard.data.meaning.role_names import NAMES, is_filled, role_named
+from tuneyard.data.meaning.unused import value_of
 from tuneyard.data.messages import looks_like_dialogue, message_list
-from tuneyard.data.paths import described, is_path, leaves, structured
-from tuneyard.data.role_names import NAMES, is_filled, role_named
-from tuneyard.data.unused import value_of
 
 GENERAL = "name the column of each role, such as data.columns: {prompt: question, completion: reply}"
 _MORE_COMPLETIONS = ("reference", "expected", "gold", "solution", "summary", "ground_truth", "translation", "sql", "code")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tuneyard.data.paths import value_at
+from tuneyard.data.meaning.paths import value_at
 
 _EXACT = 2.0**53
 """Below it, each whole number is a float of its own."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tuneyard.data.forms import FORMS
-from tuneyard.data.role_names import looks_like_a_row, role_named
+from tuneyard.data.meaning.role_names import looks_like_a_row, role_named
 
 CONTAINERS = ("data", "rows", "records", "items", "examples", "instances", "results", "hits", "documents", "samples", "conversations")
 """Names that win where an object holds several lists of objects."""
