@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from tuneyard.api import BadInput, ScoreData
+from tuneyard.data.bad_sample import BadSample
 from tuneyard.data.forms import FORMS, form_of
 from tuneyard.data.meaning.numbers import may_be_whole, whole_number_columns
 from tuneyard.data.meaning.paths import is_path, value_at, what_is_missing
@@ -74,7 +76,7 @@ def shape_of(data: ScoreData, uri: str, rows: Sequence[Row]) -> ScoreShape:
     lacking = [column for column in named.values() if not _has(rows, column)]
     form = form_of(rows) if lacking else None
     shape = ScoreShape(form.name) if form is not None and form.refusal is None else NO_SHAPE
-    fitting = [shape.shaped(row) for row in rows if not shape.form or FORMS[shape.form].has(row)]
+    fitting = list(_shaped(shape, rows))
     named |= {f"keep[{i}]": name for i, name in enumerate(data.keep)}
     named |= {f"columns.{role}": column for role, column in data.columns.items()}
     for field, column in named.items():
@@ -84,6 +86,13 @@ def shape_of(data: ScoreData, uri: str, rows: Sequence[Row]) -> ScoreShape:
     whole = whole_number_columns(fitting, values)
     undecided = any(column not in whole and may_be_whole([value_at(row, column) for row in fitting]) for column in values)
     return ScoreShape(shape.form, whole, undecided)
+
+
+def _shaped(shape: ScoreShape, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """The rows that can be read; others are told when they are scored."""
+    for row in rows:
+        with suppress(BadSample):
+            yield shape.shaped(row)
 
 
 def _has(rows: Sequence[Row], column: str) -> bool:

@@ -199,3 +199,11 @@ def test_score_tasks_read_forms_paths_and_whole_numbers(tmp_path: Path) -> None:
         rows({"body": {"messages": CHAT}}, prompt="body.mesages")
     with pytest.raises(BadInput, match=r"data\.columns: completion has no part in a score task"):
         rows({"prompt": "q"}, columns={"completion": "prompt"})
+
+
+def test_a_row_that_its_form_cannot_read_is_an_error_of_that_row_alone(tmp_path: Path) -> None:
+    good = FORMS["a question with choices"].example
+    path = write(tmp_path / "a.jsonl", {**good, "answer": 7}, good, good)
+    rows = ScoreRows.open(ScoreData(source=str(path), reference="completion"), cache_dir=tmp_path).read(0, 3)
+    assert [row["references"] for row in rows] == [(), (" B",), (" B",)]
+    assert rows[0]["error"] == "answer is 7, none of the 2 choices (labels 0, 1)"
