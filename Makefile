@@ -47,6 +47,7 @@ bench: setup
 
 docs: setup
 	$(PY) -m tuneyard.api.docs docs/reference
+	$(PY) -m tuneyard.data.forms.page docs/reference
 
 pictures: setup
 	$(PY) -m scripts.pictures $(ARGS)

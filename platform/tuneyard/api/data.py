@@ -11,7 +11,8 @@ from pydantic.alias_generators import to_camel
 from tuneyard.api.base import Fields, Name
 
 Format = Literal["auto", "chat", "prompt-completion", "preference", "text"]
-FileType = Literal["auto", "parquet", "jsonl", "json", "csv", "text", "arrow", "hf"]
+FileType = Literal["auto", "parquet", "jsonl", "json", "csv", "text", "arrow", "excel", "hf"]
+Speaker = Literal["system", "developer", "user", "assistant", "tool"]
 
 
 class Source(Fields):
@@ -31,8 +32,18 @@ class Source(Fields):
     file_type: FileType = Field(default="auto", description="by file ending unless given; hf: folders that `save_to_disk` made, as arrow")
     columns: dict[str, str] = Field(
         default_factory=dict,
-        description="role -> column, if detection guesses wrong: messages, system, tools, prompt, input, completion, chosen, "
-        "rejected, text",
+        description="role -> column, or path of a value such as body.messages or answers.text[0], if detection guesses wrong: messages, "
+        "system, tools, prompt, input, completion, chosen, rejected, text",
+    )
+    roles: dict[str, Speaker] = Field(
+        default_factory=dict,
+        description="speaker -> role in a chat, for names of speakers that are not known, such as customer: user",
+    )
+    sheet: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=255,
+        description="sheet of an Excel workbook; default: the only one that is visible and filled",
     )
     limit: int | None = Field(default=None, ge=1, description="use the first N samples only; default: all")
 
@@ -147,7 +158,7 @@ class TrainData(Source):
             return super().check_place()
         if self.source is not None or self.from_task is not None:
             raise ValueError("give one of source, from and mix")
-        for field in ("path", "split", "file_type", "columns", "limit"):
+        for field in ("path", "split", "file_type", "columns", "roles", "sheet", "limit"):
             if field in self.model_fields_set and getattr(self, field) != type(self).model_fields[field].get_default(
                 call_default_factory=True
             ):

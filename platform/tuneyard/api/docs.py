@@ -63,7 +63,7 @@ def index_page(kinds: Iterable[str]) -> str:
     parts.append(
         "\nAlso: [metrics](metrics.md), [combinations that cannot work](combinations.md), [changes on resume](resuming.md),\n"
         "[values of the charts](charts.md), [architectures](models.md): behaviour of each of transformers' causal models;\n"
-        "[chat templates](templates.md) likewise.\n"
+        "[chat templates](templates.md) likewise; [forms of rows](forms.md) of exporters and data sets.\n"
     )
     return "\n".join(parts)
 

@@ -38,6 +38,7 @@ EFFECTS: Mapping[str, Effect] = {
     "model.attention": _N, "model.trustRemoteCode": _0,
     "program": _R, "programDir": _N,
     "data.source": _B, "data.from": _B, "data.path": _B, "data.split": _B, "data.fileType": _B, "data.columns": _B, "data.limit": _B,
+    "data.roles": _B, "data.sheet": _B, "data.mix.*.roles": _B, "data.mix.*.sheet": _B,
     "data.mix.*.source": _B, "data.mix.*.from": _B, "data.mix.*.path": _B, "data.mix.*.split": _B, "data.mix.*.fileType": _B,
     "data.mix.*.columns": _B, "data.mix.*.limit": _B, "data.mix.*.format": _B, "data.mix.*.lossOn": _B, "data.mix.*.chat": _B,
     "data.mix.*.chatTemplate": _B, "data.mix.*.name": _R, "data.mix.*.weight": _R, "data.mix.*.repeats": _R,

@@ -40,7 +40,9 @@ class Alternatives:
         return {*self.fields, *self.companions} - given.keys()
 
 
-_PLACE = Alternatives(("source", "from", "mix"), ("path", "split", "fileType", "columns", "limit", "temperature", "whenExhausted"))
+_PLACE = Alternatives(
+    ("source", "from", "mix"), ("path", "split", "fileType", "columns", "roles", "sheet", "limit", "temperature", "whenExhausted")
+)
 _HELD_OUT = Alternatives(("validation", "validationFraction"))
 _LENGTH = Alternatives(("epochs", "steps"))
 ALTERNATIVES: Mapping[type[Fields], tuple[Alternatives, ...]] = {

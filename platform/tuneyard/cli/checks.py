@@ -35,8 +35,8 @@ def check_shipped_data(spec: JobSpec, base_dir: Path, complaint: Callable[[tuple
             raise BadInput(complaint(file.path, error.cause), error.next_step) from error
 
 
-def _check_first_rows(job: Job, file: LocalFile, base_dir: Path) -> None:
-    """Raises BadInput for data whose first rows are unusable."""
+def _check_first_rows(job: Job, file: LocalFile, base_dir: Path) -> list[str]:
+    """Notes on how the first rows are read. Raises BadInput for data whose first rows are unusable."""
     from tuneyard.data.head import check_source
     from tuneyard.ranking import check_table
     from tuneyard.runtime.score.rankers import check_scored_table, ranker_of
@@ -46,19 +46,21 @@ def _check_first_rows(job: Job, file: LocalFile, base_dir: Path) -> None:
     task = job.tasks[int(file.path[2])]
     if file.what == "schema":
         check_schema(read_schema(absolute(file.text, base_dir)))
-        return
+        return []
     ranker = ranker_of(job, task, base_dir)
     if file.what == "data" and task.rank is not None:
         check_table(task.rank, absolute(file.text, base_dir), held_out="validation" in file.path)
     elif file.what == "data" and ranker is not None:
         check_scored_table(task, ranker, absolute(file.text, base_dir))
     elif file.what == "data":
-        check_source(task.train or task.score, task.sources()[".".join(map(str, file.path[3:-1]))], absolute(file.text, base_dir))
+        source = task.sources()[".".join(map(str, file.path[3:-1]))]
+        return check_source(task.train or task.score, source, absolute(file.text, base_dir))
+    return []
 
 
 def warnings_of(document: Document, base_dir: Path) -> Iterator[str]:
-    """Warnings, one line each: a relative path of a job that is missing, not a model, or holds unusable data; a task whose planned duration
-    exceeds the job's deadline."""
+    """Warnings, one line each: a relative path of a job that is missing, not a model, or holds unusable data; columns that are not used; a
+    task whose planned duration exceeds the job's deadline."""
     found = _job_of(document)
     if found is None:
         return
@@ -68,22 +70,20 @@ def warnings_of(document: Document, base_dir: Path) -> Iterator[str]:
     for file in local_files(job):
         if isinstance(document.resource, Schedule) and "{{" in file.text:
             continue  # the file of each run is another one
-        lack = _lack(job, file, base_dir)
-        if lack:
+        for lack in _lacks(job, file, base_dir):
             yield document.complaint((*root, *file.path[1:]), lack)
 
 
-def _lack(job: Job, file: LocalFile, base_dir: Path) -> str:
+def _lacks(job: Job, file: LocalFile, base_dir: Path) -> list[str]:
     task = job.tasks[int(file.path[2])].train
     missing = _missing(file, base_dir, task.program if task is not None else None)
     if missing:
-        return missing
+        return [missing]
     try:
-        _check_first_rows(job, file, base_dir)
+        return _check_first_rows(job, file, base_dir)
     except BadInput as error:
         cause = " ".join(line.strip() for line in error.cause.splitlines())
-        return f"{cause}; {error.next_step}" if error.next_step else cause
-    return ""
+        return [f"{cause}; {error.next_step}" if error.next_step else cause]
 
 
 def _missing(file: LocalFile, base_dir: Path, program: str | None = None) -> str:

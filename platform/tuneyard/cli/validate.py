@@ -23,8 +23,9 @@ def validate(
 ) -> None:
     """Check files: fields, rules, SKUs. Exit code 0, or 2 with one line per error.
 
-    A relative path that is missing, or that holds data with unusable first rows, is a warning on stderr: the JobSpec may be meant for
-    another machine. A deadline before the planned end is a warning too, for tasks with `steps` on models of the catalog (docs/planning.md).
+    A relative path that is missing, or that holds data with unusable first rows or with columns that are not used, is a warning on stderr:
+    the JobSpec may be meant for another machine. A deadline before the planned end is a warning too, for tasks with `steps` on models of
+    the catalog (docs/planning.md).
 
     Example: tuneyard validate jobspecs/*.yaml
     """

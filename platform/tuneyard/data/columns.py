@@ -14,12 +14,12 @@ _UNREADABLE = (ValueError, OverflowError, LookupError, ImportError, pa.ArrowExce
 def rows_of(batch: Any, *, fillers: bool = False) -> Iterator[dict[str, Any] | str]:
     """Each row, or the reason why it is bad.
 
-    A cell that cannot be read counts as missing. Text that is not UTF-8 makes its row bad. `fillers`: keep the nulls that columnar files
-    put into structs.
+    A cell that cannot be read counts as missing. Maps become dicts; a map with the same key twice counts as missing.
+    Text that is not UTF-8 makes its row bad. `fillers`: keep the nulls that columnar files put into structs.
     """
     nested = [] if fillers else [field.name for field in batch.schema if pa.types.is_nested(field.type)]
     try:
-        rows: Iterator[dict[str, Any] | str] = iter(batch.to_pylist())
+        rows: Iterator[dict[str, Any] | str] = iter(batch.to_pylist(maps_as_pydicts="strict"))
     except _UNREADABLE:
         rows = (_row(batch, number) for number in range(batch.num_rows))
     for values in rows:
@@ -32,7 +32,7 @@ def _row(batch: Any, number: int) -> dict[str, Any] | str:
     found: dict[str, Any] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
-            found[name] = column[number].as_py()
+            found[name] = column[number].as_py(maps_as_pydicts="strict")
         except UnicodeDecodeError as error:
             return f"column {name} is not UTF-8: {error.reason} at byte {error.start + 1} of the text"
         except _UNREADABLE:

@@ -46,9 +46,9 @@ def count_data(task: TrainTask, *, tokenizer: Path | None = None) -> DataCount:
     """
     data = task.data
     assert data.source is not None
-    located = locate(data.source, file_type=data.file_type, split=data.split)
+    located = locate(data.source, file_type=data.file_type, split=data.split, sheet=data.sheet)
     tally = Tally(located.uri, data.max_bad_fraction)
-    whole = located.size_bytes <= READ_WHOLE_BYTES or any(file.kind == "json" for file in located.files)
+    whole = located.size_bytes <= READ_WHOLE_BYTES or any(file.kind in ("json", "excel") for file in located.files)
     roles, samples = training_samples(located, tally, source=data, spec=data, objective=task.objective)
     texts = _Texts()
     for placed in samples if whole else islice(samples, _LOOKED_AT):

@@ -122,13 +122,22 @@ class CsvRows:
         return len(fields) == len(self._header)
 
 
-def header_of(file: DataFile, lines: Decoded) -> tuple[list[str], str]:
-    """Names of the columns, and the separator. Raises BadInput where the first line cannot be a header."""
-    line = next(lines, "")
+_SEP = re.compile(r'"?sep=(?P<sign>.)"?[\r\n]*', re.IGNORECASE)
+"""The first line by which Excel tells the separator."""
+
+
+def header_of(file: DataFile, lines: Decoded) -> tuple[list[str], str, int]:
+    """Names of the columns without blanks around them, the separator, and the number of lines up to the header.
+
+    Raises BadInput where the first line cannot be a header.
+    """
+    line, above, told = next(lines, ""), 1, ""
+    if match := _SEP.fullmatch(line.lstrip("\ufeff")):
+        line, above, told = next(lines, ""), 2, match["sign"]
     if fault := lines.take_fault():
-        raise BadInput(f"{file.uri}:1: {fault}", convert(file))
-    delimiter = "\t" if is_tab_separated(file.path) else max(SEPARATORS, key=line.count)
-    if delimiter not in line and (foreign := _FOREIGN.match(line.strip().lstrip("\ufeff"))):
+        raise BadInput(f"{file.uri}:{above}: {fault}", convert(file))
+    delimiter = told or ("\t" if is_tab_separated(file.path) else max(SEPARATORS, key=line.count))
+    if not told and delimiter not in line and (foreign := _FOREIGN.match(line.strip().lstrip("\ufeff"))):
         sign = foreign["sign"]
         cause = f"{file.uri}:1: {_NO_SEPARATOR}; it seems to be {sign!r}"
         raise BadInput(cause, _command(f"delimiter={sign!r}", converted_names(file, "comma")))
@@ -137,10 +146,10 @@ def header_of(file: DataFile, lines: Decoded) -> tuple[list[str], str]:
     except csv.Error as error:
         cause = f"{file.uri}:1: the header is not CSV: {str(error).partition(' - ')[0]}"
         raise BadInput(cause, "save it as CSV in UTF-8 whose lines end in LF or CRLF, or set data.fileType") from error
-    names = [name if name.strip() else f"column {number}" for number, name in enumerate(header, start=1)]
+    names = [name.strip() or f"column {number}" for number, name in enumerate(header, start=1)]
     if len(set(names)) < len(names):
-        raise BadInput(f"{file.uri}:1: two columns have the same name", "rename one of them")
-    return names, delimiter
+        raise BadInput(f"{file.uri}:{above}: two columns have the same name", "rename one of them")
+    return names, delimiter, above
 
 
 def whole_rows(lines: Sequence[str], fields: int, delimiter: str) -> tuple[int, int]:

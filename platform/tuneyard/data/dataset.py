@@ -23,6 +23,7 @@ def open_dataset(
     *,
     split: str | None = None,
     file_type: str = "auto",
+    sheet: str | None = None,
     limit: int | None = None,
     max_bad_fraction: float = 0.01,
     cache_dir: str | Path | None = None,
@@ -34,11 +35,11 @@ def open_dataset(
     """
     import datasets
 
-    located = locate(uri, file_type=file_type, split=split)
+    located = locate(uri, file_type=file_type, split=split, sheet=sheet)
     key = {
-        "code": 1,
+        "code": 2,
         "files": [file.identity() for file in located.files],
-        "kinds": [file.kind for file in located.files],
+        "kinds": [file.reader for file in located.files],
         "limit": limit,
         "bad": max_bad_fraction,
     }

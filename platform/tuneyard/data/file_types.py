@@ -12,11 +12,14 @@ import xxhash
 from tuneyard.api import BadInput
 from tuneyard.data.decompression import decompressed
 from tuneyard.data.encoding import refuse_utf_16
+from tuneyard.data.foreign.json_notation import json_notation
+from tuneyard.data.foreign.unread_types import unread_by_content, unread_by_name
 from tuneyard.data.opening import REMOTE_BLOCK_BYTES, Version, check_unchanged, local_mark, open_found
 
-Kind = Literal["parquet", "jsonl", "json", "csv", "text", "arrow"]
+Kind = Literal["parquet", "jsonl", "json", "csv", "text", "arrow", "excel"]
 Compression = Literal["", "gzip", "zstd", "bz2"]
 
+_WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 ENDINGS: dict[str, Kind] = {
     ".parquet": "parquet",
     ".jsonl": "jsonl",
@@ -27,6 +30,8 @@ ENDINGS: dict[str, Kind] = {
     ".txt": "text",
     ".text": "text",
     ".arrow": "arrow",
+    ".feather": "arrow",
+    **dict.fromkeys(_WORKBOOKS, "excel"),
 }
 COMPRESSED_ENDINGS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2"}
 _MAGIC: dict[bytes, Kind] = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow"}
@@ -83,6 +88,8 @@ class DataFile:
     kind: Kind
     compression: Compression = ""
     part: TablePart | None = None
+    sheet: str = ""
+    """Of a workbook: the sheet; empty: its only one."""
 
     @property
     def uri(self) -> str:
@@ -142,7 +149,7 @@ class DataFile:
     @property
     def reader(self) -> str:
         """The way from bytes to rows, as part of a cache key: the same bytes under another ending give other rows."""
-        return f"{self.kind} {self.compression} {is_tab_separated(self.path)}"
+        return f"{self.kind} {self.compression} {is_tab_separated(self.path)}{f' {self.sheet}' if self.sheet else ''}"
 
     @property
     def mark(self) -> str:
@@ -167,14 +174,22 @@ def is_tab_separated(path: str) -> bool:
     return (PurePosixPath(name.stem).suffix if name.suffix in COMPRESSED_ENDINGS else name.suffix) == ".tsv"
 
 
-def recognise(found: FoundFile, file_type: str = "auto") -> DataFile:
-    """The file with its type: from the JobSpec, else by ending, else by content. Raises BadInput where the type stays unknown."""
+def recognise(found: FoundFile, file_type: str = "auto", *, look: bool = True) -> DataFile:
+    """The file with its type: from the JobSpec, else by ending, else by content. `look`: read the start of JSON lines too,
+    which may be one document.
+
+    Raises BadInput where the type stays unknown, or is not read.
+    """
     by_ending, compression = kind_by_ending(found.path)
     if found.size_bytes == 0:
         raise BadInput(f"{found.uri}: the file is empty", "write samples into it, or point at another file")
     given: dict[str, Kind] = {kind: kind for kind in ENDINGS.values()} | {"hf": "arrow"}
     kind = given.get(file_type, by_ending)
-    if kind is None or by_ending == "json":  # .json: an array or, as often, one object per line
+    if kind is None and (unread := unread_by_name(found.path)):
+        raise BadInput(f"{found.uri}: {unread.what}, which is not read", unread.advice)
+    if (
+        kind is None or by_ending == "json" or (look and file_type == "auto" and by_ending == "jsonl")
+    ):  # both endings are used for both notations
         return _by_content(DataFile(found, kind or "text", compression))
     return DataFile(found, kind, compression)
 
@@ -186,13 +201,17 @@ def _by_content(file: DataFile) -> DataFile:
         file = replace(file, compression=compression)
         if compression:
             head = _decompressed_head(head + raw.read(_COMPRESSED_HEAD_BYTES), compression)
-    kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None) or _json_kind(head.lstrip(b"\xef\xbb\xbf \t\r\n"))
+    named = kind_by_ending(file.path)[0]
+    kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
+    kind = kind or json_notation(file, head) or ("jsonl" if named == "jsonl" else None)
     if kind is None:
+        if unread := unread_by_content(head):
+            raise BadInput(f"{file.uri}: {unread.what}, which is not read", unread.advice)
         refuse_utf_16(file, head)
         what = "binary data" if b"\0" in head else "text"
         raise BadInput(
             f"{file.uri}: its type is unknown: the ending names none, and it holds {what}",
-            "set data.fileType: parquet, jsonl, json, csv, text or arrow",
+            "set data.fileType: parquet, jsonl, json, csv, text, arrow or excel",
         )
     return replace(file, kind=kind)
 
@@ -205,12 +224,3 @@ def _decompressed_head(content: bytes, compression: Compression) -> bytes:
         return decompressed(io.BytesIO(content), compression).read(_HEAD_BYTES)
     except (pa.ArrowException, EOFError, OSError):
         return b""  # the reader of rows reports the place of the damage
-
-
-def _json_kind(head: bytes) -> Kind | None:
-    """JSONL has whole objects on lines; anything else that starts like JSON is one document."""
-    if head[:1] not in (b"{", b"["):
-        return None
-    first_line, has_more, _ = head.partition(b"\n")
-    spread_over_lines = bool(has_more) and not first_line.rstrip().endswith(b"}")
-    return "json" if head[:1] == b"[" or spread_over_lines else "jsonl"

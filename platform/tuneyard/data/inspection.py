@@ -14,10 +14,11 @@ import numpy as np
 
 from tuneyard.api import BadInput
 from tuneyard.data.canonical import Canonical
+from tuneyard.data.forms import FORMS
 from tuneyard.data.records import BadRow, Record, read_records
-from tuneyard.data.roles import Chat, Completion, Pair, Sample, Text, detect
+from tuneyard.data.roles import Chat, Completion, Pair, Roles, Sample, Text, detect
 from tuneyard.data.row_statistics import Bin, RowStatistics, binned, most_duplicates
-from tuneyard.data.samples import DETECTION_ROWS, Placed, Tally
+from tuneyard.data.samples import DETECTION_ROWS, Placed, Tally, settled
 from tuneyard.data.sampling import PLACES, RowSample
 from tuneyard.data.shown import Piece, pair_pieces, plain_pieces, token_pieces
 from tuneyard.data.sources import Located, locate
@@ -87,7 +88,7 @@ class Inspection:
     """Rows labelled as answers that must not be learned."""
     bad_examples: list[str] = field(default_factory=list)
     advice: str = ""
-    """The remedy for most bad rows, where it is not to repair them one by one."""
+    """The remedy for most bad rows, where it is not to repair them one by one; where no format fits, the next step."""
     sampled: Sampled | None = None
     """The sample that all figures describe. None: they describe all rows that were read."""
     empty: int = 0
@@ -122,6 +123,8 @@ def inspect(
     file_type: str = "auto",
     split: str | None = None,
     columns: Mapping[str, str] | None = None,
+    roles: Mapping[str, str] | None = None,
+    sheet: str | None = None,
     format: str = "auto",
     limit: int | None = None,
     everything: bool = False,
@@ -129,26 +132,31 @@ def inspect(
 ) -> Inspection:
     """Inspect `uri`: all rows, the first `limit` rows, or a sample where the set is large and `everything` is False.
 
-    `tokenizer` adds lengths in tokens and the chat template. `on_progress` is called with (done, total); a total of 0 is unknown.
+    `roles`: speaker -> role. `sheet`: of a workbook. `tokenizer` adds lengths in tokens and the chat template.
+    `on_progress` is called with (done, total); a total of 0 is unknown.
     Raises BadInput where no row can be read, or `columns` and `format` do not fit. Bad rows and unknown formats are results, not errors.
     """
-    located = locate(uri, file_type=file_type, split=split)
+    located = locate(uri, file_type=file_type, split=split, sheet=sheet)
     large = limit is None and _text_bytes(located) > SAMPLED_FROM_BYTES
     sample = RowSample(located.files) if large and not everything else None
     rows = iter(sample) if sample else read_records(located.files)
     head = list(islice(rows, DETECTION_ROWS))
     readable = [row.values for row in head if isinstance(row, Record)]
-    tally = Tally(uri)
+    tally, step = Tally(uri), ""
+    more: list[Record | BadRow] = []
     try:
-        canonical = Canonical(detect(readable, columns=columns, format=format, uri=uri), needs_assistant=True) if readable else None
+        roles_found = detect(readable, columns=columns, format=format, uri=uri, speakers=roles) if readable else None
+        if roles_found is not None:
+            roles_found, more = settled(roles_found, readable, rows)
+        canonical = Canonical(roles_found) if roles_found is not None else None
         why = canonical.roles.why if canonical else _unreadable(head)
     except BadInput as error:
         if columns or format != "auto":
             raise
-        canonical, why = None, error.cause.partition(": ")[2]
+        canonical, why, step = None, error.cause.partition(": ")[2], error.next_step
     statistics = RowStatistics(canonical, tally)
     expected = _expected_rows(located) if large and everything else 0
-    every = chain(head, rows)
+    every = chain(head, more, rows)
     for number, row in enumerate(every if limit is None else islice(every, limit)):
         statistics.add(row)
         if number % _TOLD_EVERY == 0:
@@ -157,7 +165,7 @@ def inspect(
     if tally.good + tally.bad + tally.left_out == 0:
         tally.check()
     tokenised = _tokenised(statistics.spread(_TOKENISED_SAMPLES, _TOKENISED_OF_A_SAMPLE if sample else _UNLIMITED), tokenizer, tally)
-    roles = {column: role for role, column in canonical.roles.columns.items()} if canonical else {}
+    parts = _parts_of(canonical.roles, readable) if canonical else {}
     stands_for = sample.estimated_rows() if sample else 0
     return Inspection(
         uri=uri,
@@ -166,7 +174,7 @@ def inspect(
         size_bytes=located.size_bytes,
         format=canonical.roles.format if canonical else "unknown",
         why=why,
-        columns=[Column(name, types, roles.get(name, "")) for name, types in _types(readable).items()],
+        columns=[Column(name, types, parts.get(name, "")) for name, types in _types(readable).items()],
         samples=tally.good,
         complete=complete,
         sampled=Sampled(sample.read_bytes, sample.seed, stands_for) if sample else None,
@@ -174,16 +182,26 @@ def inspect(
         empty=statistics.empty,
         left_out=tally.left_out,
         bad_examples=tally.bad_examples,
-        advice=tally.advice,
+        advice=tally.advice or step,
         duplicate_fraction=statistics.duplicate_fraction,
         most_duplicates=most_duplicates(statistics.times, stands_for) if sample else statistics.duplicate_fraction,
         characters=Lengths.of(statistics.characters) if statistics.characters else None,
         character_bins=binned(statistics.characters),
         loss_character_fraction=statistics.loss_fraction,
         longer_than_assumed=_longer_than([n / CHARACTERS_PER_TOKEN for n in statistics.characters]) if tokenizer is None else {},
-        notes=[*located.notes, *filter(None, [canonical.roles.note() if canonical else None])],
+        notes=[*located.notes, *(canonical.roles.notes() if canonical else [])],
         **tokenised,
     )
+
+
+def _parts_of(roles: Roles, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Column -> the role that it has, or that a part of it has."""
+    if roles.form:
+        form = FORMS[roles.form]
+        fitting = next((row for row in rows if form.has(row)), form.example)
+        return {path if path in fitting else path.partition(".")[0].partition("[")[0]: "form" for path in form.uses(fitting)}
+    inside = {path.partition(".")[0].partition("[")[0]: f"{role} ({path})" for role, path in roles.columns.items() if path in roles.paths}
+    return inside | {column: role for role, column in roles.columns.items() if column not in roles.paths}
 
 
 def _text_bytes(located: Located) -> int:

@@ -2,88 +2,119 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
+from tuneyard.data.bad_sample import TEXT_ALONE, BadSample
 from tuneyard.data.json_text import HALF_CHARACTER, has_half_character
+from tuneyard.data.meaning.paths import described, structured
+from tuneyard.data.meaning.role_names import is_media
+from tuneyard.data.notations.speakers import ALIASES, CALL_ROLES, ROLES
+from tuneyard.data.notations.turns import joined_thoughts, looks_like_turn, plain_turns
 from tuneyard.data.tool_calls import Message, canonical_calls
 
-ROLE_NAMES = {
-    "human": "user",
-    "gpt": "assistant",
-    "bot": "assistant",
-    "model": "assistant",
-    "chatgpt": "assistant",
-    "function": "tool",
-    "observation": "tool",
-}
-ROLES = ("system", "developer", "user", "assistant", "tool")
-"""Roles that every template is expected to know. Any other role must stand in the template itself."""
-_CALL_ROLES = ("function_call", "tool_call")
-"""ShareGPT's roles of an assistant turn that consists of a call, as JSON text."""
+__all__ = ["ROLES", "TEXT_ALONE", "BadSample"]
+
+Speakers = Mapping[str, str]
+_NO_SPEAKERS: Speakers = MappingProxyType({})
+_LIST = re.compile(r"\s*\[\s*[\[{]")
+"""How the text of a list of turns begins."""
 _KEPT = ("name", "tool_call_id")
-_TEXT_PARTS = (None, "text", "input_text", "output_text")
-"""OpenAI's names of text parts; Arrow fills in None."""
-TEXT_ALONE = "models are tuned on text alone: images, sound and video would need the model's processor and its towers"
 _WEIGHTS = ("weight", "train")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 """The key of reasoning in data sets of DeepSeek and Qwen, of vLLM and OpenRouter, and of gpt-oss."""
 
 
-class BadSample(ValueError):
-    """A row that cannot be trained on. The message is the reason, for people; `advice` is the remedy where it is not to repair the row."""
-
-    def __init__(self, reason: str, advice: str = "") -> None:
-        super().__init__(reason)
-        self.advice = advice
-
-
 def looks_like_messages(value: Any) -> bool:
-    value = unpacked(value)
-    return isinstance(value, list) and bool(value) and all(isinstance(m, dict) and ("role" in m or "from" in m) for m in value)
+    """Whether a value of any column holds messages. Text does only where each object says who speaks: answers may be JSON."""
+    turns = unpacked(value)
+    if isinstance(value, str) and isinstance(turns, list):
+        return bool(turns) and all(isinstance(turn, dict) and ("role" in turn or "from" in turn) for turn in turns)
+    return isinstance(turns, list) and bool(turns) and all(map(looks_like_turn, turns))
+
+
+def looks_like_dialogue(value: Any) -> bool:
+    """Whether a value of a column that is named for messages holds turns, in any notation."""
+    turns = unpacked(value)
+    return isinstance(turns, list) and bool(turns) and all(map(looks_like_turn, turns))
+
+
+def is_said(value: Any) -> bool:
+    """Whether a value of any column is a message, or a list of messages."""
+    return looks_like_messages(value) or (isinstance(value, Mapping) and looks_like_turn(value))
 
 
 def unpacked(value: Any) -> Any:
-    """The value, parsed where it is a list as JSON text: CSV and some Parquet files keep messages so."""
-    if isinstance(value, str) and value.lstrip().startswith(("[{", "[ {")):
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
+    """The value as a list of turns where it holds one in another way: as text (of JSON, or of Python, which pandas' CSV files have), as an
+    object of equally long lists (which `datasets` makes of lists of objects), or as the only item of a list.
+    """
+    if isinstance(value, str):
+        if _LIST.match(value) is None:
             return value
+        parsed = structured(value)
+        value = parsed if isinstance(parsed, list) else value
+    if isinstance(value, dict) and value and all(isinstance(each, list) for each in value.values()):
+        lengths = {len(each) for each in value.values()}
+        if len(lengths) == 1 and looks_like_turn({name: each[0] for name, each in value.items() if each}):
+            return [dict(zip(value, each, strict=True)) for each in zip(*value.values(), strict=True)]
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list) and value[0] and isinstance(value[0][0], dict):
+        return value[0]
     return value
 
 
-def message_list(value: Any, column: str) -> list[Message]:
-    """Messages in canonical form, from a list or its JSON text. Raises BadSample with a reason that names `column`."""
+def message_list(value: Any, column: str, speakers: Speakers = _NO_SPEAKERS) -> list[Message]:
+    """Messages in canonical form, from a list of turns in any notation, or its text. `speakers`: roles by further names of speakers.
+
+    Raises BadSample with a reason that names `column`.
+    """
     given, value = value, unpacked(value)
     if given is not value and has_half_character(value):
         raise BadSample(f"{column}: {HALF_CHARACTER}")
     if value is None:
         raise BadSample(f"{column} is missing")
+    if isinstance(value, dict) and looks_like_turn(value):
+        value = [value]
     if not isinstance(value, list):
-        raise BadSample(f"{column} is {type(value).__name__}, not a list of messages")
+        raise _no_list(value, column)
     if not value:
         raise BadSample(f"{column} is empty")
-    return [_message(message, f"{column}[{i}]") for i, message in enumerate(value)]
+    turns = [(f"{column}[{i}]", turn) for i, item in enumerate(value) for turn in plain_turns(item, f"{column}[{i}]")]
+    if any("thought alone" in turn for _, turn in turns):
+        turns = [(column, turn) for turn in joined_thoughts([turn for _, turn in turns])]
+    return [_message(turn, where, speakers) for where, turn in turns]
 
 
-def _message(message: Any, where: str) -> Message:
-    if not isinstance(message, dict):
-        raise BadSample(f"{where} is {type(message).__name__}, not a message")
-    if "role" not in message and "from" in message:
-        message = {**message, "role": message["from"], "content": message.get("value")}
+def _no_list(value: Any, column: str) -> BadSample:
+    if isinstance(value, dict) and all(isinstance(each, list) for each in value.values()):
+        lengths = ", ".join(f"{name} {len(each)}" for name, each in value.items())
+        return BadSample(f"{column} is an object of lists that are no turns ({lengths} items)")
+    if isinstance(value, dict):
+        return BadSample(f"{column} is {described(value)}, not a list of messages")
+    if isinstance(value, str) and value.lstrip().startswith("[{"):
+        fault = "neither JSON nor Python's text of a list: numpy writes objects without commas, and shortens long lists"
+        return BadSample(f"{column} holds {fault}", "write the column as JSON text: df[column] = df[column].map(list).map(json.dumps)")
+    return BadSample(f"{column} is {type(value).__name__}, not a list of messages")
+
+
+def _message(message: Message, where: str, speakers: Speakers) -> Message:
     role = message.get("role")
     if not isinstance(role, str) or not role:
         raise BadSample(f"{where} has no role")
-    role, content, calls = role.strip().lower(), message.get("content"), message.get("tool_calls") or message.get("function_call")
-    if role in _CALL_ROLES:
+    role, content, calls = role.strip(), message.get("content"), message.get("tool_calls") or message.get("function_call")
+    role = speakers.get(role) or role.lower()
+    if role in CALL_ROLES:
         role, content, calls = "assistant", "", calls or content
-    role = ROLE_NAMES.get(role, role)
+    role = ALIASES.get(role, role)
+    if media := [key for key, each in message.items() if each and is_media(key)]:
+        raise BadSample(f"{where} has {media[0]}; {TEXT_ALONE}")
     try:
         calls = canonical_calls(calls) if calls else []
     except ValueError as error:
         raise BadSample(f"{where}.{error}") from error
+    if role == "assistant" and not content and not calls and message.get("refusal"):
+        raise BadSample(f"{where} has no content; the answer stands in refusal", "write it into content, or remove the row")
     content = _text_of(content, where, may_be_missing=bool(calls))
     if role == "assistant" and not content.strip() and not calls:
         raise BadSample(f"{where}: the assistant says nothing")
@@ -98,12 +129,6 @@ def _message(message: Any, where: str) -> Message:
 
 
 def _text_of(content: Any, where: str, *, may_be_missing: bool) -> str:
-    if isinstance(content, list):  # parts: [{"type": "text", "text": …}]
-        for part in content:
-            kind = part.get("type", "text") if isinstance(part, dict) else type(part).__name__
-            if kind not in _TEXT_PARTS or not isinstance(part.get("text"), str):
-                raise BadSample(f"{where} holds something other than text ({kind}); {TEXT_ALONE}")
-        content = "".join(part["text"] for part in content)
     if content is None and may_be_missing:
         return ""
     if not isinstance(content, str):
@@ -133,6 +158,26 @@ def _weight(message: Mapping[str, Any], where: str) -> int:
     if len(set(found.values())) > 1:
         raise BadSample(f"{where}: {' and '.join(f'{key} {value!r}' for key, value in found.items())} contradict each other")
     return int(next(iter(found.values()), 1))
+
+
+def system_text(value: Any, column: str) -> str:
+    """The text of a system turn: a text, a list of text blocks, or a message. Empty where there is none. Raises BadSample for others."""
+    if value in (None, "", [], {}) or value != value:
+        return ""
+    if isinstance(value, dict) and value.get("content", value.get("parts")) is not None:
+        value = value.get("content", value.get("parts"))
+    if isinstance(value, str):
+        return value if value.strip() else ""
+    items = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, (str, dict)) for item in items):
+        raise BadSample(f"{column} is {type(value).__name__}, not text")
+    said = message_list([{"role": "system", "content": items}], column)
+    return str(said[0]["content"])
+
+
+def unusual_roles(messages: list[Message]) -> list[str]:
+    """Roles that are none of the usual ones, each once."""
+    return list(dict.fromkeys(message["role"] for message in messages if message["role"] not in ROLES))
 
 
 def carries_loss(message: Message) -> bool:

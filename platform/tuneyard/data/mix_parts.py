@@ -10,7 +10,9 @@ from tuneyard.api import BadInput, MixPart, TrainData
 
 def part_data(spec: TrainData, part: MixPart) -> TrainData:
     """A part as a separate data set. Settings that the part omits come from the mixture."""
-    own = {name: getattr(part, name) for name in ("source", "from_task", "path", "split", "file_type", "columns", "limit")}
+    own = {
+        name: getattr(part, name) for name in ("source", "from_task", "path", "split", "file_type", "columns", "roles", "sheet", "limit")
+    }
     given = {name: getattr(part, name) for name in ("format", "loss_on", "chat", "chat_template") if getattr(part, name) is not None}
     return spec.model_copy(update={"mix": [], "validation": None, **own, **given})
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tuneyard.data.streamed import Streamed
 
 _MORE_SAMPLES = "raise data.maxLength, lower data.validationFraction, or check data.lossOn and the weights of turns"
-CODE_VERSION = 10
+CODE_VERSION = 11
 """Part of every cache key. Raise it with every change after which the same input gives other rows."""
 _ENTRY_VERSION = 2
 """Part of the key of an entry alone, and not of a stream's. Raise it with every change of an entry's files that leaves rows the same."""
@@ -223,7 +223,7 @@ def _ordered_otherwise(uri: str, cursor: Mapping[str, Any], settings: str, *, sa
 def located_source(source: Source) -> Located:
     if source.source is None:
         raise BadInput(f"data.from: {source.from_task} is not resolved", "run it through `tuneyard run`, or give data.source")
-    return locate(source.source, file_type=source.file_type, split=source.split)
+    return locate(source.source, file_type=source.file_type, split=source.split, sheet=source.sheet)
 
 
 def _rows(path: Path) -> Any | None:
@@ -448,6 +448,8 @@ class _Work:
             notes=[
                 *self.train.notes,
                 *(self.held_out.notes if self.held_out else ()),
-                *filter(None, [roles.note(), *losses.notes(), end_note(self.spec, self.tokenizer, template)]),
+                *roles.notes(),
+                *losses.notes(),
+                *filter(None, [end_note(self.spec, self.tokenizer, template)]),
             ],
         )

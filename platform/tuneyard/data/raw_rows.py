@@ -71,6 +71,7 @@ def _opened(source: Source, spec: TrainData, cache_dir: str | Path | None) -> An
         source.source or "",
         split=source.split,
         file_type=source.file_type,
+        sheet=source.sheet,
         limit=source.limit,
         max_bad_fraction=spec.max_bad_fraction,
         cache_dir=cache_dir,
@@ -80,8 +81,8 @@ def _opened(source: Source, spec: TrainData, cache_dir: str | Path | None) -> An
 def _hashes(rows: Any, located: Located, spec: TrainData, cache_dir: str | Path | None) -> npt.NDArray[np.uint64]:
     """A hash of the content of each row, computed once."""
     key = {
-        "code": 1,
-        "files": [[file.kind, file.identity()] for file in located.files],
+        "code": 2,
+        "files": [[file.reader, file.identity()] for file in located.files],
         "limit": spec.limit,
         "bad": spec.max_bad_fraction,
     }

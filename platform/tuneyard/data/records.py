@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -19,28 +18,16 @@ from tuneyard.data.columns import rows_of
 from tuneyard.data.csv_rows import CsvRows, header_of
 from tuneyard.data.encoding import Decoded, NotUtf8, convert
 from tuneyard.data.file_types import DataFile
-from tuneyard.data.json_text import HALF_CHARACTER, has_half_character, parsed_json
+from tuneyard.data.foreign.json_documents import SeveralLists, rows_of_document
+from tuneyard.data.foreign.workbooks import sheet_records
+from tuneyard.data.json_text import HALF_CHARACTER, KeyTwice, has_half_character, parsed_documents, parsed_json
 from tuneyard.data.lines import ONE_ARRAY, LongLine, lines_of, whole_of
 from tuneyard.data.reading_ahead import read_ahead
+from tuneyard.data.row_records import BadRow, Record
+
+__all__ = ["BadRow", "Record", "read_records"]
 
 BATCH_ROWS = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    place: str
-    values: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class BadRow:
-    """`count` rows that cannot be read: one row, or a whole row group of a damaged Parquet file."""
-
-    place: str
-    reason: str
-    count: int = 1
-    advice: str = ""
-    """The remedy, where it is not to repair the row."""
 
 
 def read_records(files: Iterable[DataFile]) -> Iterator[Record | BadRow]:
@@ -48,7 +35,7 @@ def read_records(files: Iterable[DataFile]) -> Iterator[Record | BadRow]:
 
     Raises BadInput for a file that is unreadable as a whole or that changes meanwhile, StorageError for a lost network.
     """
-    readers = {"parquet": _parquet, "arrow": _arrow, "jsonl": _jsonl, "json": _json, "csv": _csv, "text": _text}
+    readers = {"parquet": _parquet, "arrow": _arrow, "jsonl": _jsonl, "json": _json, "csv": _csv, "text": _text, "excel": sheet_records}
     for file in read_ahead(files):
         with reading(file.uri):
             yield from readers[file.kind](file)
@@ -164,10 +151,24 @@ def parse_json_row(line: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise NotUtf8(error) from error
     except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"a row must be an object, this is {_json_type(values)}")
-    return values
+        raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}{_notation(line)}") from error
+    return _as_row(values)
+
+
+def _notation(line: bytes) -> str:
+    """What a line that is not JSON seems to be instead; empty where it is not known."""
+    text = line.strip()
+    if text.endswith(b"},"):
+        return ": the line ends with a comma"
+    return ": this is Python's text of an object" if text.startswith((b"{'", b"[{'")) else ""
+
+
+def _advice(reason: str, line: bytes, *, first: bool) -> str:
+    if reason.endswith("Python's text of an object"):
+        return "write each row with json.dumps(row), not with str(row) or print(row)"
+    if reason.endswith("with a comma"):
+        return "take the commas out: sed 's/,\\s*$//' IN > OUT, or put the rows into one array, in brackets"
+    return ONE_ARRAY if first and line.lstrip().startswith(b"[") else ""
 
 
 def _jsonl(file: DataFile) -> Iterator[Record | BadRow]:
@@ -186,24 +187,29 @@ def json_record(file: DataFile, place: str, line: bytes | LongLine, *, first: bo
     except NotUtf8 as error:
         return BadRow(place, str(error), advice=convert(file))
     except ValueError as error:
-        return BadRow(place, str(error), advice=ONE_ARRAY if first and line.lstrip().startswith(b"[") else "")
+        return BadRow(place, str(error), advice=_advice(str(error), line, first=first))
 
 
 def _json(file: DataFile) -> Iterator[Record | BadRow]:
     with file.open() as stream:
         content = whole_of(file, stream)
     try:
-        rows = json.loads(content.decode())  # json.loads() accepts surrogates in bytes
+        documents = list(parsed_documents(content.decode()))
+        rows = documents if len(documents) > 1 else rows_of_document(documents[0])
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise BadInput(f"{file.uri}:{line}: {NotUtf8(error)}", convert(file)) from error
     except RecursionError as error:
         cause = f"{file.uri}: not usable JSON: some item is nested too deeply"
         raise BadInput(cause, "write one object per line (.jsonl): then that item alone is a bad row") from error
+    except SeveralLists as error:
+        raise BadInput(
+            f"{file.uri}: {error}", f"write one of them into a file of its own: jq -c '{error.first}[]' IN > OUT.jsonl"
+        ) from error
+    except KeyTwice as error:
+        raise BadInput(f"{file.uri}: {error}", "write one object per line (.jsonl): then that row alone is a bad row") from error
     except ValueError as error:
         raise BadInput(f"{file.uri}: not a JSON array: {error}", "if it holds one object per line, name it .jsonl") from error
-    if isinstance(rows, dict):  # {"data": [...]}: the rows are the only list of objects inside
-        rows = next((v for v in rows.values() if isinstance(v, list) and v and isinstance(v[0], dict)), [rows])
     for number, values in enumerate(rows, start=1):
         place = f"{file.uri}:item {number}"
         try:
@@ -213,17 +219,27 @@ def _json(file: DataFile) -> Iterator[Record | BadRow]:
             continue
         if cut:
             yield BadRow(place, HALF_CHARACTER)
-        elif isinstance(values, dict):
-            yield Record(place, values)
-        else:
-            yield BadRow(place, f"a row must be an object, this is {_json_type(values)}")
+            continue
+        try:
+            yield Record(place, _as_row(values))
+        except ValueError as error:
+            yield BadRow(place, str(error))
+
+
+def _as_row(values: Any) -> dict[str, Any]:
+    """The row in a value: an object, or a list of messages. Raises ValueError with the reason for people."""
+    if isinstance(values, list) and values and all(isinstance(turn, dict) and ("role" in turn or "from" in turn) for turn in values):
+        return {"messages": values}
+    if not isinstance(values, dict):
+        raise ValueError(f"a row must be an object, this is {_json_type(values)}")
+    return values
 
 
 def _csv(file: DataFile) -> Iterator[Record | BadRow]:
     with file.open() as stream:
         lines = Decoded(lines_of(file, stream))
-        header, delimiter = header_of(file, lines)
-        yield from csv_records(file, lines, header, delimiter, lambda line: f"{file.uri}:{line + 1}")
+        header, delimiter, above = header_of(file, lines)
+        yield from csv_records(file, lines, header, delimiter, lambda line: f"{file.uri}:{line + above}")
 
 
 def csv_records(

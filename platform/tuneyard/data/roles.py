@@ -3,46 +3,40 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tuneyard.api import BadInput
-from tuneyard.data.messages import looks_like_messages, unpacked
-from tuneyard.data.tool_calls import Message
+from tuneyard.data.bad_sample import BadSample
+from tuneyard.data.forms import FORMS, Form, form_of
+from tuneyard.data.meaning.numbers import is_number, whole_number_columns
+from tuneyard.data.meaning.paths import is_path, structured, value_at, what_is_missing
+from tuneyard.data.meaning.plausible import judgement, plausible, strangers
+from tuneyard.data.meaning.role_names import NAMES, OPTIONAL, REQUIRED, FormatName, is_filled, is_media, role_named
+from tuneyard.data.meaning.suggestions import misfits, suggestion
+from tuneyard.data.meaning.unused import described_columns, found_columns, unused_columns
+from tuneyard.data.messages import is_said, unpacked
+from tuneyard.data.sample_types import Chat, Completion, Pair, Sample, Text, canonical_json
 
-FormatName = Literal["chat", "prompt-completion", "preference", "text"]
+__all__ = [
+    "NAMES",
+    "REQUIRED",
+    "Chat",
+    "Completion",
+    "Pair",
+    "Roles",
+    "Sample",
+    "Text",
+    "canonical_json",
+    "detect",
+    "is_number",
+    "judgement",
+]
 
-# Column names by role, the most specific first; `input` is alpaca's optional context of an instruction.
-NAMES: dict[str, tuple[str, ...]] = {
-    "messages": ("messages", "conversations", "conversation", "chat", "dialog", "dialogue"),
-    "prompt": ("prompt", "instruction", "question", "query", "input"),
-    "input": ("input", "context"),
-    "completion": ("completion", "output", "response", "answer", "reply", "target"),
-    "chosen": ("chosen",),
-    "rejected": ("rejected",),
-    "text": ("text", "content"),
-    "tools": ("tools",),
-    "system": ("system", "system_prompt", "system_message"),
-    "label": ("label",),
-}
-_TELLING = (*NAMES["system"], "history", "context", "documents", "tools", "functions", "weight", "label")
-"""Columns that change the meaning of a row. A warning names such columns without a role."""
-_MEDIA = ("image", "images", "audio", "audios", "video", "videos")
-"""Columns with media that the text refers to. A row with a value in one is a bad row."""
-REQUIRED: dict[FormatName, tuple[str, ...]] = {
-    "preference": ("chosen", "rejected"),
-    "chat": ("messages",),
-    "prompt-completion": ("prompt", "completion"),
-    "text": ("text",),
-}
-OPTIONAL: dict[FormatName, tuple[str, ...]] = {
-    "preference": ("prompt", "tools", "system"),
-    "chat": ("tools", "system"),
-    "prompt-completion": ("input", "label"),
-    "text": (),
-}
+_SPOKEN = ("messages", "prompt", "completion", "chosen", "rejected")
+_MEDIA_BESIDE_TEXT = ("image", "images", "audio", "audios", "video", "videos")
+Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -51,15 +45,37 @@ class Roles:
 
     format: FormatName
     columns: Mapping[str, str]
+    """Role -> column, or the path of a value; with a form, the columns that its `read` returns."""
     why: str
     as_messages: bool = False
     """A chat template renders the samples: prompts are lists of messages, or are made into such."""
-    unused: tuple[str, ...] = ()
-    """Columns that usually change the meaning of a row, but have no role here."""
+    unused: tuple[tuple[str, Any], ...] = ()
+    """Columns without a role that differ between rows or change their meaning, each with a value."""
     chat: bool = False
     """Pairs of plain texts become chats."""
     media: tuple[str, ...] = ()
     """Columns of images, sound or video."""
+    form: str = ""
+    """The form of the rows, by its name in the table of forms; empty for columns named for roles."""
+    paths: tuple[str, ...] = ()
+    """Those of `columns` that are paths."""
+    whole: frozenset[str] = frozenset()
+    """Columns whose whole numbers are written without a decimal point."""
+    speakers: Mapping[str, str] = field(default_factory=dict)
+    """Roles by further names of speakers."""
+    known: frozenset[str] | None = None
+    """Columns of the first rows; None: columns that come later are not looked at."""
+    strangers: tuple[str, ...] = ()
+    """Speakers in the first rows that have no usual role."""
+    idle: tuple[str, ...] = ()
+    """Columns that would have a role, and are empty in the first rows."""
+
+    @property
+    def identity(self) -> list[Any]:
+        """All that decides what a row becomes, as JSON."""
+        known = sorted(self.known) if self.known is not None else None
+        parts = [self.format, dict(self.columns), self.as_messages, self.chat, list(self.media), self.form, list(self.paths)]
+        return [*parts, sorted(self.whole), dict(self.speakers), known, list(self.idle)]
 
     def note(self) -> str | None:
         """A warning about unused columns; None where there are none."""
@@ -67,185 +83,217 @@ class Roles:
             return None
         one = len(self.unused) == 1
         parts = ", ".join(role for role in (*REQUIRED[self.format], *OPTIONAL[self.format]))
-        return (
-            f"column{'' if one else 's'} {', '.join(self.unused)} {'is' if one else 'are'} not used; "
-            f"data.columns can give {'it' if one else 'them'} a part of {self.format}: {parts}"
-        )
+        said = f"column{'' if one else 's'} {described_columns(self.unused)}"
+        chats = self.format in ("prompt-completion", "preference") and not self.as_messages
+        system = next((name for name, _ in self.unused if role_named(name) == "system"), "") if chats else ""
+        more = f"; data.chat: true uses {system}" if system else ""
+        return f"{said}; data.columns can give {'it' if one else 'them'} a part of {self.format}: {parts}{more}"
 
-
-@dataclass(frozen=True, slots=True)
-class Chat:
-    """A dialogue. The first `context` messages carry no loss: they are the prompt of a prompt-completion pair in messages."""
-
-    messages: list[Message]
-    tools: list[Any] | None = None
-    context: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    prompt: str
-    completion: str
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A preference: all three are texts, or all three are lists of messages, which may have tools."""
-
-    prompt: str | list[Message]
-    chosen: str | list[Message]
-    rejected: str | list[Message]
-    tools: list[Any] | None = None
-
-    @property
-    def halves(self) -> tuple[Chat, Chat] | tuple[Completion, Completion]:
-        """The prompt with the chosen answer, and with the rejected one. Only the answers carry loss."""
-        if isinstance(self.prompt, str):
-            return Completion(self.prompt, str(self.chosen)), Completion(self.prompt, str(self.rejected))
-        chosen, rejected = ([*self.prompt, *answer] for answer in (self.chosen, self.rejected) if not isinstance(answer, str))
-        return Chat(chosen, self.tools, len(self.prompt)), Chat(rejected, self.tools, len(self.prompt))
-
-
-Sample = Chat | Completion | Text | Pair
-_JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=str)
-
-
-def canonical_json(sample: Sample) -> str:
-    """The sample as text, equal for equal samples. Duplicates and the validation split are decided by it."""
-    fields = [type(sample).__name__, *(getattr(sample, name) for name in sample.__slots__)]  # asdict() would copy every message
-    return _JSON.encode(fields)
+    def notes(self) -> list[str]:
+        """What a user must know about the reading of these rows: what the form decides, and unused columns."""
+        decided = f"form {self.form}: {FORMS[self.form].note}" if self.form and FORMS[self.form].note else None
+        who = self.strangers
+        strange = f"speakers {', '.join(who)} have no usual role; data.roles gives them one, such as {{{who[0]}: user}}" if who else None
+        return [note for note in (decided, strange, self.note()) if note]
 
 
 # --- detection --------------------------------------------------------------------------------------------------------------------
 
 
 def detect(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Rows,
     *,
     columns: Mapping[str, str] | None = None,
     format: str = "auto",
     chat: bool = False,
     uri: str = "data",
+    speakers: Mapping[str, str] | None = None,
 ) -> Roles:
-    """Find format and roles from a few rows. `columns` (role -> column) wins over guesses, `format` over the order of guesses.
-    `chat`: pairs of plain texts become chats.
+    """Find format and roles from a few rows. `columns` (role -> column or path) wins over guesses and forms, `format` over the order of
+    guesses. `chat`: pairs of plain texts become chats. `speakers`: roles by further names of speakers.
 
     Raises BadInput where the columns fit no format, or not the requested one.
     """
     found = list(dict.fromkeys(name for row in rows for name in row))
-    given = dict(columns or {})
-    _check_given(given, found, uri)
+    given = {role: column if column in found else column.strip() for role, column in (columns or {}).items()}
+    _check_given(given, found, rows, uri)
     formats: list[FormatName] = list(REQUIRED) if format == "auto" else [f for f in REQUIRED if f == format]
     if format == "auto" and given:
         named = [f for f in REQUIRED if set(given) & set(REQUIRED[f])]
         formats = named or formats
+    roles = _found(rows, found, given, formats, auto=format == "auto", chat=chat, uri=uri)
+    if roles is None:
+        raise _unknown(rows, found, formats, auto=format == "auto", uri=uri)
+    if chat and roles.format == "text":
+        raise BadInput(f"{uri}: data.chat is true, and rows are plain text ({roles.why})", "remove data.chat, or name other columns")
+    return replace(roles, speakers=dict(speakers or {}), strangers=_strangers(roles, rows, speakers or {}))
+
+
+def _strangers(roles: Roles, rows: Rows, speakers: Mapping[str, str]) -> tuple[str, ...]:
+    """Speakers of the first chats that have no usual role."""
+    if roles.format == "text" or roles.form:
+        return ()
+    columns = [column for role, column in roles.columns.items() if role in _SPOKEN]
+    return strangers((value_at(row, column) for row in rows for column in columns), speakers)
+
+
+def _found(
+    rows: Rows, found: list[str], given: Mapping[str, str], formats: Sequence[FormatName], *, auto: bool, chat: bool, uri: str
+) -> Roles | None:
+    if not given and (form := form_of(rows, formats=() if auto else formats)):
+        return _of_form(form, rows, chat=chat, uri=uri)
     for candidate in formats:
+        if candidate == "text" and auto and not given:
+            if form := form_of(rows, late=True):
+                return _of_form(form, rows, chat=chat, uri=uri)
+            if inner := _wrapped(rows, found, chat=chat, uri=uri):
+                return inner
+            if any(role_named(name) in ("messages", "chosen", "rejected") and _filled(rows, name) for name in found):
+                return None  # such rows are no plain text
         roles = _match(candidate, rows, found, given, chat=chat, uri=uri)
-        if roles is not None and chat and roles.format == "text":
-            raise BadInput(f"{uri}: data.chat is true, and rows are plain text ({roles.why})", "remove data.chat, or name other columns")
         if roles is not None:
             return roles
-    if format == "auto" and not chat and not given and len(found) == 1 and all(isinstance(row.get(found[0]), str) for row in rows):
-        return Roles("text", {"text": found[0]}, f"the only column, {found[0]}, holds text")
+    if auto and not chat and not given and len(found) == 1 and not role_named(found[0]):
+        [only] = found
+        if all(isinstance(row.get(only), str) for row in rows):
+            return Roles("text", {"text": only}, f"the only column, {only}, holds text", known=frozenset(found))
+    return None
+
+
+def _unknown(rows: Rows, found: list[str], formats: Sequence[FormatName], *, auto: bool, uri: str) -> BadInput:
     wanted = "; ".join(f"{f}: {' + '.join('/'.join(NAMES[role]) for role in REQUIRED[f])}" for f in formats)
-    raise BadInput(
-        f"{uri}: {'of no known format' if format == 'auto' else f'not of format {format}'}; columns found: {', '.join(found) or 'none'}; "
-        f"expected {wanted}",
+    wrong = misfits(rows)
+    return BadInput(
+        f"{uri}: {'of no known format' if auto else f'not of format {formats[0]}'}; columns found: {found_columns(rows)}; "
+        f"{f'{wrong}; ' if wrong else ''}expected {wanted}",
         "labels (KTO) give no pairs: use objective: sft, which learns from answers labelled true"
-        if formats == ["preference"] and "label" in found
-        else "name the column of each role, such as data.columns: {prompt: question, completion: reply}",
+        if list(formats) == ["preference"] and "label" in found
+        else suggestion(rows),
     )
 
 
-def _check_given(given: Mapping[str, str], found: list[str], uri: str) -> None:
+def _check_given(given: Mapping[str, str], found: list[str], rows: Rows, uri: str) -> None:
     for role, column in given.items():
         if role not in NAMES:
             raise BadInput(f"{uri}: data.columns: {role} is not a role", f"roles: {', '.join(NAMES)}")
-        if column not in found:
-            near = difflib.get_close_matches(column, found, n=1)
-            raise BadInput(
-                f"{uri}: no column {column} (for the role {role}); columns found: {', '.join(found) or 'none'}",
-                f"did you mean {near[0]}?" if near else "correct data.columns",
-            )
+        late = column.lower() in NAMES[role] and role in ("system", "tools", "label", "input")  # rows that come later may have it
+        if column in found or late:
+            continue
+        if is_path(column) and rows:
+            if any(value_at(row, column) is not None for row in rows):
+                continue
+            cause = f"{uri}: data.columns: {what_is_missing(rows[0], column)} (for the role {role})"
+            raise BadInput(f"{cause}; columns found: {found_columns(rows)}", suggestion(rows))
+        near = difflib.get_close_matches(column, found, n=1)
+        raise BadInput(
+            f"{uri}: no column {column} (for the role {role}); columns found: {found_columns(rows)}",
+            f"did you mean {near[0]}?" if near else "correct data.columns",
+        )
 
 
-def _match(
-    format: FormatName, rows: Sequence[Mapping[str, Any]], found: list[str], given: Mapping[str, str], *, chat: bool, uri: str
-) -> Roles | None:
+def _of_form(form: Form, rows: Rows, *, chat: bool, uri: str) -> Roles:
+    """The roles of rows that have a form. Raises BadInput where rows of this form cannot be read."""
+    if form.refusal is not None:
+        cause, step = form.refusal
+        raise BadInput(f"{uri}: {cause}; columns found: {found_columns(rows)}", step)
+    shaped = []
+    for row in rows:
+        try:
+            shaped.append(form.shaped(row))
+        except BadSample:  # counted when all rows are read
+            continue
+    shaped = shaped or [form.read(form.example)]
+    names = list(dict.fromkeys(name for row in shaped for name in row))
+    given = {"input": "input"} if "input" in names else {}
+    roles = _match(form.format, shaped, names, given, chat=chat, uri=uri)
+    if roles is None:
+        raise BadInput(f"{uri}: rows of the form {form.name} without {' or '.join(REQUIRED[form.format])}", suggestion(rows))
+    fitting = next((row for row in rows if form.has(row)), form.example)
+    uses = list(form.uses(fitting))
+    found = frozenset(name for row in rows for name in row)
+    return replace(
+        roles, form=form.name, why=f"form: {form.name}, from {', '.join(uses)}", unused=unused_columns(rows, uses), known=found, idle=()
+    )
+
+
+def _wrapped(rows: Rows, found: list[str], *, chat: bool, uri: str) -> Roles | None:
+    """Roles of rows that stand inside one column: `_source`, `row`, `record`. None where none or several columns hold rows."""
+    inner = {}
+    for column in found:
+        inside = [value for row in rows if isinstance(value := structured(row.get(column)), Mapping)]
+        if len(inside) * 2 > len(rows):
+            names = list(dict.fromkeys(name for row in inside for name in row))
+            roles = next((r for f in REQUIRED if f != "text" and (r := _match(f, inside, names, {}, chat=chat, uri=uri))), None)
+            if roles is not None:
+                inner[column] = roles
+    if len(inner) != 1:
+        return None
+    [(column, roles)] = inner.items()
+    columns = {role: f"{column}.{name}" for role, name in roles.columns.items()}
+    given = _match(roles.format, rows, found, columns, chat=chat, uri=uri)
+    return given and replace(given, why=f"columns inside {column}: {', '.join(roles.columns)}")
+
+
+def _match(format: FormatName, rows: Rows, found: list[str], given: Mapping[str, str], *, chat: bool, uri: str) -> Roles | None:
     """The roles in a format; None where the columns do not fit it. Raises BadInput for a given role that is of no use."""
     lower = {name.lower(): name for name in reversed(found)}
     chosen: dict[str, str] = {}
     as_chat = chat and format in ("prompt-completion", "preference")
     for role in (*REQUIRED[format], *OPTIONAL[format], *(("system",) if as_chat else ())):
-        guesses = [lower[name] for name in NAMES[role] if name in lower and lower[name] not in [*chosen.values(), *given.values()]]
-        column = given.get(role) or next((g for g in guesses if _plausible(role, rows, g)), None)
+        names = (*NAMES[role], *(NAMES["messages"] if (format, role) == ("preference", "prompt") else ()))
+        guesses = [lower[name] for name in names if name in lower and lower[name] not in [*chosen.values(), *given.values()]]
+        column = given.get(role) or next((g for g in guesses if plausible(role, rows, g)), None)
         if column is not None:
             chosen[role] = column
     if not all(role in chosen for role in REQUIRED[format]):
         return None
-    if chosen.get("input") and chosen["prompt"].lower() != "instruction" and "input" not in given:
+    if chosen.get("input") and chosen.get("prompt", "").lower() != "instruction" and "input" not in given:
         del chosen["input"]  # `context` beside `question` is common, but only alpaca's instruction is meant to include it
     main = "messages" if format == "chat" else "chosen" if format == "preference" else "prompt" if format == "prompt-completion" else "text"
-    as_messages = any(looks_like_messages(row.get(chosen[main])) for row in rows) or as_chat
+    as_messages = as_chat or any(
+        is_said(value_at(row, chosen[role])) for row in rows for role in {main, "prompt"} & {*chosen} if format != "text"
+    )
+    if format == "prompt-completion" and as_messages and not as_chat:  # a chat template renders them
+        for role in ("system", "tools"):
+            column = next((lower[name] for name in NAMES[role] if name in lower and plausible(role, rows, lower[name])), None)
+            if column is not None and column not in chosen.values():
+                chosen[role] = column
     if format == "preference" and not as_messages:
         for role in [role for role in ("tools", "system") if chosen.pop(role, None) and role in given]:
             raise BadInput(f"{uri}: data.columns: {role}: only a chat template renders it; these pairs are texts", "set data.chat: true")
     spelled = ", ".join(f"{role} = {column}" if role != column else role for role, column in chosen.items())
-    unused = tuple(name for name in found if name.lower() in _TELLING and name not in chosen.values() and _filled(rows, name))
-    media = tuple(name for name in found if name.lower() in _MEDIA and name not in chosen.values())
-    why = f"columns {spelled}{' (given)' if given else ''}{_known_as(rows, chosen)}"
-    return Roles(format, chosen, why, as_messages, unused, as_chat, media)
+    used = set(chosen.values())
+    media = tuple(n for n in found if n not in used and (n.lower() in _MEDIA_BESIDE_TEXT if format == "text" else is_media(n)))
+    useful = (*OPTIONAL[format], *(("system",) if as_chat else ()))
+    return Roles(
+        format,
+        chosen,
+        f"columns {spelled}{' (given)' if given else ''}{_known_as(rows, chosen)}",
+        as_messages,
+        unused_columns(rows, used),
+        as_chat,
+        media,
+        paths=tuple(column for column in chosen.values() if is_path(column) and column not in found),
+        whole=whole_number_columns(rows, chosen.values()),
+        known=frozenset(found),
+        idle=tuple(name for name in found if name not in used and role_named(name) in useful and not _filled(rows, name)),
+    )
 
 
-def _known_as(rows: Sequence[Mapping[str, Any]], chosen: Mapping[str, str]) -> str:
+def _known_as(rows: Rows, chosen: Mapping[str, str]) -> str:
     """The well-known name of a variant of a format; empty where it has none."""
     first = rows[0] if rows else {}
-    turns = unpacked(first.get(chosen.get("messages", "")))
+    turns = unpacked(value_at(first, chosen.get("messages", "")))
     if isinstance(turns, list) and turns and isinstance(turns[0], dict) and "from" in turns[0]:
         return ": ShareGPT's names"
     if "label" in chosen:
         return ": KTO's labels"
-    if "input" in chosen and chosen["prompt"].lower() == "instruction":
+    if "input" in chosen and chosen.get("prompt", "").lower() == "instruction":
         return ": Alpaca's"
     if "chosen" in chosen and "prompt" not in chosen and isinstance(first.get(chosen["chosen"]), str):
         return ": whole dialogues, as HH's"
     return ""
 
 
-def _filled(rows: Sequence[Mapping[str, Any]], column: str) -> bool:
-    return any(row.get(column) not in (None, "", []) for row in rows)
-
-
-def _plausible(role: str, rows: Sequence[Mapping[str, Any]], column: str) -> bool:
-    values = [row[column] for row in rows if row.get(column) not in (None, "")]
-    if not values:
-        return role != "messages"
-    if role == "messages":
-        return any(looks_like_messages(value) for value in values)
-    if role == "label":  # KTO's labels; others do not judge an answer
-        return all(judgement(value) is not None for value in values)
-    if role == "tools":
-        return any(isinstance(value, (list, str)) for value in values)
-    may_be_messages = role in ("prompt", "completion", "chosen", "rejected")
-    may_be_numbers = role == "completion"
-    return any(
-        isinstance(value, str) or (may_be_messages and looks_like_messages(value)) or (may_be_numbers and is_number(value))
-        for value in values
-    )
-
-
-def judgement(value: Any) -> bool | None:
-    """A KTO label as true or false; None for any other value. CSV files hold labels as text."""
-    if isinstance(value, str):
-        return {"true": True, "false": False}.get(value.strip().lower())
-    return value if isinstance(value, bool) else None
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value is a number. NaN is not: pandas writes it for a missing value."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+def _filled(rows: Rows, column: str) -> bool:
+    return any(is_filled(row.get(column)) for row in rows)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from tuneyard.data.canonical import Canonical, LeftOut
-from tuneyard.data.messages import BadSample
+from tuneyard.data.bad_sample import BadSample, LeftOut
+from tuneyard.data.canonical import Canonical
+from tuneyard.data.meaning.paths import value_at
 from tuneyard.data.records import BadRow, Record
 from tuneyard.data.roles import REQUIRED, canonical_json
 from tuneyard.data.samples import Placed, Tally, lacking
@@ -100,7 +101,9 @@ class RowStatistics:
 
 def _is_empty(canonical: Canonical, row: Mapping[str, Any]) -> bool:
     """Whether all required columns are empty."""
-    values = [row.get(canonical.roles.columns[role]) for role in REQUIRED[canonical.roles.format]]
+    if canonical.roles.form:
+        return False
+    values = [value_at(row, canonical.roles.columns[role]) for role in REQUIRED[canonical.roles.format]]
     return all(value is None or value in ([], {}) or (isinstance(value, str) and not value.strip()) for value in values)
 
 

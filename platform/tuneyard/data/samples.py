@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tuneyard.api import BadInput, Source, TrainData
-from tuneyard.data.canonical import Canonical, LeftOut
-from tuneyard.data.messages import BadSample
+from tuneyard.data.bad_sample import BadSample, LeftOut
+from tuneyard.data.canonical import Canonical
+from tuneyard.data.meaning.numbers import may_be_whole, whole_number_columns
+from tuneyard.data.meaning.paths import value_at
 from tuneyard.data.records import BadRow, Record, read_records
 from tuneyard.data.roles import REQUIRED, Roles, Sample, detect
 from tuneyard.data.sources import Located
@@ -19,6 +21,8 @@ Objective = Literal["sft", "clm", "dpo"]
 DETECTION_ROWS = 100
 _EXAMPLES = 5
 EARLY_CHECK_ROWS = 20_000
+_NULL_WITHIN_ROWS = 10_000
+"""Rows in which a null is looked for, where a column of floats holds whole numbers alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,7 @@ def training_samples(
         columns=source.columns,
         format="preference" if objective == "dpo" and spec.format == "auto" else spec.format,
         chat=spec.chat,
+        speakers=source.roles,
         limit=source.limit,
         needs_assistant=objective == "sft" and spec.loss_on != "all",
         rows=rows,
@@ -134,6 +139,7 @@ def stream_samples(
     columns: Mapping[str, str],
     format: str,
     chat: bool = False,
+    speakers: Mapping[str, str] | None = None,
     limit: int | None = None,
     needs_assistant: bool = True,
     rows: Iterator[Record | BadRow] | None = None,
@@ -141,6 +147,7 @@ def stream_samples(
     """Detect the format from the first rows, then stream all samples in order. `tally` counts bad rows.
 
     `rows`: the rows of `located`, or the first of them; default: all rows. `chat`: pairs of plain texts become chats.
+    `speakers`: roles by further names of speakers.
     Raises BadInput where the columns fit no format, or no row is readable.
     """
     rows = read_records(located.files) if rows is None else rows
@@ -152,9 +159,23 @@ def stream_samples(
                 tally.add_bad(row.place, row.reason, row.count, advice=row.advice)
         tally.max_bad_fraction = 0.0
         tally.check()
-    roles = detect(readable, columns=columns, format=format, chat=chat, uri=located.uri)
+    roles = detect(readable, columns=columns, format=format, chat=chat, uri=located.uri, speakers=speakers)
+    roles, more = settled(roles, readable, rows)
     canonical = Canonical(roles, needs_assistant)
-    return roles, samples_of(itertools.chain(head, rows), tally, canonical, limit)
+    return roles, samples_of(itertools.chain(head, more, rows), tally, canonical, limit)
+
+
+def settled(roles: Roles, head: Sequence[Mapping[str, Any]], rows: Iterator[Record | BadRow]) -> tuple[Roles, list[Record | BadRow]]:
+    """The roles with the columns of whole numbers, and further rows that had to be read for them.
+
+    Where the first rows (`head`) have whole floats alone and no null, a null further on decides how these numbers are written.
+    """
+    columns = [] if roles.form else [column for column in roles.columns.values() if column not in roles.whole]
+    if not any(may_be_whole([value_at(row, column) for row in head]) for column in columns):
+        return roles, []
+    more = list(itertools.islice(rows, _NULL_WITHIN_ROWS - len(head)))
+    every = [*head, *(row.values for row in more if isinstance(row, Record))]
+    return replace(roles, whole=whole_number_columns(every, roles.columns.values())), more
 
 
 def samples_of(
@@ -181,5 +202,7 @@ def samples_of(
 
 def lacking(roles: Roles, row: Mapping[str, Any]) -> str:
     """The reason why a row without the required columns is no sample; empty where it has them."""
+    if roles.form or roles.paths:
+        return ""
     missing = [column for role in REQUIRED[roles.format] if (column := roles.columns[role]) not in row]
     return f"no column {', '.join(missing)}; columns of this row: {', '.join(row) or 'none'}" if missing else ""

@@ -156,7 +156,7 @@ class RowSample:
     def _header(self, file: DataFile) -> tuple[list[str], str]:
         if file.uri not in self._headers:
             with reading(file.uri), file.open() as stream:
-                self._headers[file.uri] = header_of(file, Decoded(bounded_lines(stream)))
+                self._headers[file.uri] = header_of(file, Decoded(bounded_lines(stream)))[:2]
         return self._headers[file.uri]
 
     # --- from the front, or by row groups
@@ -166,7 +166,7 @@ class RowSample:
             return self._row_groups(file, offsets)
         if file.kind == "arrow":
             return self._batches(file, len(offsets) * _MOST_ROWS)
-        if file.kind == "json":
+        if file.kind in ("json", "excel"):
             self._stands_for(file, file.size_bytes)
             return read_records([file])
         return self._front(file, len(offsets) * BLOCK_BYTES)
@@ -260,8 +260,8 @@ def _line_rows(file: DataFile, lines: Iterator[bytes | LongLine]) -> Iterator[Ro
     """Rows of a text file's first lines."""
     if file.kind == "csv":
         decoded = Decoded(lines)
-        header, delimiter = header_of(file, decoded)
-        rows = list(csv_records(file, decoded, header, delimiter, lambda line: f"{file.uri}:{line + 1}"))
+        header, delimiter, above = header_of(file, decoded)
+        rows = list(csv_records(file, decoded, header, delimiter, lambda line: f"{file.uri}:{line + above}"))
         yield from rows[:-1] if rows and isinstance(rows[-1], BadRow) else rows  # the last row may be cut
         return
     make = _maker(file)

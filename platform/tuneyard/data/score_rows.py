@@ -6,7 +6,6 @@ The number of a row is its place in the input: files in order of name, then rows
 
 from __future__ import annotations
 
-import difflib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,15 +15,19 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from tuneyard.api import BadInput, ScoreData
 from tuneyard.data.access import reading
+from tuneyard.data.bad_sample import BadSample
 from tuneyard.data.cache import cache_root
 from tuneyard.data.canonical import with_input
 from tuneyard.data.columns import without_fillers
-from tuneyard.data.messages import BadSample, message_list
+from tuneyard.data.meaning.numbers import is_number
+from tuneyard.data.meaning.paths import described, value_at
+from tuneyard.data.meaning.role_names import NAMES
+from tuneyard.data.messages import message_list, system_text
 from tuneyard.data.numbered_files import ERROR, JsonlRows, ParquetRows, readable_by_number
 from tuneyard.data.records import BadRow, Record
-from tuneyard.data.roles import NAMES
 from tuneyard.data.row_hash import row_hash
 from tuneyard.data.row_sample import sampled_rows
+from tuneyard.data.score_shapes import FIRST_ROWS, NO_SHAPE, ScoreShape, prompt_column, shape_of
 from tuneyard.data.sources import locate
 from tuneyard.data.tool_calls import canonical_tools
 
@@ -69,6 +72,8 @@ class ScoreRows:
     """The same rows with the other answers, for a judge of two answers."""
     csv: bool = False
     """Whether files are CSV, which has no other way than an empty cell to say that a reference is missing."""
+    shape: ScoreShape = NO_SHAPE
+    """How the first rows are read."""
     _starts: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,14 +89,15 @@ class ScoreRows:
         """
         if data.source is None:
             raise BadInput(f"data.from: {data.from_task} is not resolved", "run it through `tuneyard run`, or give data.source")
-        located = locate(data.source, file_type=data.file_type, split=data.split)
+        located = locate(data.source, file_type=data.file_type, split=data.split, sheet=data.sheet)
         files = readable_by_number(located, cache_root(cache_dir))
         with reading(located.uri):
             parts = [ParquetRows.index(file) if file.kind == "parquet" else JsonlRows.index(file) for file in files]
         rows = cls(data, located.uri, parts, located.notes, csv=any(file.kind == "csv" for file in located.files))
         if rows.count() == 0:
             raise BadInput(f"{located.uri}: the data set is empty", "check the path; `tuneyard data inspect` shows its content")
-        rows._check_columns()
+        rows._find_shape()
+        rows.notes += tuple(rows.shape.notes())
         return rows if data.sample is None else rows._sampled(data.sample, data.sample_seed)
 
     def beside(self, data: ScoreData, *, cache_dir: str | Path | None = None) -> ScoreRows:
@@ -154,65 +160,84 @@ class ScoreRows:
         if self.csv and self.data.reference is not None and _is_blank(values.get(self.data.reference)):
             values = {**values, self.data.reference: None}
         wanted = self.data.keep or list(values)
-        row = _empty_row(index, {name: values.get(name) for name in wanted}, None)
+        row = _empty_row(index, {name: value_at(values, name) for name in wanted}, None)
         try:
             clean = without_fillers if self._is_columnar(index) else _as_it_is
-            row["prompt"] = _prompt(clean(values.get(self.data.prompt)), self.data.prompt)
+            values = self.shape.shaped(values)
+            asked = prompt_column(self.data)
+            row["prompt"] = _prompt(clean(value_at(values, asked)), asked, self.data.roles)
             self._add_what_stands_beside(row, values, clean)
             if self.data.reference is not None:
-                row["references"] = _references(values.get(self.data.reference), self.data.reference)
+                row["references"] = self._references(value_at(values, self.data.reference), self.data.reference)
             if self.data.answer is not None:
-                row["answer"] = _answer(values.get(self.data.answer), self.data.answer)
+                row["answer"] = self._answer(value_at(values, self.data.answer), self.data.answer)
         except BadSample as error:
             row["error"] = str(error)
         return row
 
     def _add_what_stands_beside(self, row: ScoreRow, values: Mapping[str, Any], clean: Callable[[Any], Any]) -> None:
         """Add values of other columns that training uses too: an instruction's input, a system turn, tools."""
-        if isinstance(row["prompt"], str) and self.data.prompt.lower() == "instruction":
-            row["prompt"] = with_input(row["prompt"], _beside(values, "input"))
-        system = _beside(values, "system")
-        row["system"] = system if isinstance(system, str) else ""
+        if isinstance(row["prompt"], str) and (prompt_column(self.data).lower() == "instruction" or "input" in self.data.columns):
+            row["prompt"] = with_input(row["prompt"], self._beside(values, "input"))
+        row["system"] = system_text(clean(self._beside(values, "system")), "system")
         try:
-            row["tools"] = canonical_tools(clean(_beside(values, "tools")))
+            row["tools"] = canonical_tools(clean(self._beside(values, "tools")))
         except ValueError as error:
             raise BadSample(str(error)) from error
+
+    def _beside(self, values: Mapping[str, Any], role: str) -> Any:
+        """The value of the column in data.columns, else of the first one whose name gives it this role in training."""
+        if role in self.data.columns:
+            return value_at(values, self.data.columns[role])
+        lower = {name.lower(): name for name in reversed(list(values))}
+        return next((values[lower[name]] for name in NAMES[role] if name in lower), None)
 
     def _is_columnar(self, index: int) -> bool:
         return bool(self.parts) and isinstance(self.parts[bisect_right(self._starts, index) - 1], ParquetRows)
 
-    def _check_columns(self) -> None:
-        _check_columns(self.data, self.uri, [row for row in self._values(range(min(100, self.count()))) if ERROR not in row])
+    def _find_shape(self) -> None:
+        """Find how rows are read, by the first ones. Raises BadInput for a column that is not there."""
+        first = [row for row in self._values(range(min(FIRST_ROWS, self.count()))) if ERROR not in row]
+        self.shape = shape_of(self.data, self.uri, first)
+        if self.shape.undecided:
+            more = [row for row in self._values(range(min(_FIRST_ROWS * 10, self.count()))) if ERROR not in row]
+            self.shape = shape_of(self.data, self.uri, more)
+
+    def _references(self, value: Any, column: str) -> tuple[str, ...]:
+        """The expected answers in a value: a list, a single answer, or none where the value is missing."""
+        if isinstance(value, list):
+            return tuple(self._reference(each, f"{column}[{i}]", column) for i, each in enumerate(value))
+        # pandas writes NaN for a missing number.
+        missing = value is None or value != value
+        return () if missing else (self._reference(value, column, column),)
+
+    def _answer(self, value: Any, column: str) -> str:
+        if value is None or value != value:
+            raise BadSample(f"there is no answer to judge: {column} is missing")
+        return self._reference(value, column, column)
+
+    def _reference(self, value: Any, place: str, column: str) -> str:
+        if isinstance(value, str):
+            return value
+        if isinstance(value, bool):
+            return str(value).lower()  # as JSON writes it
+        if not is_number(value):
+            inside = f", {described(value)}" if isinstance(value, dict) else ""
+            raise BadSample(f"{place} is {type(value).__name__}{inside}, not text")
+        return str(int(value)) if column in self.shape.whole and value == int(value) else str(value)
 
 
-def check_score_rows(data: ScoreData, uri: str, first: Iterable[Record | BadRow]) -> None:
-    """Raises BadInput where the first rows of a data set lack a column that `data` names, or no row can be scored."""
+def check_score_rows(data: ScoreData, uri: str, first: Iterable[Record | BadRow]) -> list[str]:
+    """Notes on how the first rows are read. Raises BadInput where they lack a column that `data` names, or no row can be scored."""
     rows = list(first)
-    _check_columns(data, uri, [row.values for row in rows if isinstance(row, Record)])
-    reader, why, advice = ScoreRows(data, uri, []), f"{uri}: the data set is empty", ""
+    shape = shape_of(data, uri, [row.values for row in rows[:FIRST_ROWS] if isinstance(row, Record)])
+    reader, why, advice = ScoreRows(data, uri, [], shape=shape), f"{uri}: the data set is empty", ""
     for row in reversed(rows):
         error = reader._row(0, row.values)["error"] if isinstance(row, Record) else row.reason
         if error is None:
-            return
+            return shape.notes()
         why, advice = f"{row.place}: {error}", row.advice if isinstance(row, BadRow) else ""
     raise BadInput(f"no row can be scored; {why}", advice or "is data.source or data.prompt right? `tuneyard data inspect` shows the rows")
-
-
-def _check_columns(data: ScoreData, uri: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    found = list(dict.fromkeys(name for row in rows for name in row))
-    wanted = {
-        "prompt": data.prompt,
-        "reference": data.reference,
-        "answer": data.answer,
-        **{f"keep[{i}]": name for i, name in enumerate(data.keep)},
-    }
-    for fieldname, column in wanted.items():
-        if rows and column is not None and column not in found:
-            near = difflib.get_close_matches(column, found, n=1)
-            raise BadInput(
-                f"{uri}: no column {column} (data.{fieldname}); columns found: {', '.join(found) or 'none'}",
-                f"did you mean {near[0]}?" if near else f"set data.{fieldname.partition('[')[0]} to one of them",
-            )
 
 
 def _empty_row(index: int, kept: dict[str, Any], error: str | None) -> ScoreRow:
@@ -238,40 +263,11 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _beside(values: Mapping[str, Any], role: str) -> Any:
-    """The value of the first column whose name gives it this role in training."""
-    lower = {name.lower(): name for name in reversed(list(values))}
-    return next((values[lower[name]] for name in NAMES[role] if name in lower), None)
-
-
-def _prompt(value: Any, column: str) -> str | list[dict[str, Any]]:
+def _prompt(value: Any, column: str, speakers: Mapping[str, str]) -> str | list[dict[str, Any]]:
     if isinstance(value, str):
         if not value.strip():
             raise BadSample(f"{column} is empty")
         return value
     if value is None:
         raise BadSample(f"{column} is missing")
-    return message_list(value, column)
-
-
-def _references(value: Any, column: str) -> tuple[str, ...]:
-    """The expected answers in a value: a list, a single answer, or none where the value is missing."""
-    if isinstance(value, list):
-        return tuple(_reference(each, f"{column}[{i}]") for i, each in enumerate(value))
-    # pandas writes NaN for a missing number.
-    missing = value is None or value != value
-    return () if missing else (_reference(value, column),)
-
-
-def _answer(value: Any, column: str) -> str:
-    if value is None or value != value:
-        raise BadSample(f"there is no answer to judge: {column} is missing")
-    return _reference(value, column)
-
-
-def _reference(value: Any, column: str) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()  # as JSON writes it
-    if not isinstance(value, (str, int, float)):
-        raise BadSample(f"{column} is {type(value).__name__}, not text")
-    return str(value)
+    return message_list(value, column, speakers)

@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 
 from tuneyard.api import BadInput
 from tuneyard.data.file_types import ENDINGS, DataFile, FoundFile, kind_by_ending, recognise
+from tuneyard.data.foreign.unread_types import unread_by_name
 from tuneyard.storage import MANIFEST
 
 _SPLITS = {"train": "train", "test": "test"} | dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
@@ -67,19 +68,30 @@ def _by_ending(files: list[FoundFile]) -> tuple[list[FoundFile], tuple[str, ...]
     """Files with endings of data files, and notes. Texts beside tables (README.txt) are no data."""
     kinds = [(file, kind_by_ending(file.path)[0]) for file in files if PurePosixPath(file.path).name not in _METADATA]
     known = [file for file, kind in kinds if kind is not None]
+    unread = [(file, each) for file, kind in kinds if kind is None and (each := unread_by_name(file.path))]
+    notes = tuple(f"{unread[0][0].uri} is left out: {unread[0][1].what}, which is not read" for _ in unread[:1])
+    if len(unread) > 1:
+        notes = (f"{len(unread)} files of types that are not read are left out, such as {unread[0][0].uri}: {unread[0][1].what}",)
     columns = [file for file, kind in kinds if kind not in (None, "text")]
     texts = [file for file, kind in kinds if kind == "text"]
     if not columns or not texts:
-        return known, ()
+        return known, notes
     files_are = "1 text file is" if len(texts) == 1 else f"{len(texts)} text files are"
-    return columns, (f"{files_are} left out beside files with columns, such as {texts[0].uri}",)
+    return columns, (*notes, f"{files_are} left out beside files with columns, such as {texts[0].uri}")
 
 
 def _recognised(files: Sequence[FoundFile], file_type: str) -> list[DataFile]:
-    if len(files) > 1 and files[0].fs is not None:
-        with ThreadPoolExecutor(_HEADS_AT_ONCE) as pool:
-            return list(pool.map(lambda file: recognise(file, file_type), files))
-    return [recognise(file, file_type) for file in files]
+    # Each look opens a file, and of an object it is a request. Files of one ending are of one notation, unless the first says otherwise.
+    first = {kind_by_ending(file.path)[0]: file for file in reversed(files)}
+    looked = {ending for ending, file in first.items() if recognise(file, file_type).kind != "jsonl"}
+
+    def recognised(file: FoundFile) -> DataFile:
+        return recognise(file, file_type, look=kind_by_ending(file.path)[0] in looked)
+
+    if len(files) == 1 or files[0].fs is None:
+        return [recognised(file) for file in files]
+    with ThreadPoolExecutor(_HEADS_AT_ONCE) as pool:
+        return list(pool.map(recognised, files))
 
 
 def _of_one_split(uri: str, found: list[FoundFile], split: str | None) -> tuple[list[FoundFile], tuple[str, ...]]:

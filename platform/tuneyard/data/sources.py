@@ -27,12 +27,21 @@ __all__ = ["Located", "locate"]
 _SPLIT_FOLDERS = "dataset_dict.json"
 
 
-def locate(uri: str, *, file_type: str = "auto", split: str | None = None) -> Located:
-    """Find the files of `uri`.
+def locate(uri: str, *, file_type: str = "auto", split: str | None = None, sheet: str | None = None) -> Located:
+    """Find the files of `uri`. `sheet`: of workbooks.
 
     Raises BadInput: a missing path (with similar names), no data file, an unknown type, a table whose Parquet files alone do not give the
     rows, no access.
     """
+    found = _locate(uri, file_type, split)
+    if sheet is None:
+        return found
+    if not any(file.kind == "excel" for file in found.files):
+        raise BadInput(f"{uri}: data.sheet is {sheet}, and there is no workbook", "remove data.sheet")
+    return replace(found, files=tuple(replace(file, sheet=sheet) if file.kind == "excel" else file for file in found.files))
+
+
+def _locate(uri: str, file_type: str, split: str | None) -> Located:
     scheme, _, rest = uri.partition("://")
     if not rest:
         return _locate_local(uri, Path(uri).expanduser(), file_type, split)

@@ -61,9 +61,8 @@ def prepare_stream(
             validation_data(spec), tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, emit=emit, task=task
         ).train
     template, sample = stream.encoder.template, stream.sample
-    spelled = controls_notes(sample.as_text, sample.as_tokens)
-    own = [stream.roles.note(), muted_note(sample.muted), *spelled, end_note(spec, tokenizer, template)]
-    notes = [*located.notes, *filter(None, own)]
+    notes = [*located.notes, *stream.roles.notes(), *controls_notes(sample.as_text, sample.as_tokens)]
+    notes += filter(None, [muted_note(sample.muted), end_note(spec, tokenizer, template)])
     report = DataReport(
         source=located.uri,
         format=stream.roles.format,

@@ -51,5 +51,5 @@ def test_every_type_of_the_documentation_may_be_named(tmp_path: Path, file_type:
         next((tmp_path / "saved").glob("*.arrow")).rename(tmp_path / "a.data")
     assert main(["data", "inspect", str(tmp_path / "a.data"), "--file-type", file_type]) == 0
     assert f"(1 x {file_type}" in " ".join(capsys.readouterr().out.split())
-    assert main(["data", "inspect", str(tmp_path / "a.data"), "--file-type", "excel"]) == 2
-    assert "use auto, parquet, jsonl, json, csv, text, arrow or hf" in capsys.readouterr().err
+    assert main(["data", "inspect", str(tmp_path / "a.data"), "--file-type", "word"]) == 2
+    assert "use auto, parquet, jsonl, json, csv, text, arrow, excel or hf" in capsys.readouterr().err

@@ -143,7 +143,7 @@ def test_a_file_is_written_over_when_asked(here: Path) -> None:
 def test_little_data_gets_small_batches_and_several_epochs(
     samples: int, characters: int, batch: int, epochs: int, pack: bool, looked_at: Callable[..., Inspection]
 ) -> None:
-    found = propose(looked_at(samples, characters), source="chats.jsonl", model=None, columns={})
+    found = propose(looked_at(samples, characters), source="chats.jsonl", model=None, reading={})
     assert (found.batch, found.epochs, found.pack) == (batch, epochs, pack)
 
 
@@ -166,7 +166,9 @@ def test_whatever_things_are_called_the_file_says_it(
     tmp_path: Path, looked_at: Callable[..., Inspection], source: str, model: str, column: str
 ) -> None:
     file = tmp_path / "job.yaml"
-    file.write_text(propose(looked_at(300, 100), source=source, model=model, columns={"messages": column}).text(), encoding="utf-8")
+    file.write_text(
+        propose(looked_at(300, 100), source=source, model=model, reading={"columns": {"messages": column}}).text(), encoding="utf-8"
+    )
     train = trained(file)
     assert (train.data.source, train.model.name, train.data.columns) == (source, model, {"messages": column})
 

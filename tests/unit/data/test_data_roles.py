@@ -141,7 +141,7 @@ def test_a_system_column_becomes_the_first_turn(column: str) -> None:
     [
         ({"question": "2+2?", "answer": "4", "context": "sums"}, "column context is not used"),
         (
-            {"instruction": "Add", "input": "2", "output": "4", "history": [["a", "b"]], "system": "s"},
+            {"instruction": "Add", "input": "2", "output": "4", "history": "a", "system": "s"},
             "columns history, system are not used",
         ),
         ({"messages": TURNS, "documents": ["a"], "id": 1}, "column documents is not used"),

@@ -114,7 +114,7 @@ def test_a_row_may_have_several_references(tmp_path: Path) -> None:
     assert [row["error"] for row in rows[2:]] == [
         "answer[1] is NoneType, not text",
         "answer[0] is list, not text",
-        "answer is dict, not text",
+        "answer is dict, an object with the parts a, not text",
     ]
 
 

@@ -16,7 +16,7 @@ from tuneyard.api import BadInput
 from tuneyard.api.data import FileType
 from tuneyard.cli.data.columns import columns as show_columns
 from tuneyard.cli.data.columns import reorder
-from tuneyard.cli.data.roles import ColumnsOption, roles_of, say_columns
+from tuneyard.cli.data.roles import ColumnsOption, SheetOption, SpeakersOption, roles_of, say_columns, speakers_of
 from tuneyard.cli.output import size_text
 from tuneyard.cli.progress.sample_text import highlighted
 from tuneyard.cli.terminal import console
@@ -54,6 +54,8 @@ def inspect(
     split: Annotated[str | None, typer.Option(help="split of a Hugging Face data set, or of a folder with files per split")] = None,
     file_type: Annotated[str, typer.Option(help=_FILE_TYPES_TEXT)] = "auto",
     columns: ColumnsOption = None,
+    roles: SpeakersOption = None,
+    sheet: SheetOption = None,
     limit: Annotated[int | None, typer.Option(min=1, help="read the first N rows only")] = None,
     everything: Annotated[bool, typer.Option("--everything", help="read all rows of a large data set, instead of a sample")] = False,
     picture: Annotated[Path | None, typer.Option(help="draw lengths and shares into this SVG file")] = None,
@@ -74,7 +76,7 @@ def inspect(
     if picture is not None and picture.suffix != ".svg":
         raise BadInput(f"--picture {picture}: pictures are SVG files", f"name it {picture.with_suffix('.svg')}")
     how: dict[str, Any] = {"file_type": file_type, "split": split, "limit": limit, "everything": everything}
-    how["columns"] = roles_of(columns) or None
+    how |= {"columns": roles_of(columns) or None, "roles": speakers_of(roles) or None, "sheet": sheet}
     with _progress() as on_progress:
         found = look(uri, tokenizer=_tokenizer(tokenizer), on_progress=on_progress, **how)
     if picture is not None:
@@ -86,7 +88,7 @@ def inspect(
     if found.bad and not found.samples:
         raise BadInput(f"{uri}: no row can be used; {found.bad_examples[0]}", found.advice or "repair the file, or give another")
     if found.format == "unknown":
-        raise BadInput(f"{uri}: {found.why}", say_columns(f"tuneyard data inspect {uri}"))
+        raise BadInput(f"{uri}: {found.why}", say_columns(f"tuneyard data inspect {uri}", found.advice))
 
 
 @contextmanager

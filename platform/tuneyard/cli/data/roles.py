@@ -1,7 +1,9 @@
-"""`--columns prompt=question,completion=reply`: the role of each column."""
+"""`--columns prompt=question,completion=reply`: the role of each column; `--roles customer=user`: the role of each speaker."""
 
 from __future__ import annotations
 
+import re
+import shlex
 from typing import Annotated
 
 import typer
@@ -9,8 +11,27 @@ import typer
 from tuneyard.api import BadInput
 
 ColumnsOption = Annotated[
-    str | None, typer.Option(metavar="ROLE=COLUMN,…", help="which column plays which part, such as prompt=question,completion=reply")
+    str | None,
+    typer.Option(metavar="ROLE=COLUMN,…", help="which column or path plays which part, such as prompt=question,completion=answers.text[0]"),
 ]
+
+
+SpeakersOption = Annotated[
+    str | None, typer.Option("--roles", metavar="SPEAKER=ROLE,…", help="who speaks in chats, such as customer=user,clerk=assistant")
+]
+SheetOption = Annotated[str | None, typer.Option(help="sheet of an Excel workbook; default: the only one that is visible and filled")]
+
+
+def speakers_of(roles: str | None) -> dict[str, str]:
+    """`customer=user,clerk=assistant` -> speaker -> role. Raises BadInput."""
+    from tuneyard.data.notations.speakers import ROLES
+
+    pairs = [entry.partition("=") for entry in (roles or "").split(",") if entry]
+    if any(not speaker.strip() or role.strip() not in ROLES for speaker, _, role in pairs):
+        raise BadInput(
+            f"--roles {roles} is not SPEAKER=ROLE,…", f"write it like --roles customer=user,clerk=assistant; roles: {', '.join(ROLES)}"
+        )
+    return {speaker.strip(): role.strip() for speaker, _, role in pairs}
 
 
 def roles_of(columns: str | None) -> dict[str, str]:
@@ -21,6 +42,12 @@ def roles_of(columns: str | None) -> dict[str, str]:
     return {role.strip(): column.strip() for role, _, column in pairs}
 
 
-def say_columns(command: str) -> str:
-    """The next step where the format is not clear from the columns. `command`: the command line before `--columns`."""
-    return f"say which column plays which part: {command} --columns prompt=…,completion=…"
+def say_columns(command: str, advice: str = "") -> str:
+    """The next step where columns tell no format. `command`: the line before `--columns`. `advice`: the next step of detection."""
+    from tuneyard.data.meaning.suggestions import GENERAL
+
+    given = re.search(r"data\.columns: \{(?P<pairs>[^}]*)\}", advice) if advice != GENERAL else None
+    if advice not in ("", GENERAL) and given is None:
+        return advice
+    pairs = given["pairs"].replace(": ", "=").replace(", ", ",").replace("'", "") if given else "prompt=…,completion=…"
+    return f"say which column plays which part: {command} --columns {shlex.quote(pairs) if given else pairs}"

@@ -11,7 +11,7 @@ import typer
 
 from tuneyard.api import BadInput
 from tuneyard.cli.checks import check_file
-from tuneyard.cli.data.roles import ColumnsOption, roles_of, say_columns
+from tuneyard.cli.data.roles import ColumnsOption, SheetOption, SpeakersOption, roles_of, say_columns, speakers_of
 from tuneyard.cli.init.proposal import TOLERATED_AT_MOST, propose
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ def init(
         str | None, typer.Option(metavar="NAME", help="Hugging Face name, or model folder, to start from; default: by the data")
     ] = None,
     columns: ColumnsOption = None,
+    roles: SpeakersOption = None,
+    sheet: SheetOption = None,
     force: Annotated[bool, typer.Option("--force", help="write over FILE")] = False,
 ) -> None:
     """Look at data, and write a JobSpec that trains on it: a commented file to read, change and run.
@@ -44,10 +46,11 @@ def init(
         raise BadInput(f"{out} is there already", "give another --out, or --force to write over it")
     if not out.parent.is_dir():
         raise BadInput(f"--out {out}: there is no folder {out.parent}", "make it, or give a file in a folder that exists")
-    roles = roles_of(columns)
+    given, speakers = roles_of(columns), speakers_of(roles)
     uri = data or _only_data_here()
-    found = _look(uri, roles)
-    proposal = propose(found, source=_from(out, uri), model=_from(out, model) if model else None, columns=roles)
+    found = _look(uri, given, speakers, sheet)
+    reading = {"columns": given, "roles": speakers, "sheet": sheet}
+    proposal = propose(found, source=_from(out, uri), model=_from(out, model) if model else None, reading=reading)
     _write(out, proposal.text())
     lines = [f"{uri}: {found.format}, {proposal.rows_text}; {found.why}", *proposal.notes]
     print("\n".join(lines), file=sys.stderr)
@@ -55,13 +58,15 @@ def init(
     typer.echo(out)
 
 
-def _look(uri: str, columns: dict[str, str]) -> Inspection:
+def _look(uri: str, columns: dict[str, str], roles: dict[str, str], sheet: str | None) -> Inspection:
     """The inspected data. Raises BadInput if it yields no sample, or too many of its rows are bad."""
     from tuneyard.data import inspect
 
-    found = inspect(uri, columns=columns or None, limit=_READ_ROWS)
+    found = inspect(uri, columns=columns or None, roles=roles or None, sheet=sheet, limit=_READ_ROWS)
     if found.format == "unknown":
-        raise BadInput(f"{uri}: {found.why}", say_columns(f"tuneyard init --data {uri}") if found.samples else found.advice or _REPAIR)
+        raise BadInput(
+            f"{uri}: {found.why}", say_columns(f"tuneyard init --data {uri}", found.advice) if found.samples else found.advice or _REPAIR
+        )
     if not found.samples:
         cause = f"{uri}: no row can be trained on; {'; '.join(found.bad_examples)}"
         raise BadInput(cause, found.advice or f"tuneyard data inspect {uri} shows more")

@@ -43,7 +43,8 @@ class Proposal:
     source: str
     model: str
     format: str
-    columns: Mapping[str, str]
+    reading: Mapping[str, Any]
+    """Given fields of `data` that say how rows are read: columns, roles, sheet."""
     rows: int
     complete: bool
     """False: `rows` counts the rows that were read, and the data have more."""
@@ -87,9 +88,12 @@ class Proposal:
 
     def _data(self) -> list[str]:
         lines = ["      data:", f"        source: {_yaml(self.source)}", f"        format: {self.format}"]
-        if self.columns:
-            pairs = ", ".join(f"{role}: {_yaml(column)}" for role, column in self.columns.items())
-            lines.append(f"        columns: {{{pairs}}}")
+        for field_name, given in self.reading.items():
+            if isinstance(given, Mapping) and given:
+                pairs = ", ".join(f"{_yaml(name)}: {_yaml(value)}" for name, value in given.items())
+                lines.append(f"        {field_name}: {{{pairs}}}")
+            elif given:
+                lines.append(f"        {field_name}: {_yaml(str(given))}")
         lines.append(f"        maxLength: {self.max_length}   # tokens per row: {self.length_why}")
         if self.pack:
             lines.append("        pack: true   # samples share rows, without attention across them: no time is spent on padding")
@@ -125,7 +129,7 @@ _REST = [
 ]
 
 
-def propose(found: Inspection, *, source: str, model: str | None, columns: Mapping[str, str]) -> Proposal:
+def propose(found: Inspection, *, source: str, model: str | None, reading: Mapping[str, Any]) -> Proposal:
     """Settings for inspected data with samples and a known format. `source`: the data's name in the JobSpec."""
     max_length, why, cut = _length(found)
     pack, rows = _rows(found, max_length)
@@ -141,7 +145,7 @@ def propose(found: Inspection, *, source: str, model: str | None, columns: Mappi
         source=source,
         model=model or _MODELS[found.format],
         format=found.format,
-        columns=columns,
+        reading=reading,
         rows=found.samples,
         complete=found.complete,
         max_length=max_length,

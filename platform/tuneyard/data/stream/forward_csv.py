@@ -49,7 +49,7 @@ class CsvReader:
         self._stream = io.BufferedReader(opened, _BUFFER_BYTES)
         self._lines = lines_of(file, self._stream)
         self._place, self._line, self.covered = 0, 1, 0
-        self._header, self._delimiter = header_of(file, Decoded(self._counted()))
+        self._header, self._delimiter, _ = header_of(file, Decoded(self._counted()))
         self._row_pattern = _row_pattern(self._delimiter)
 
     def take(self, start: int, end: int) -> CsvLines:

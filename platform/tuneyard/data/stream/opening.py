@@ -65,7 +65,7 @@ def open_stream(
     roles, _ = training_samples(located, Tally(located.uri), source=spec, spec=spec, objective=objective)
     encoder = encoder_of(spec, tokenizer, roles, objective)
     needs_assistant = objective == "sft" and spec.loss_on != "all"
-    about = {**key, "roles": [roles.format, dict(roles.columns), roles.as_messages, roles.chat]}
+    about = {**key, "roles": roles.identity}
     recipe = Recipe(located.files, Canonical(roles, needs_assistant), encoder, spec.pack, spec.validation_fraction, seed, about)
     splits = tuple(splits_of(located.files, split_bytes(located.size_bytes, spec.max_length)))
     folder = cache_root(cache_dir) / "shards"

@@ -1,0 +1,1 @@
+"""Files in the notations of other programs: JSON documents, workbooks, and types that are not read."""

@@ -1,0 +1,46 @@
+"""Whether the values of a column fit the role that its name suggests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from tuneyard.data.bad_sample import BadSample
+from tuneyard.data.meaning.numbers import is_number
+from tuneyard.data.messages import is_said, looks_like_dialogue, message_list, unusual_roles
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def plausible(role: str, rows: Rows, column: str) -> bool:
+    values = [row[column] for row in rows if row.get(column) not in (None, "")]
+    if not values:
+        return role != "messages"
+    if role == "messages":
+        return any(looks_like_dialogue(value) for value in values)
+    if role == "label":  # KTO's labels; others do not judge an answer
+        return all(judgement(value) is not None for value in values)
+    if role == "tools":
+        return any(isinstance(value, (list, str, Mapping)) for value in values)
+    if role == "system":  # whatever it holds: a row whose system turn cannot be read is a bad row
+        return True
+    may_be_messages = role in ("prompt", "completion", "chosen", "rejected")
+    may_be_numbers = role == "completion"
+    return any(isinstance(value, str) or (may_be_messages and is_said(value)) or (may_be_numbers and is_number(value)) for value in values)
+
+
+def judgement(value: Any) -> bool | None:
+    """A KTO label as true or false; None for any other value. CSV files hold labels as text."""
+    if isinstance(value, str):
+        return {"true": True, "false": False}.get(value.strip().lower())
+    return value if isinstance(value, bool) else None
+
+
+def strangers(values: Iterable[Any], speakers: Mapping[str, str]) -> tuple[str, ...]:
+    """Speakers of chats that have no usual role, each once. `speakers`: roles by further names of speakers."""
+    found: dict[str, None] = {}
+    for value in filter(is_said, values):
+        with suppress(BadSample):
+            found.update(dict.fromkeys(unusual_roles(message_list(value, "", speakers))))
+    return tuple(found)
