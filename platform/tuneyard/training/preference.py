@@ -9,9 +9,10 @@ adapter's `dropout` counts, as the task asks for it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy, deepcopy
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from tuneyard.parallel.context import ContextParallel
 from tuneyard.training.adapters import REFERENCE
 from tuneyard.training.pairs import Cut, PairCollator, answer_sums
 from tuneyard.training.preference_losses import LOSSES, Ratios
+from tuneyard.training.proofs.rows import Form
 from tuneyard.training.trainer import SteppedTrainer
 
 _NO_INPUTS = ("targets", "places", "counts", "held", "last", "reference")
@@ -100,6 +102,14 @@ class PreferenceTrainer(SteppedTrainer):
     @property
     def is_packed(self) -> bool:
         return self.data_collator.packed
+
+    @property
+    def _collate_whole_rows(self) -> Callable[[list[Any]], dict[str, Any]]:
+        return replace(self.data_collator, index=0, ranks=1)
+
+    @property
+    def _form(self) -> Form:
+        return "packed" if self.is_packed else "pairs"
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> torch.Tensor:
         """Pairs of the global batch."""

@@ -34,6 +34,7 @@ from tuneyard.training.order import Batches, evaluation_batches
 from tuneyard.training.proofs.gradients import GradientProof
 from tuneyard.training.proofs.kept_weights import kept_weights
 from tuneyard.training.proofs.recomputation import refuse_changed_gradients
+from tuneyard.training.proofs.rows import Form, refuse_mixed_rows
 from tuneyard.training.proofs.sight import LAST, borders_of, refuse_foresight, refuse_leaks, refuse_short_sight
 from tuneyard.training.stopwatch import Lap, Stopwatch
 from tuneyard.training.tensor_parallel import clip, engines_told
@@ -290,7 +291,8 @@ class SteppedTrainer(Trainer):
         vocabulary = int(getattr(embeddings, "base_layer", embeddings).num_embeddings)  # an adapter may wrap them
         packed = self.is_packed
         context = self.context
-        collate = self.data_collator if context is None else self.data_collator.whole
+        collate = self._collate_whole_rows
+        half = self.args.bf16 or self.args.fp16
 
         def refuse_sight(logits_of: Callable[[dict[str, Any]], torch.Tensor]) -> None:
             refuse_foresight(logits_of, vocabulary)
@@ -302,13 +304,27 @@ class SteppedTrainer(Trainer):
             if self.longest_sample > LAST:
                 refuse_foresight(self._last_logits_of, vocabulary, self.longest_sample)
             if packed:
-                half, borders = self.args.bf16 or self.args.fp16, borders_of(self.model.config)
+                borders = borders_of(self.model.config)
                 refuse_short_sight(self._last_logits_of, collate, vocabulary, borders, self.longest_row, half=half)
+        with nullcontext() if context is None else context.whole_rows():
+            rows = self.args.per_device_train_batch_size
+            refuse_mixed_rows(self._training_logits_of, collate, vocabulary, rows, self._form, half=half)
+            if context is not None:
+                refuse_sight(self._logits_of)
+        if context is None:
             return
-        with context.whole_rows():
-            refuse_sight(self._logits_of)
         refuse_unsplit(self._logits_of, context, vocabulary, self.longest_row, packed=packed)
         refuse_sight(partial(split_logits, self._logits_of, context))
+
+    @property
+    def _collate_whole_rows(self) -> Callable[[list[Any]], dict[str, Any]]:
+        """The collator, without slices of rows."""
+        collate: Callable[[list[Any]], dict[str, Any]] = self.data_collator if self.context is None else self.data_collator.whole
+        return collate
+
+    @property
+    def _form(self) -> Form:
+        return "packed" if self.is_packed else "plain"
 
     @property
     def is_packed(self) -> bool:
@@ -335,6 +351,20 @@ class SteppedTrainer(Trainer):
             if self.shards is not None:
                 logits = whole_logits(self.model, logits)
         model.train()
+        return logits
+
+    def _training_logits_of(self, inputs: dict[str, Any]) -> torch.Tensor:
+        """Logits in training mode, with the random numbers of the next step. Nothing of the pass stays, statistics included."""
+        self.model_wrapped.eval()
+        self.model.train()  # engines stay as they are for an evaluation
+        kept = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
+        with torch.no_grad(), kept_generators(), torch.compiler.set_stance("force_eager"), self.compute_loss_context_manager():
+            logits: torch.Tensor = self.model_wrapped(**self._prepare_inputs(inputs)).logits
+            if self.shards is not None:
+                logits = whole_logits(self.model, logits)
+            for buffer, before in kept:
+                buffer.copy_(before)
+        self.model_wrapped.train()
         return logits
 
     def _init_training_state(self, *args: Any, **kwargs: Any) -> Any:
