@@ -50,6 +50,7 @@ from tuneyard.training.pairs import PairCollator
 from tuneyard.training.preference import PreferenceTrainer, without_dropout
 from tuneyard.training.progress import Progress
 from tuneyard.training.proofs.before import Before, prove_before
+from tuneyard.training.proofs.first_pass import first_pass
 from tuneyard.training.proofs.saved import SavedProof
 from tuneyard.training.provenance.certificate import Origins, base_marks, changed_marks
 from tuneyard.training.provenance.signing import given_key
@@ -264,7 +265,8 @@ class Attempt:
         model = with_adapter(model, request, adapter, lambda message: self.emit(Warned(task=request.name, message=message)))
         self.shards = shard(model, cuts, self.world) if parts is None else parts.shards
         if task.proof == "full":
-            self.before = prove_before(model, material.data, request, self.world)
+            with first_pass(model, plan):
+                self.before = prove_before(model, material.data, request, self.world)
             for message in self.before.warnings:
                 self.emit(Warned(task=request.name, message=message))
         rows, held_out = (by_batches(each) for each in (material.data.train, material.data.validation))
@@ -403,6 +405,7 @@ class Attempt:
             optimizer=optimizer_of(task),
             # A compiled layer would be compiled again for the row of the proof.
             proves_recomputation=task.proof == "full" and not plan.compiled,
+            first_pass=lambda: first_pass(trainer.model, plan),
         )
         trainer.remove_callback(PrinterCallback)
         evaluates = material.data.validation is not None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -33,6 +33,7 @@ from tuneyard.training.generators import kept_generators
 from tuneyard.training.order import Batches, evaluation_batches
 from tuneyard.training.proofs.gradients import GradientProof
 from tuneyard.training.proofs.kept_weights import kept_weights
+from tuneyard.training.proofs.limit import late_before, limit_before, within
 from tuneyard.training.proofs.recomputation import refuse_changed_gradients
 from tuneyard.training.proofs.rows import Form, refuse_mixed_rows
 from tuneyard.training.proofs.sight import LAST, borders_of, refuse_foresight, refuse_leaks, refuse_short_sight
@@ -95,6 +96,7 @@ class SteppedTrainer(Trainer):
         exchange: Callable[[SteppedTrainer], GradientExchange | None] = lambda _: None,
         optimizer: tuple[type[torch.optim.Optimizer], dict[str, Any]] | None = None,
         proves_recomputation: bool = False,
+        first_pass: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """Set the parts of a run.
 
@@ -109,6 +111,7 @@ class SteppedTrainer(Trainer):
         - `longest_sample`: tokens of a row in which no token may see the ones after it; 0: a few.
         - `exchange`: takes over the averaging of gradients, once the model is wrapped.
         - `optimizer`: class and settings of an optimizer that transformers does not have.
+        - `first_pass`: the context of the tests before the first step, and of that step, in which errors of libraries are told.
         - `proves_recomputation`: compare gradients with and without recomputation before the first step.
         """
         self.batches = batches
@@ -132,6 +135,7 @@ class SteppedTrainer(Trainer):
             self.optimizer_cls_and_kwargs = optimizer
         self._take_exchange = exchange
         self.proves_recomputation = proves_recomputation
+        self._first_pass = first_pass
         self._proof: GradientProof | None = None
         self._router_share = torch.zeros((), device=self.args.device)
         self.watch = Stopwatch(self.args.device)
@@ -191,8 +195,11 @@ class SteppedTrainer(Trainer):
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
         self.watch.mark("other")
-        with self._proof.backward() if self._proof is not None else nullcontext():
+        if self._proof is None:
             loss = super().training_step(model, inputs, num_items_in_batch)
+        else:
+            with self._first_pass(), self._proof.backward():
+                loss = super().training_step(model, inputs, num_items_in_batch)
         self._step_loss += loss - self.router_weight * self._router_share
         self._step_router_loss += self._router_share
         if self.accelerator.gradient_state.sync_gradients:
@@ -278,12 +285,17 @@ class SteppedTrainer(Trainer):
         return prepared
 
     def _probe(self) -> None:
-        """Test the model before its first step, and have its gradients proven in that step. Raises BadInput."""
+        """Test the model before its first step, and have its gradients proven in that step. Raises BadInput, and JobFailed if it hangs."""
+        limit = limit_before(self.model, max(self.longest_row, self.longest_sample), self.args.device)
+        with self._first_pass():
+            within(limit, self._prove, late_before(limit), self.args.device)
+        self._proof = GradientProof(self.model)
+
+    def _prove(self) -> None:
         with kept_weights(self.model):
             self._probe_sight()
             if self.proves_recomputation and self.args.gradient_checkpointing and self._weights_are_whole():
                 refuse_changed_gradients(self.model, self._loss_of_short_row, half=self.args.bf16 or self.args.fp16)
-        self._proof = GradientProof(self.model)
 
     def _probe_sight(self) -> None:
         """Raises BadInput for a model whose tokens see tokens that they must not see, on one device or in slices of rows."""
