@@ -11,10 +11,12 @@ _EXAMPLES = 5
 
 @dataclass
 class Losses:
-    """Counts of samples. `truncated`, `dropped`: too long. `muted`: turns without loss. `reasons`, `tools`: any sample has them."""
+    """Counts of samples, as in `Encoded`. `muted`: turns without loss. `reasons`, `tools`: any sample has them."""
 
     truncated: int = 0
     dropped: int = 0
+    cut_answers: int = 0
+    alike: int = 0
     muted: int = 0
     reasons: bool = False
     tools: bool = False
@@ -25,6 +27,8 @@ class Losses:
     def add(self, encoded: Encoded) -> None:
         self.truncated += len(encoded.truncated)
         self.dropped += len(encoded.dropped)
+        self.cut_answers += encoded.cut_answers
+        self.alike += encoded.alike
         self.muted += encoded.muted
         self.reasons, self.tools = self.reasons or encoded.reasons, self.tools or encoded.tools
         self.dropped_examples.extend(encoded.dropped[: _EXAMPLES - len(self.dropped_examples)])

@@ -40,6 +40,8 @@ class ShardFacts:
     left_out: int = 0
     truncated: int = 0
     dropped: int = 0
+    cut_answers: int = 0
+    alike: int = 0
     muted: int = 0
     reasons: bool = False
     tools: bool = False
