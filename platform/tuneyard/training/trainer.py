@@ -27,9 +27,10 @@ from tuneyard.parallel import Shards, whole_logits
 from tuneyard.parallel.context import MASK, ContextParallel
 from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.training.context import refuse_unsplit, slice_loss, split_logits, whole_router_loss
-from tuneyard.training.distributed import World
+from tuneyard.training.distributed import World, gather_objects
 from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.generators import kept_generators
+from tuneyard.training.memory import free_bytes
 from tuneyard.training.order import Batches, evaluation_batches
 from tuneyard.training.proofs.gradients import GradientProof
 from tuneyard.training.proofs.kept_weights import kept_weights
@@ -220,10 +221,11 @@ class SteppedTrainer(Trainer):
         """Whether this rank can compute a loss by itself, without the engine."""
         return self.shards is None and self.context is None and not any(hasattr(weight, "ds_id") for weight in self.model.parameters())
 
-    def _loss_of_short_row(self) -> torch.Tensor:
+    def _loss_of_short_row(self, engine: Any = None) -> torch.Tensor:
+        """The loss, computed by the model alone, or by the engine that gathers its weights."""
         ids = torch.arange(_SHORT_ROW, device=self.args.device)[None]
         with kept_generators(), self.compute_loss_context_manager():  # dropout of the next step draws what it would have drawn
-            loss: torch.Tensor = self.model(input_ids=ids, labels=ids).loss
+            loss: torch.Tensor = (engine or self.model)(input_ids=ids, labels=ids).loss
         return loss
 
     def loss_of(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
@@ -292,10 +294,14 @@ class SteppedTrainer(Trainer):
         self._proof = GradientProof(self.model)
 
     def _prove(self) -> None:
+        half = self.args.bf16 or self.args.fp16
         with kept_weights(self.model):
             self._probe_sight()
-            if self.proves_recomputation and self.args.gradient_checkpointing and self._weights_are_whole():
-                refuse_changed_gradients(self.model, self._loss_of_short_row, half=self.args.bf16 or self.args.fp16)
+            if self.proves_recomputation and self.args.gradient_checkpointing and self.shards is None and self.context is None:
+                in_parts = not self._weights_are_whole()
+                loss_of = partial(self._loss_of_short_row, self.model_wrapped if in_parts else None)
+                free = min(gather_objects(self.world, free_bytes(self.args.device)))
+                refuse_changed_gradients(self.model, loss_of, half=half, memory_bytes=free)
 
     def _probe_sight(self) -> None:
         """Raises BadInput for a model whose tokens see tokens that they must not see, on one device or in slices of rows."""
