@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.builders.models import cpu_plan, train_request, train_task
+from tests.builders.models import cpu_plan, train_request, train_task, write_model
 from tests.integration.training.conftest import Material
 from tests.integration.training.test_recomputation import all_weights_cut
 from tests.ranks.forks import Call, called
@@ -64,6 +64,13 @@ def test_the_proof_changes_no_step_under_zero_3(material: Material, tmp_path: Pa
     plain = train(request_of(tmp_path / "plain", material, zero=3))
     assert proven.losses == plain.losses
     assert compared == [21], "all weights of the model"
+
+
+@pytest.mark.usefixtures("all_weights_cut")
+def test_experts_that_zero_3_gathers_together_are_left_out(material: Material, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "experts", "mixtral")
+    task = train_task(model, material.text, steps=1)
+    assert train(train_request(tmp_path, task, cpu_plan(zero=3, recompute=True))).status == "succeeded"
 
 
 def test_a_change_of_a_single_weight_is_found_where_memory_holds_all_gradients(monkeypatch: pytest.MonkeyPatch) -> None:

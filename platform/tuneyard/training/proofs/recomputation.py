@@ -20,6 +20,10 @@ _NUMBERS = 64_000_000
 """Weights, and numbers in them, whose gradients are compared where memory does not hold the gradients of all."""
 _SHARE = 0.125
 """Of the free memory, which all gradients may take."""
+_COUNTED = "ds_z3_leaf_module"
+"""An attribute of experts that ZeRO 3 gathers together. DeepSpeed counts gradients in their backward pass, which torch does not allow while
+gradients are asked for.
+"""
 _NOISE = {False: 1e-4, True: 5e-2}
 """Largest relative change of a gradient that is rounding, in fp32 and in 16 bits: kernels of GPUs add in any order."""
 _SUMS = 61
@@ -33,9 +37,11 @@ def refuse_changed_gradients(model: nn.Module, loss_of: Callable[[], torch.Tenso
 
     `loss_of`: the loss of that row, the same at each call; by the engine if ZeRO 3 has cut the weights. `half`: the model computes in 16
     bits. `memory_bytes`: that are free, the same number on all ranks. All weights to train are compared if it holds their gradients, else
-    some of them, from the first layer to the last. Collective with ZeRO 3.
+    some of them, from the first layer to the last; none of a model whose experts ZeRO 3 gathers together. Collective with ZeRO 3.
     """
     trained = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
+    if any(hasattr(weight, _COUNTED) for weight in model.parameters()):
+        return 0
     fits = sum(_numbers_of(weight) * weight.element_size() for _, weight in trained) <= _SHARE * memory_bytes
     chosen = trained if fits else _some_of(trained)
     weights = [weight for _, weight in chosen]
