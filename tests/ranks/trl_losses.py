@@ -12,6 +12,7 @@ import datasets
 import torch
 from peft import LoraConfig, get_peft_model
 from tests.builders.models import cpu_plan, sentences, train_request, train_task, write_tokenizer
+from tests.ranks.groups import results_in_ranks
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PrinterCallback, set_seed
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
@@ -80,10 +81,17 @@ def write_model(folder: Path, kind: str, **changes: Any) -> Path:
 
 
 def compare(
-    folder: Path, kind: str, *, objective: str, adapted: bool = False, loss: str = "sigmoid", zero: int = 0, **shape: Any
+    folder: Path,
+    kind: str,
+    *,
+    objective: str,
+    adapted: bool = False,
+    loss: str = "sigmoid",
+    layout: dict[str, Any] | None = None,
+    **shape: Any,
 ) -> Compared:
     """`objective` clm: whole texts; sft: completions of prompts; dpo: preference pairs, under `loss`. `adapted`: LoRA instead of full.
-    `zero`: ours; TRL's is 0. `shape`: changes of the model.
+    `layout`: of our plan; TRL trains in one process, without DeepSpeed. `shape`: changes of the model.
     """
     model = write_model(folder / "model", kind, **shape)
     rows = _preferences() if objective == "dpo" else _texts() if objective == "clm" else _completions()
@@ -100,7 +108,9 @@ def compare(
         **({"preference": {"loss": loss}} if objective == "dpo" else {}),
     )
     attention = next(each for each in attention_kinds(kind) if each != "flash")
-    ours = train(train_request(folder / "ours", task, cpu_plan(micro_batch=2, grad_accum=4, attention=attention, zero=zero)))
+    plan = cpu_plan(**{"micro_batch": 2, "grad_accum": 4, "attention": attention, **(layout or {})})
+    request = train_request(folder / "ours", task, plan)
+    ours = train(request) if plan.workers == 1 else results_in_ranks([request], plan.workers)[0]
     start = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     if adapted:
         set_seed(task.seed)

@@ -9,7 +9,7 @@ from tuneyard.admission.admitting import admit
 from tuneyard.admission.asks import ask_of
 from tuneyard.admission.on_machine import choose_workers
 from tuneyard.admission.refusal import Refusal, refused
-from tuneyard.admission.remarks import remarks
+from tuneyard.admission.remarks import model_remarks, remarks
 from tuneyard.admission.shapes import model_origin
 from tuneyard.admission.venues import Anywhere, Hub, Machine, Venue
 
@@ -23,6 +23,7 @@ __all__ = [
     "ask_of",
     "choose_workers",
     "model_origin",
+    "model_remarks",
     "refused",
     "remarks",
 ]

@@ -7,14 +7,13 @@ from typing import Any
 
 from tuneyard.admission.combinations import lack_of_layout
 from tuneyard.admission.refusal import Refusal
+from tuneyard.admission.shapes import Configs
 from tuneyard.admission.venues import Machine
 from tuneyard.api import BadInput, JobSpec, Task, TrainTask, WorkerRange, check_rules, check_task
 from tuneyard.api.worker_counts import WORKERS_ON_CPU, worker_counts
 from tuneyard.catalog import ModelShape, canonical_sku, gpu
 from tuneyard.planning import plan_of_program, plan_of_ranker
 
-Configs = Mapping[str, Mapping[str, Any]]
-"""config.json of the model that a task starts from, by task name, through the tasks before it, where it was read."""
 ShapeOf = Callable[[Mapping[str, Any]], ModelShape]
 """The shape of a config.json with which a task is planned. Raises BadInput for a model that cannot be planned."""
 _OF_COMBINATION = "take one of the combinations that work"

@@ -10,9 +10,11 @@ from tuneyard.api import Device, JobSpec, check_rules, check_task
 from tuneyard.federation import skus_of, unmatched_skus, worlds_of
 
 
-def refusals_anywhere(job: JobSpec, devices: Mapping[str, Device]) -> Iterator[Refusal]:
-    """Broken rules, and tasks that can run nowhere. `devices`: facts of the SKUs that tasks name, as far as they are known."""
-    for found in check_rules(job, devices):
+def refusals_anywhere(job: JobSpec, devices: Mapping[str, Device], model_types: Mapping[str, str]) -> Iterator[Refusal]:
+    """Broken rules, and tasks that can run nowhere. `devices`: facts of the SKUs that tasks name; `model_types`: by task; both as far as
+    they are known.
+    """
+    for found in check_rules(job, devices, model_types=model_types):
         yield Refusal(found.path, found.reason)
     for index, reason in unmatched_skus(job):
         yield Refusal(("spec", "tasks", index, "resources", "sku"), reason)

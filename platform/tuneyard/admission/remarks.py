@@ -1,4 +1,4 @@
-"""Warnings about an admitted job: a task may not end by the job's deadline."""
+"""Warnings about an admitted job: a task may not end by the job's deadline, or its model may not take its rows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from tuneyard.admission.asks import least_s
 from tuneyard.admission.combinations import Combinations
 from tuneyard.admission.fits import fits_of
+from tuneyard.admission.shapes import Configs, of_origins
 from tuneyard.api import JobSpec
 from tuneyard.api.loading_yaml import Path
+from tuneyard.catalog.rows import LEAKING_WITHOUT_FLASH, positions_of
 from tuneyard.federation import REFERENCE_SKU, duration_words, worlds_of
 
 
@@ -31,3 +33,30 @@ def remarks(job: JobSpec) -> Iterator[tuple[Path, str]]:
         if fastest and (taken_s := planned[fastest]) > deadline_s:
             reason = f"{duration_words(taken_s, 'plan')} on {fastest}, and spec.deadline ends the job after {deadline_s:,.0f} s"
             yield ("spec", "tasks", index), f"{reason}; set a later deadline, fewer steps, or more workers"
+
+
+def model_remarks(job: JobSpec, configs: Configs) -> Iterator[tuple[Path, str]]:
+    """Train tasks whose rows their model may not take. `configs`: config.json of the models that tasks name, by task name.
+
+    Each has its path from the top of the JobSpec, and words. The run tests the loaded model before its first step.
+    """
+    origins = of_origins(job, job.spec.tasks, configs)
+    for index, task in enumerate(job.spec.tasks):
+        if task.train is None or task.name not in origins:
+            continue
+        config, rows, root = origins[task.name], task.train.data, ("spec", "tasks", index, "train", "data")
+        positions = positions_of(config)
+        if positions is not None and rows.max_length > positions:
+            yield (
+                (*root, "maxLength"),
+                f"{rows.max_length:,} tokens, and the model has {positions:,} positions (max_position_embeddings). A longer sample "
+                "ends the run if they are a table; rotary positions give values that were never trained. Set data.maxLength to "
+                f"{positions}",
+            )
+        kind = str(config.get("model_type"))
+        if rows.pack and kind in LEAKING_WITHOUT_FLASH:
+            yield (
+                (*root, "pack"),
+                f"packed samples of a {kind} model see each other with sdpa and eager attention, and the run then ends before its first "
+                "step. Set data.pack to false, or model.attention to flash on a GPU",
+            )

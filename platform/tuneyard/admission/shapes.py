@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import Any
 
 from tuneyard.api import JobSpec, Task, TrainTask
 from tuneyard.catalog import ModelShape, known_config, shape_from_config
 
 _REMEMBERED = 4096
+Configs = Mapping[str, Mapping[str, Any]]
+"""config.json of models, by the name of a task, where it was read."""
 
 
 def model_origin(job: JobSpec, task: Task) -> Task:
@@ -21,6 +25,11 @@ def model_origin(job: JobSpec, task: Task) -> Task:
     while (body := source.train or source.score) is not None and body.model.from_task in here:
         source = here[body.model.from_task]
     return source
+
+
+def of_origins(job: JobSpec, tasks: Iterable[Task], configs: Configs) -> dict[str, Mapping[str, Any]]:
+    """The config.json of the model that each task starts from. `configs`: of models that tasks name; tasks without one are left out."""
+    return {task.name: configs[origin] for task in tasks if (origin := model_origin(job, task).name) in configs}
 
 
 def model_of(job: JobSpec, task: Task) -> str | None:

@@ -74,16 +74,6 @@ PARALLEL_RULES = (
         },
     ),
     Rule(
-        id="context-of-pairs",
-        kind="train",
-        refused="objective dpo with context parallelism",
-        why="the loss of a pair is not a sum over tokens: slices of its rows cannot compute it alone",
-        field="train.strategy.contextParallel",
-        breaks=lambda c: _splits_rows(c) and c.train.objective == "dpo",
-        nearest=lambda _: ({"train.strategy.contextParallel": 1},),
-        example={"train.strategy.contextParallel": 2, "resources.workers": 2, "train.objective": "dpo"},
-    ),
-    Rule(
         id="context-of-program",
         kind="train",
         refused="a program with context parallelism",

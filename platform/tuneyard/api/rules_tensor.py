@@ -55,16 +55,6 @@ TENSOR_RULES = (
         example={**_EXAMPLE, "train.method": {"dora": {}}},
     ),
     Rule(
-        id="tensor-parallel-dpo",
-        kind="train",
-        refused="preference optimisation (dpo) under tensor parallelism",
-        why="its reference model is not cut in this version",
-        field="train.objective",
-        breaks=_cut(lambda c: c.train.objective == "dpo"),
-        nearest=lambda _: (_ONE,),
-        example={**_EXAMPLE, "train.objective": "dpo"},
-    ),
-    Rule(
         id="tensor-parallel-optimizer",
         kind="train",
         refused="adafactor and adamw-8bit under tensor parallelism",

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from tuneyard.admission import Anywhere, admit, remarks
+from tuneyard.admission import Anywhere, admit, model_remarks, remarks
 from tuneyard.api import BadInput, Device, Document, FindTemplate, Job, JobSpec, ModelTemplate, Schedule, load_documents
 from tuneyard.api.local_files import LocalFile, local_files
 from tuneyard.api.programs import missing_object, module_files
 from tuneyard.api.templates import no_template
-from tuneyard.catalog import rules_device
+from tuneyard.catalog import known_config, rules_device
 
 
 def check_file(path: Path, *, elsewhere: Callable[[], Collection[str]] = tuple, find: FindTemplate = no_template) -> list[Document]:
     """All objects of a file, jobs with the defaults of their templates. `elsewhere`: further known SKUs, asked for where the catalog lacks
     a named SKU. `find`: looks up templates that the file does not hold. Raises BadInput with one line per error in its cause."""
     documents = load_documents(path, find)
-    lines = [line for document in documents for line in _check(document, elsewhere)]
+    lines = [line for document in documents for line in _check(document, elsewhere, path.absolute().parent)]
     if lines:
         raise BadInput("\n".join(lines), f"correct the file, then check it: tuneyard validate {path}")
     return documents
@@ -60,18 +63,36 @@ def _check_first_rows(job: Job, file: LocalFile, base_dir: Path) -> list[str]:
 
 def warnings_of(document: Document, base_dir: Path) -> Iterator[str]:
     """Warnings, one line each: a relative path of a job that is missing, not a model, or holds unusable data; columns that are not used; a
-    task whose planned duration exceeds the job's deadline."""
+    task whose planned duration exceeds the job's deadline; rows that a model may not take."""
     found = _job_of(document)
     if found is None:
         return
     root, job = found
-    for path, words in remarks(JobSpec(metadata=document.resource.metadata, spec=job)):
+    spec = JobSpec(metadata=document.resource.metadata, spec=job)
+    for path, words in (*remarks(spec), *model_remarks(spec, configs_at_hand(job, base_dir))):
         yield document.complaint((*root, *path[1:]), words)
     for file in local_files(job):
         if isinstance(document.resource, Schedule) and "{{" in file.text:
             continue  # the file of each run is another one
         for lack in _lacks(job, file, base_dir):
             yield document.complaint((*root, *file.path[1:]), lack)
+
+
+def configs_at_hand(job: Job, base_dir: Path) -> dict[str, dict[str, Any]]:
+    """config.json of the models that tasks name, by task: of folders on this machine, and of the catalog. The others are left out."""
+    found: dict[str, dict[str, Any]] = {}
+    for task in job.tasks:
+        body = task.train or task.score
+        name = body.model.name if body is not None else None
+        if name is None or "://" in name:
+            continue
+        file = base_dir / Path(name).expanduser() / "config.json"
+        config = None
+        with suppress(OSError, ValueError):
+            config = json.loads(file.read_text()) if file.is_file() else known_config(name)
+        if isinstance(config, dict):
+            found[task.name] = config
+    return found
 
 
 def _lacks(job: Job, file: LocalFile, base_dir: Path) -> list[str]:
@@ -100,7 +121,7 @@ def _missing(file: LocalFile, base_dir: Path, program: str | None = None) -> str
     return ""
 
 
-def _check(document: Document, elsewhere: Callable[[], Collection[str]]) -> Iterator[str]:
+def _check(document: Document, elsewhere: Callable[[], Collection[str]], base_dir: Path) -> Iterator[str]:
     devices: dict[str, Device] = {}
     for path, sku in _wanted_skus(document):
         try:
@@ -116,7 +137,8 @@ def _check(document: Document, elsewhere: Callable[[], Collection[str]]) -> Iter
     found = _job_of(document)
     if found is not None:
         root, job = found
-        for refusal in admit(JobSpec(metadata=document.resource.metadata, spec=job), Anywhere(), devices=devices):
+        spec = JobSpec(metadata=document.resource.metadata, spec=job)
+        for refusal in admit(spec, Anywhere(), devices=devices, configs=configs_at_hand(job, base_dir)):
             yield document.complaint((*root, *refusal.path[1:]), refusal.words)
         for path, words in _bad_schemas(job):
             yield document.complaint((*root, *path[1:]), words)

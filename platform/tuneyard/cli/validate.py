@@ -25,7 +25,7 @@ def validate(
 
     A relative path that is missing, or that holds data with unusable first rows or with columns that are not used, is a warning on stderr:
     the JobSpec may be meant for another machine. A deadline before the planned end is a warning too, for tasks with `steps` on models of
-    the catalog (docs/planning.md).
+    the catalog (docs/planning.md). So are rows that a model cannot take, by a config.json that is at hand.
 
     Example: tuneyard validate jobspecs/*.yaml
     """

@@ -60,9 +60,15 @@ def _findings(
     from tuneyard.training.library_state import clean_libraries
     from tuneyard.training.provenance.checking import check, open_subject
     from tuneyard.training.provenance.findings import Finding
+    from tuneyard.training.provenance.merged import checked_merge
     from tuneyard.training.provenance.replay import replayed, stretches_of
     from tuneyard.training.provenance.signing import check_signature
 
+    merge = checked_merge(model, scratch, trust=trust)
+    if merge is not None:
+        with clean_libraries():
+            yield from merge
+        return
     subject = open_subject(model, scratch, trust_remote_code=trust)
     yield check_signature(subject.folder, key)
     changed = []

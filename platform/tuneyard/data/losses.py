@@ -14,12 +14,14 @@ _EXAMPLES = 5
 
 @dataclass
 class Losses:
-    """Counts of samples. `truncated`, `dropped`: too long. `muted`: turns without loss. `reasons`, `tools`: any sample has them.
-    `as_text`, `as_tokens`: samples that spell a control token, by token (`control_tokens.Spelled`).
+    """Counts of samples, as in `Encoded`. `muted`: turns without loss. `reasons`, `tools`: any sample has them. `as_text`, `as_tokens`:
+    samples that spell a control token, by token (`control_tokens.Spelled`).
     """
 
     truncated: int = 0
     dropped: int = 0
+    cut_answers: int = 0
+    alike: int = 0
     muted: int = 0
     reasons: bool = False
     tools: bool = False
@@ -32,6 +34,8 @@ class Losses:
     def add(self, encoded: Encoded) -> None:
         self.truncated += len(encoded.truncated)
         self.dropped += len(encoded.dropped)
+        self.cut_answers += encoded.cut_answers
+        self.alike += encoded.alike
         self.muted += encoded.muted
         self.reasons, self.tools = self.reasons or encoded.reasons, self.tools or encoded.tools
         self.as_text.update(encoded.as_text)

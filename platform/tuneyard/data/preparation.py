@@ -437,6 +437,8 @@ class _Work:
             packing_efficiency=packing_efficiency,
             truncated=losses.truncated,
             dropped=losses.dropped,
+            cut_answers=losses.cut_answers,
+            alike=losses.alike,
             dropped_examples=losses.dropped_examples,
             left_out=tally.left_out,
             bad=tally.bad,

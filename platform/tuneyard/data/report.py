@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-_SUMS = ("files", "samples", "rows", "validation_rows", "tokens", "loss_tokens", "truncated", "dropped", "left_out", "bad")
+COUNTS = ("samples", "tokens", "loss_tokens", "truncated", "cut_answers", "dropped", "alike", "left_out", "bad")
+_SUMS = ("files", "rows", "validation_rows", *COUNTS)
 NO_CHAT_TEMPLATE = "the tokenizer has no chat template: tuneyard's default is used and saved with the model"
 
 
@@ -30,8 +31,12 @@ class DataReport:
     packing_efficiency: float = 0.0
     """Share of places that hold tokens if every row is padded to maxLength (0..1)."""
     truncated: int = 0
+    cut_answers: int = 0
+    """Samples whose answer lost its end by the cut. The chosen and the rejected answer of a pair count one by one."""
     dropped: int = 0
     """Samples that are too long (overlong: drop), or have no loss left after the cut."""
+    alike: int = 0
+    """Of the dropped pairs, those whose answers are equal after the cut."""
     dropped_examples: list[str] = field(default_factory=list)
     left_out: int = 0
     """Rows labelled as answers that must not be learned."""
@@ -87,10 +92,14 @@ class DataReport:
         if self.bad:
             rows = "1 bad row is left out:" if self.bad == 1 else f"{self.bad:,} bad rows are left out, such as"
             said.append(f"{rows} {self.bad_examples[0]}")
+        samples = "pairs" if self.format == "preference" else "samples"
         if self.truncated:
-            said.append(f"{self.truncated} samples are longer than maxLength {self.max_length} and were cut")
+            answers = "1 answer has lost its end" if self.cut_answers == 1 else f"{self.cut_answers:,} answers have lost their end"
+            lost = f": {answers}" if self.cut_answers and self.format != "text" else ""
+            said.append(f"{self.truncated:,} {samples} are longer than maxLength {self.max_length} and were cut{lost}")
         if self.dropped:
-            said.append(f"{self.dropped} samples were dropped, such as {self.dropped_examples[0]}")
+            alike = f"; {self.alike:,} of them have equal answers after the cut" if self.alike else ""
+            said.append(f"{self.dropped:,} {samples} were dropped, such as {self.dropped_examples[0]}{alike}")
         if self.template.startswith("tuneyard"):
             said.append(NO_CHAT_TEMPLATE)
         return said

@@ -13,7 +13,7 @@ from tuneyard.data.losses import muted_note
 from tuneyard.data.order import Positions
 from tuneyard.data.packing import efficiency
 from tuneyard.data.preparation import Prepared, end_note, prepare, row_settings, template_to_save
-from tuneyard.data.report import DataReport
+from tuneyard.data.report import COUNTS, DataReport
 from tuneyard.data.samples import Objective
 from tuneyard.data.sources import Located
 from tuneyard.data.stream import open_stream
@@ -78,6 +78,8 @@ def prepare_stream(
         loss_tokens=sample.loss_tokens,
         truncated=sample.truncated,
         dropped=sample.dropped,
+        cut_answers=sample.cut_answers,
+        alike=sample.alike,
         dropped_examples=sample.dropped_examples,
         left_out=sample.left_out,
         bad=sample.bad,
@@ -127,9 +129,6 @@ def read_so_far(prepared: Prepared) -> DataReport:
     if prepared.parts:
         return prepared.report.with_parts([read_so_far(part) for part in prepared.parts])
     report, facts = prepared.report, prepared.streams[0][1].tally.facts
-    counts = {
-        name: getattr(facts, name)
-        for name in ("samples", "tokens", "loss_tokens", "truncated", "dropped", "left_out", "bad", "dropped_examples", "bad_examples")
-    }
+    counts = {name: getattr(facts, name) for name in (*COUNTS, "dropped_examples", "bad_examples")}
     packed = efficiency(facts.rows, facts.tokens, report.row_length)
     return replace(report, **counts, rows=facts.rows, validation_rows=facts.held_out, packing_efficiency=packed)

@@ -57,6 +57,10 @@ class Encoded:
     truncated: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     bad: list[tuple[str, str, str]] = field(default_factory=list)
+    cut_answers: int = 0
+    """Kept samples whose last tokens with loss were cut off; those of a pair count one by one."""
+    alike: int = 0
+    """Dropped pairs whose samples are equal after the cut."""
     muted: int = 0
     """Number of turns without loss because the template leaves their reasoning out."""
     reasons: bool = False
@@ -113,18 +117,22 @@ class Encoder:
                 encoded.dropped.append(f"{placed.place}: {_NO_LOSS}")
                 continue
             encoded.append(ids[start:end], labels[start:end], digest, placed.split)
+            encoded.cut_answers += self.overlong == "truncate" and _is_cut(labels, end)
 
     def _add_pair(self, encoded: Encoded, placed: Placed, halves: Sequence[Tokens]) -> None:
         """Both samples of a pair, or none: a pair without an answer teaches nothing, nor does one without a difference."""
         borders = self._borders(encoded, placed, max(len(tokens.ids) for tokens in halves))
-        cut = [tuple(each[start:end] for each in _with_labels(tokens)) for start, end in borders for tokens in halves]
+        whole = [_with_labels(tokens) for tokens in halves]
+        cut = [(ids[start:end], labels[start:end]) for start, end in borders for ids, labels in whole]
         for _, labels in cut:
             labels[:1] = IGNORED
         if any((labels == IGNORED).all() for _, labels in cut):
             encoded.dropped.append(f"{placed.place}: {_NO_LOSS}")
         elif cut and np.array_equal(cut[0][0], cut[1][0]):
             encoded.dropped.append(f"{placed.place}: chosen and rejected do not differ within maxLength {self.max_length}")
+            encoded.alike += 1
         else:
+            encoded.cut_answers += sum(_is_cut(labels, end) for _, end in borders for _, labels in whole)
             digest = _digest(placed.sample)
             for ids, labels in cut:
                 encoded.append(ids, labels, digest, placed.split)
@@ -278,6 +286,11 @@ def _with_labels(tokens: Tokens) -> tuple[Ints, Ints]:
     for start, end in tokens.counted:
         labels[start:end] = ids[start:end]
     return ids, labels
+
+
+def _is_cut(labels: Ints, end: int) -> bool:
+    """Whether a token with loss lies beyond the place of the cut."""
+    return bool((labels[end:] != IGNORED).any())
 
 
 def _digest(sample: Sample) -> int:

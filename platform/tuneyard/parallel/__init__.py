@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tuneyard.parallel.mesh import Mesh
     from tuneyard.parallel.plan import Placement, TensorParallelPlan, explain_tensor_parallel, tensor_parallel_plan
     from tuneyard.parallel.shares import Box, Share
-    from tuneyard.parallel.vocabulary import keep_logits_sharded, vocabulary_parallel_loss, whole_logits
+    from tuneyard.parallel.vocabulary import VocabularyParts, keep_logits_sharded, vocabulary_parallel_loss, vocabulary_parts, whole_logits
 
 _AT = {
     "load_sharded": "loading",
@@ -32,7 +32,9 @@ _AT = {
     **dict.fromkeys(("Shards", "shard_model"), "applied"),
     **dict.fromkeys(("Placement", "TensorParallelPlan", "explain_tensor_parallel", "tensor_parallel_plan"), "plan"),
     **dict.fromkeys(("Box", "Share"), "shares"),
-    **dict.fromkeys(("keep_logits_sharded", "vocabulary_parallel_loss", "whole_logits"), "vocabulary"),
+    **dict.fromkeys(
+        ("VocabularyParts", "keep_logits_sharded", "vocabulary_parallel_loss", "vocabulary_parts", "whole_logits"), "vocabulary"
+    ),
 }
 __all__ = [
     "Box",
@@ -41,12 +43,14 @@ __all__ = [
     "Shards",
     "Share",
     "TensorParallelPlan",
+    "VocabularyParts",
     "explain_tensor_parallel",
     "keep_logits_sharded",
     "load_sharded",
     "shard_model",
     "tensor_parallel_plan",
     "vocabulary_parallel_loss",
+    "vocabulary_parts",
     "whole_logits",
 ]
 

@@ -6,6 +6,7 @@ is cut by columns like W, its small result is summed, and B is whole. With other
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +21,8 @@ _OF_B = {name: name for name in ("colwise", "packed_colwise", "replicated_with_g
 _CUT = ("colwise", "packed_colwise", "colwise_gather_output", "rowwise", "rowwise_split_input", "embedding_rowwise", "moe_tp_experts")
 _AROUND = ("mla_kv_a_proj",)
 """Styles that change only a module's result: they belong around the adapter's sum."""
+_WRAPPERS = re.compile(r"\.(?:base_layer|original_module|modules_to_save\.[^.]+)(?=\.|$)")
+"""What PEFT adds to the name of a module that it wraps, whatever the name of the adapter is."""
 _PACKED_WEIGHTS = ("Params4bit", "Int8Params")
 
 
@@ -34,9 +37,7 @@ def planned_names(model: nn.Module) -> dict[str, str]:
         if prefix and not f"{name}.".startswith(prefix):
             continue
         own = f"{name}.".removeprefix(prefix).removesuffix(".")
-        for wrapper in (".base_layer", ".original_module", ".modules_to_save.default"):
-            own = own.replace(wrapper, "")
-        found[name] = own
+        found[name] = _WRAPPERS.sub("", own)
         if _kind(module) is not None:
             inside += [f"{name}.{part}" for part in _own_parts(module)]
     return found

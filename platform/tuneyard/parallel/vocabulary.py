@@ -7,6 +7,7 @@ logit of the label (Megatron-LM's vocabulary-parallel loss, Shoeybi et al. 2019)
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,20 +30,53 @@ def vocabulary_parallel_loss(
 
     Returns the sum over positions divided by `num_items`, or their mean, the same on all ranks. Positions with `ignore_index` do not count.
     """
+    parts = VocabularyParts(group, vocabulary)
     logits = local_logits.float()
-    first, length = share_of(vocabulary, group.size, group.rank)
-    largest = logits.detach().amax(-1)
-    if group.size > 1:
-        dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group.process_group)
-    logits = logits - largest.unsqueeze(-1)
-    own = labels - first
-    elsewhere = (own < 0) | (own >= length)
-    of_label = logits.gather(-1, own.masked_fill(elsewhere, 0).unsqueeze(-1)).squeeze(-1).masked_fill(elsewhere, 0)
+    logits = logits - parts.maximum(logits).unsqueeze(-1)
+    own, is_here = parts.own(labels)
+    of_label = logits.gather(-1, own.unsqueeze(-1)).squeeze(-1).masked_fill(~is_here, 0)
     exponentials, of_label = summed(torch.stack([logits.exp().sum(-1), of_label]), group).unbind()
     counted = labels != ignore_index
     losses = (exponentials.log() - of_label).masked_fill(~counted, 0)
     total: torch.Tensor = losses.sum() / (counted.sum() if num_items is None else num_items)
     return total
+
+
+@dataclass(frozen=True, eq=False)
+class VocabularyParts:
+    """A vocabulary of `size` tokens, of which each rank of a group holds the logits of a part."""
+
+    group: TensorGroup
+    size: int
+
+    @property
+    def largest(self) -> int:
+        """Tokens of the largest part."""
+        return max(share_of(self.size, self.group.size, rank)[1] for rank in range(self.group.size))
+
+    def own(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The places of tokens in this rank's part (0 for others), and whether they are in it."""
+        first, length = share_of(self.size, self.group.size, self.group.rank)
+        places = tokens - first
+        is_here = (places >= 0) & (places < length)
+        return places.masked_fill(~is_here, 0), is_here
+
+    def maximum(self, logits: torch.Tensor) -> torch.Tensor:
+        """The largest logit of each position, without gradient. Collective."""
+        largest = logits.detach().amax(-1)
+        if self.group.size > 1:
+            dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=self.group.process_group)
+        return largest
+
+    def norms_and_scores(self, logits: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """log sum exp over the whole vocabulary, and the logits of `tokens`, at each position. `logits`: (positions, this rank's part).
+        Collective, without gradient.
+        """
+        largest = self.maximum(logits)
+        own, is_here = self.own(tokens)
+        scores = logits.gather(-1, own.unsqueeze(-1)).squeeze(-1).masked_fill(~is_here, 0)
+        exponentials, scores = summed(torch.stack([(logits - largest.unsqueeze(-1)).exp().sum(-1), scores]), self.group).unbind()
+        return exponentials.log() + largest, scores
 
 
 def keep_logits_sharded(model: nn.Module, plan: TensorParallelPlan, shards: Shards) -> None:
@@ -67,7 +101,13 @@ def keep_logits_sharded(model: nn.Module, plan: TensorParallelPlan, shards: Shar
     if why is not None or not isinstance(forward, GatheredColumns):
         raise BadInput(f"the logits of {type(model).__name__} cannot stay in shards: {why}", "train with gathered logits")
     head.forward = Columns(head, shards.group, forward.size)
-    loaded.loss_function = _Loss(shards.group, forward.size)
+    loaded.loss_function = _Loss(VocabularyParts(shards.group, forward.size))
+
+
+def vocabulary_parts(model: nn.Module) -> VocabularyParts | None:
+    """How the ranks share the logits that the model returns, with or without adapters; None: each rank has all of them."""
+    loss = getattr(model, "loss_function", None)
+    return loss.parts if isinstance(loss, _Loss) else None
 
 
 def whole_logits(model: nn.Module, logits: torch.Tensor) -> torch.Tensor:
@@ -89,13 +129,14 @@ def _has_plain_loss(model: Any) -> bool:
 class _Loss:
     """Replacement of transformers' `ForCausalLMLoss`, with its arguments."""
 
-    def __init__(self, group: TensorGroup, vocabulary: int) -> None:
-        self._group, self._vocabulary = group, vocabulary
+    def __init__(self, parts: VocabularyParts) -> None:
+        self.parts = parts
 
     def joined(self, logits: torch.Tensor) -> torch.Tensor:
         """All ranks' shares of the vocabulary, side by side."""
-        widths = [share_of(self._vocabulary, self._group.size, rank)[1] for rank in range(self._group.size)]
-        return torch.cat(all_slices(logits, self._group, logits.ndim - 1, widths), -1)
+        group, size = self.parts.group, self.parts.size
+        widths = [share_of(size, group.size, rank)[1] for rank in range(group.size)]
+        return torch.cat(all_slices(logits, group, logits.ndim - 1, widths), -1)
 
     def __call__(
         self,
@@ -109,4 +150,4 @@ class _Loss:
     ) -> torch.Tensor:
         shifted = nn.functional.pad(labels, (0, 1), value=ignore_index)[..., 1:] if shift_labels is None else shift_labels
         flat = logits.reshape(-1, logits.shape[-1])
-        return vocabulary_parallel_loss(flat, shifted.reshape(-1), self._group, self._vocabulary, num_items_in_batch, ignore_index)
+        return vocabulary_parallel_loss(flat, shifted.reshape(-1), self.parts.group, self.parts.size, num_items_in_batch, ignore_index)

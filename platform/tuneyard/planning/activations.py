@@ -93,11 +93,11 @@ def loss_bytes(setup: Setup) -> float:
         copies -= 4  # no fp32 copy beside the logits; read off the rows of fms-acceleration, not off FSDP's source
     elif layout.engine == "deepspeed" and layout.zero == 0 and width < 4:
         logits = 4  # accelerate returns an fp32 copy under autocast
+    whole = layout.is_ours and layout.tensor_parallel > 1 and not logits_are_cut(shape, layout.tensor_parallel)
+    vocabulary = shape.vocab / (1 if whole else layout.tensor_parallel)
     if setup.objective == "dpo":  # the logits and their gradient; probabilities are computed in chunks, with three fp32 copies of each
-        return tokens * (hidden + shape.vocab * 2 * logits) + 3 * 4 * min(tokens * shape.vocab, CHUNK_ELEMENTS)
-    if layout.is_ours and layout.tensor_parallel > 1 and not logits_are_cut(shape, layout.tensor_parallel):
-        return tokens * (hidden + shape.vocab * (logits + copies))
-    return tokens * (hidden + shape.vocab * (logits + copies) / layout.tensor_parallel)
+        return tokens * (hidden + vocabulary * 2 * logits) + 3 * 4 * min(tokens * vocabulary, CHUNK_ELEMENTS)
+    return tokens * (hidden + vocabulary * (logits + copies))
 
 
 def inner_width(shape: ModelShape) -> int:

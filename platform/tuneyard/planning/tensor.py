@@ -147,7 +147,7 @@ def degrees(task: TrainTask, shape: ModelShape, workers: int, gpus_per_node: int
     asked = task.layout
     sharded = asked.context_parallel > 1 or asked.shard_within != "none" or asked.quantised_all_reduce != "none" or asked.zero == 3
     moved = asked.offload.optimizer != "none" or asked.offload.parameters != "none"
-    plain = task.method.name in ("full", "lora") and task.objective != "dpo" and task.optimizer.name == "adamw" and asked.liger is not True
+    plain = task.method.name in ("full", "lora") and task.optimizer.name == "adamw" and asked.liger is not True
     if sharded or moved or not plain or not shape.exact or shape.model_type in _NO_LINEARS:
         return
     yield from (d for d in _DEGREES if workers % d == 0 and gpus_per_node % d == 0 and heads_divide(shape, d))

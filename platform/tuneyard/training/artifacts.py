@@ -23,7 +23,8 @@ from tuneyard.training.generation_settings import save_with_settings, write_end_
 from tuneyard.training.merging import load_base, merge
 from tuneyard.training.models import DTYPES, quantization
 from tuneyard.training.origin import ORIGIN, Origin
-from tuneyard.training.proofs.saved import SavedProof, refuse_other_tokenizer
+from tuneyard.training.proofs.limit import late_after, limit_of, within
+from tuneyard.training.proofs.saved import SavedProof, refuse_other_tokenizer, size_of
 from tuneyard.training.provenance.certificate import Origins, base_hashes, write_certificate
 from tuneyard.training.provenance.signing import given_key, sign_folder
 from tuneyard.training.request import TrainRequest
@@ -133,7 +134,8 @@ def _write(trainer: SteppedTrainer, request: TrainRequest, weights: Any, start: 
     else:
         model.save_pretrained(folder, selected_adapters=["default"], **({"state_dict": weights} if weights is not None else {}))
         if proof is not None and (request.task.method.adapter.merge or proof.can_load(model)):
-            _prove_adapter(proof, trainer, request, weights, start, staging)
+            limit = limit_of(3 * size_of(model, proof.dtype))  # base, adapted and merged
+            within(limit, lambda: _prove_adapter(proof, trainer, request, weights, start, staging), late_after("adapter", limit))
         elif request.task.method.adapter.merge:
             merge(PeftModel.from_pretrained(_base(request, start), str(folder)), staging / MERGED)
     origin, base = Origin.of(request.task, request.model_uri, request.plan.precision).to_dict(), base_hashes(request, start)

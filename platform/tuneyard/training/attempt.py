@@ -50,9 +50,11 @@ from tuneyard.training.pairs import PairCollator
 from tuneyard.training.preference import PreferenceTrainer, without_dropout
 from tuneyard.training.progress import Progress
 from tuneyard.training.proofs.before import Before, prove_before
+from tuneyard.training.proofs.first_pass import first_pass
 from tuneyard.training.proofs.saved import SavedProof
 from tuneyard.training.provenance.certificate import Origins, base_marks, changed_marks
 from tuneyard.training.provenance.signing import given_key
+from tuneyard.training.reference import load_reference
 from tuneyard.training.request import TrainRequest, TrainResult
 from tuneyard.training.router_loss import take_router_loss
 from tuneyard.training.sample import show_sample
@@ -263,29 +265,34 @@ class Attempt:
         model = with_adapter(model, request, adapter, lambda message: self.emit(Warned(task=request.name, message=message)))
         self.shards = shard(model, cuts, self.world) if parts is None else parts.shards
         if task.proof == "full":
-            self.before = prove_before(model, material.data, request, self.world)
+            with first_pass(model, plan):
+                self.before = prove_before(model, material.data, request, self.world)
             for message in self.before.warnings:
                 self.emit(Warned(task=request.name, message=message))
         rows, held_out = (by_batches(each) for each in (material.data.train, material.data.validation))
+        if plan.context_parallel > 1:
+            self.context = ContextParallel(self.world.context_group)
+            self.context.prepare(model)
+        pad = material.tokenizer.pad_token_id
         if task.objective == "dpo":
+            if cuts is not None and self.shards is not None:
+                keep_logits(model, cuts, self.shards)
             reference = None
             if task.method.adapter is None:
-                reference = load_model(request, material.start, self.world)
-                fit_embedding(reference, material.tokenizer, request)
+                reference = load_reference(request, material.start, material.tokenizer, self.world, material.cut)
             return PreferenceTrainer(
                 model=model,
                 args=arguments,
-                data_collator=PairCollator.of(task, plan, material.tokenizer.pad_token_id),
+                data_collator=PairCollator.of(task, plan, pad, self.context),
                 train_dataset=rows,
                 eval_dataset=held_out,
                 loss=task.preference.loss,
                 beta=task.preference.beta,
                 reference=reference,
+                context=self.context,
             )
-        collator: Any = Collator.of(task, plan, material.tokenizer.pad_token_id)
-        if plan.context_parallel > 1:
-            self.context = ContextParallel(self.world.context_group)
-            self.context.prepare(model)
+        collator: Any = Collator.of(task, plan, pad)
+        if self.context is not None:
             collator = SliceCollator(collator, self.context.index, self.context.ranks, collator.pad_token_id)
         trainer = SteppedTrainer(model=model, args=arguments, data_collator=collator, train_dataset=rows, eval_dataset=held_out)
         if not take_token_mean(trainer) and cuts is not None and self.shards is not None:
@@ -399,6 +406,7 @@ class Attempt:
             # A compiled layer would be compiled again for the row of the proof.
             proves_recomputation=task.proof == "full" and not plan.compiled,
             probing=uncompiled if plan.compiled else nullcontext,
+            first_pass=lambda: first_pass(trainer.model, plan),
         )
         trainer.remove_callback(PrinterCallback)
         evaluates = material.data.validation is not None

@@ -60,6 +60,11 @@ def free_host_gb() -> float:
     return free / 1e9
 
 
+def free_bytes(device: torch.device) -> float:
+    """Memory that this process may still take: of the GPU, or of the host. 0 if it is not known."""
+    return float(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else free_host_gb() * 1e9
+
+
 def mapped_libraries_gb() -> float:
     """Resident pages of shared libraries in 1e9 bytes. They grow until the first step has run: a page counts once the process has read
     it. 0 if the system does not report it.

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+import transformers
+from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
 from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
@@ -129,7 +130,7 @@ def load_model(request: TrainRequest, start: str, world: World, warn: Callable[[
     if unplaced:
         some = ", ".join(unplaced[:3]) + (", ..." if len(unplaced) > 3 else "")
         warn(f"{request.model_uri} has {len(unplaced)} weights that its config.json has no place for; they are left out: {some}")
-    _refuse_missing(request, sorted(loaded["missing_keys"]))
+    _refuse_missing(request, start, sorted(loaded["missing_keys"]))
     _keep_trainable(model)
     spread_weights(model, world)
     model.config.use_cache = False
@@ -164,14 +165,29 @@ def vision_warning(request: TrainRequest, start: str, model: Any) -> str | None:
     return f"{request.model_uri} is a {own}: its language part ({ours}) is trained and saved, without the weights for images and sound"
 
 
-def _refuse_missing(request: TrainRequest, names: list[str]) -> None:
+def _refuse_missing(request: TrainRequest, start: str, names: list[str]) -> None:
     """Raises BadInput for missing weights: transformers would initialise them at random, and report it only in a log."""
     if names:
         some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        if request.plan.zero == 3 and all(_is_stored(Path(start), name) for name in names):
+            raise BadInput(
+                f"transformers {transformers.__version__} does not load {some} of {request.model_uri} under ZeRO 3; its files hold it",
+                "set strategy.zero to 2, under which transformers loads it in another way",
+            )
         raise BadInput(
             f"{request.model_uri} lacks {len(names)} weights of a language model, which would start at random: {some}",
             "name a model that was saved with its language head (AutoModelForCausalLM), or set model.init to scratch",
         )
+
+
+def _is_stored(folder: Path, name: str) -> bool:
+    """Whether a file of the folder holds a weight of that name, with or without the prefix of the base model."""
+    plain = name.partition(".")[2]
+    for file in folder.glob("*.safetensors"):
+        opened: Any = safe_open(file, "pt")
+        if not {name, plain}.isdisjoint(opened.keys()):
+            return True
+    return False
 
 
 def load_dtype(request: TrainRequest) -> torch.dtype:

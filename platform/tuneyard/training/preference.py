@@ -9,9 +9,10 @@ adapter's `dropout` counts, as the task asks for it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy, deepcopy
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,12 +20,15 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.integrations.liger import apply_liger_kernel
 
+from tuneyard.parallel import vocabulary_parts
+from tuneyard.parallel.context import ContextParallel
 from tuneyard.training.adapters import REFERENCE
-from tuneyard.training.pairs import PairCollator, answer_sums
+from tuneyard.training.pairs import Cut, PairCollator, answer_sums
 from tuneyard.training.preference_losses import LOSSES, Ratios
+from tuneyard.training.proofs.rows import Form
 from tuneyard.training.trainer import SteppedTrainer
 
-_NO_INPUTS = ("targets", "places", "counts", "last", "reference")
+_NO_INPUTS = ("targets", "places", "counts", "held", "last", "reference")
 _KEPT = "logits_to_keep"
 
 
@@ -60,11 +64,18 @@ class PreferenceTrainer(SteppedTrainer):
     FIGURES = ("rewards/accuracy", "rewards/margin", "rewards/chosen", "rewards/rejected")
     data_collator: PairCollator
 
-    def __init__(self, *args: Any, loss: str, beta: float, reference: nn.Module | None, **kwargs: Any) -> None:
-        """`reference`: the second copy of the model; None: the model without its adapter, or with the adapter of the start."""
+    def __init__(
+        self, *args: Any, loss: str, beta: float, reference: nn.Module | None, context: ContextParallel | None = None, **kwargs: Any
+    ) -> None:
+        """`reference`: the second copy of the model, cut as the model is; None: the model without its adapter, or with the adapter of the
+        start. `context`: the ranks that hold slices of the same rows.
+        """
         super().__init__(*args, **kwargs)
         self.loss_is_scaled_for_ga = True  # by the pairs of the global batch
         self._loss, self._beta = LOSSES[loss], beta
+        self._cut = Cut(vocabulary_parts(self.model), context)
+        if reference is not None and context is not None:
+            context.prepare(reference)
         self._reference = None if reference is None else self._prepared(reference)
         model: Any = self.model
         bare = model.get_base_model() if hasattr(model, "get_base_model") else model
@@ -92,13 +103,22 @@ class PreferenceTrainer(SteppedTrainer):
     def is_packed(self) -> bool:
         return self.data_collator.packed
 
+    @property
+    def _collate_whole_rows(self) -> Callable[[list[Any]], dict[str, Any]]:
+        return replace(self.data_collator, index=0, ranks=1)
+
+    @property
+    def _form(self) -> Form:
+        return "packed" if self.is_packed else "pairs"
+
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> torch.Tensor:
         """Pairs of the global batch."""
         pairs = torch.tensor(float(sum(len(batch["counts"]) // 2 for batch in batch_samples)), device=device)
-        if self.is_packed and self.world.size > 1:  # unpacked micro-batches all have equally many
+        mesh = self.world.mesh
+        if self.is_packed and mesh.data > 1:  # unpacked micro-batches all have equally many
             torch.distributed.all_reduce(pairs)
-            return pairs
-        return pairs * self.world.mesh.data
+            return pairs / (self.world.size // mesh.data)  # ranks that share rows count the same pairs
+        return pairs * mesh.data
 
     def weight_of(self, batch: dict[str, Any]) -> float:
         """Number of pairs."""
@@ -110,13 +130,13 @@ class PreferenceTrainer(SteppedTrainer):
 
     def loss_and_outputs(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> tuple[torch.Tensor, Any]:
         outputs = model(**self._model_inputs(inputs))
-        losses, figures = self._judged(answer_sums(outputs.logits, inputs), inputs)
+        losses, figures = self._judged(answer_sums(outputs.logits, inputs, self._cut), inputs)
         share = self.world.mesh.data / num_items_in_batch
         self._step_figures += figures.sum(dim=1) * share
         return losses.sum() * share, outputs
 
     def measured(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        sums = answer_sums(model(**self._model_inputs(inputs)).logits, inputs)
+        sums = answer_sums(model(**self._model_inputs(inputs)).logits, inputs, self._cut)
         losses, figures = self._judged(sums, {**inputs, "reference": self._reference_sums(inputs)})
         return torch.cat([losses[None], figures]).mean(dim=1)
 
@@ -136,7 +156,7 @@ class PreferenceTrainer(SteppedTrainer):
     def _reference_sums(self, inputs: dict[str, Any]) -> torch.Tensor:
         """Log-probabilities of the samples by the reference."""
         with torch.no_grad(), self._as_reference() as model:
-            return answer_sums(model(**self._model_inputs(inputs)).logits, inputs)
+            return answer_sums(model(**self._model_inputs(inputs)).logits, inputs, self._cut)
 
     @contextmanager
     def _as_reference(self) -> Iterator[Any]:

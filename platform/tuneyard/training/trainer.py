@@ -27,13 +27,16 @@ from tuneyard.parallel import Shards, whole_logits
 from tuneyard.parallel.context import MASK, ContextParallel
 from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.training.context import refuse_unsplit, slice_loss, split_logits, whole_router_loss
-from tuneyard.training.distributed import World
+from tuneyard.training.distributed import World, gather_objects
 from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.generators import kept_generators
+from tuneyard.training.memory import free_bytes
 from tuneyard.training.order import Batches, evaluation_batches
 from tuneyard.training.proofs.gradients import GradientProof
 from tuneyard.training.proofs.kept_weights import kept_weights
+from tuneyard.training.proofs.limit import late_before, limit_before, within
 from tuneyard.training.proofs.recomputation import refuse_changed_gradients
+from tuneyard.training.proofs.rows import Form, refuse_mixed_rows
 from tuneyard.training.proofs.sight import LAST, borders_of, refuse_foresight, refuse_leaks, refuse_short_sight
 from tuneyard.training.stopwatch import Lap, Stopwatch
 from tuneyard.training.tensor_parallel import clip, engines_told
@@ -95,6 +98,7 @@ class SteppedTrainer(Trainer):
         optimizer: tuple[type[torch.optim.Optimizer], dict[str, Any]] | None = None,
         proves_recomputation: bool = False,
         probing: Callable[[], AbstractContextManager[None]] = nullcontext,
+        first_pass: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """Set the parts of a run.
 
@@ -109,6 +113,7 @@ class SteppedTrainer(Trainer):
         - `longest_sample`: tokens of a row in which no token may see the ones after it; 0: a few.
         - `exchange`: takes over the averaging of gradients, once the model is wrapped.
         - `optimizer`: class and settings of an optimizer that transformers does not have.
+        - `first_pass`: the context of the tests before the first step, and of that step, in which errors of libraries are told.
         - `proves_recomputation`: compare gradients with and without recomputation before the first step.
         - `probing`: how the model is looked at before the first step.
         """
@@ -134,6 +139,7 @@ class SteppedTrainer(Trainer):
         self._take_exchange = exchange
         self.proves_recomputation = proves_recomputation
         self._probing = probing
+        self._first_pass = first_pass
         self._proof: GradientProof | None = None
         self._router_share = torch.zeros((), device=self.args.device)
         self.watch = Stopwatch(self.args.device)
@@ -193,8 +199,11 @@ class SteppedTrainer(Trainer):
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
         self.watch.mark("other")
-        with self._proof.backward() if self._proof is not None else nullcontext():
+        if self._proof is None:
             loss = super().training_step(model, inputs, num_items_in_batch)
+        else:
+            with self._first_pass(), self._proof.backward():
+                loss = super().training_step(model, inputs, num_items_in_batch)
         self._step_loss += loss - self.router_weight * self._router_share
         self._step_router_loss += self._router_share
         if self.accelerator.gradient_state.sync_gradients:
@@ -215,10 +224,11 @@ class SteppedTrainer(Trainer):
         """Whether this rank can compute a loss by itself, without the engine."""
         return self.shards is None and self.context is None and not any(hasattr(weight, "ds_id") for weight in self.model.parameters())
 
-    def _loss_of_short_row(self) -> torch.Tensor:
+    def _loss_of_short_row(self, engine: Any = None) -> torch.Tensor:
+        """The loss, computed by the model alone, or by the engine that gathers its weights."""
         ids = torch.arange(_SHORT_ROW, device=self.args.device)[None]
         with kept_generators(), self.compute_loss_context_manager():  # dropout of the next step draws what it would have drawn
-            loss: torch.Tensor = self.model(input_ids=ids, labels=ids).loss
+            loss: torch.Tensor = (engine or self.model)(input_ids=ids, labels=ids).loss
         return loss
 
     def loss_of(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
@@ -280,12 +290,21 @@ class SteppedTrainer(Trainer):
         return prepared
 
     def _probe(self) -> None:
-        """Test the model before its first step, and have its gradients proven in that step. Raises BadInput."""
+        """Test the model before its first step, and have its gradients proven in that step. Raises BadInput, and JobFailed if it hangs."""
+        limit = limit_before(self.model, max(self.longest_row, self.longest_sample), self.args.device)
+        with self._first_pass():
+            within(limit, self._prove, late_before(limit), self.args.device)
+        self._proof = GradientProof(self.model)
+
+    def _prove(self) -> None:
+        half = self.args.bf16 or self.args.fp16
         with self._probing(), kept_weights(self.model):
             self._probe_sight()
-            if self.proves_recomputation and self.args.gradient_checkpointing and self._weights_are_whole():
-                refuse_changed_gradients(self.model, self._loss_of_short_row, half=self.args.bf16 or self.args.fp16)
-        self._proof = GradientProof(self.model)
+            if self.proves_recomputation and self.args.gradient_checkpointing and self.shards is None and self.context is None:
+                in_parts = not self._weights_are_whole()
+                loss_of = partial(self._loss_of_short_row, self.model_wrapped if in_parts else None)
+                free = min(gather_objects(self.world, free_bytes(self.args.device)))
+                refuse_changed_gradients(self.model, loss_of, half=half, memory_bytes=free)
 
     def _probe_sight(self) -> None:
         """Raises BadInput for a model whose tokens see tokens that they must not see, on one device or in slices of rows."""
@@ -293,7 +312,8 @@ class SteppedTrainer(Trainer):
         vocabulary = int(getattr(embeddings, "base_layer", embeddings).num_embeddings)  # an adapter may wrap them
         packed = self.is_packed
         context = self.context
-        collate = self.data_collator if context is None else self.data_collator.whole
+        collate = self._collate_whole_rows
+        half = self.args.bf16 or self.args.fp16
 
         def refuse_sight(logits_of: Callable[[dict[str, Any]], torch.Tensor]) -> None:
             refuse_foresight(logits_of, vocabulary)
@@ -305,13 +325,27 @@ class SteppedTrainer(Trainer):
             if self.longest_sample > LAST:
                 refuse_foresight(self._last_logits_of, vocabulary, self.longest_sample)
             if packed:
-                half, borders = self.args.bf16 or self.args.fp16, borders_of(self.model.config)
+                borders = borders_of(self.model.config)
                 refuse_short_sight(self._last_logits_of, collate, vocabulary, borders, self.longest_row, half=half)
+        with nullcontext() if context is None else context.whole_rows():
+            rows = self.args.per_device_train_batch_size
+            refuse_mixed_rows(self._training_logits_of, collate, vocabulary, rows, self._form, half=half)
+            if context is not None:
+                refuse_sight(self._logits_of)
+        if context is None:
             return
-        with context.whole_rows():
-            refuse_sight(self._logits_of)
         refuse_unsplit(self._logits_of, context, vocabulary, self.longest_row, packed=packed)
         refuse_sight(partial(split_logits, self._logits_of, context))
+
+    @property
+    def _collate_whole_rows(self) -> Callable[[list[Any]], dict[str, Any]]:
+        """The collator, without slices of rows."""
+        collate: Callable[[list[Any]], dict[str, Any]] = self.data_collator if self.context is None else self.data_collator.whole
+        return collate
+
+    @property
+    def _form(self) -> Form:
+        return "packed" if self.is_packed else "plain"
 
     @property
     def is_packed(self) -> bool:
@@ -338,6 +372,20 @@ class SteppedTrainer(Trainer):
             if self.shards is not None:
                 logits = whole_logits(self.model, logits)
         model.train()
+        return logits
+
+    def _training_logits_of(self, inputs: dict[str, Any]) -> torch.Tensor:
+        """Logits in training mode, with the random numbers of the next step. Nothing of the pass stays, statistics included."""
+        self.model_wrapped.eval()
+        self.model.train()  # engines stay as they are for an evaluation
+        kept = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
+        with torch.no_grad(), kept_generators(), torch.compiler.set_stance("force_eager"), self.compute_loss_context_manager():
+            logits: torch.Tensor = self.model_wrapped(**self._prepare_inputs(inputs)).logits
+            if self.shards is not None:
+                logits = whole_logits(self.model, logits)
+            for buffer, before in kept:
+                buffer.copy_(before)
+        self.model_wrapped.train()
         return logits
 
     def _init_training_state(self, *args: Any, **kwargs: Any) -> Any:

@@ -253,7 +253,7 @@ def test_probabilities_in_chunks_are_those_of_log_softmax(monkeypatch: pytest.Mo
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(2, 9, 11, generator=generator, requires_grad=True)
     places, targets = torch.tensor([1, 2, 3, 8, 9, 11, 13, 17]), torch.tensor([0, 3, 10, 4, 4, 7, 1, 2])
-    batch = {"places": places, "targets": targets, "counts": [3, 1, 4], "last": 9}
+    batch = {"places": places, "targets": targets, "held": [3, 1, 4], "last": 9}
     sums = pairs.answer_sums(logits, batch)
     each = -cross_entropy(logits.reshape(-1, 11)[places], targets, reduction="none")
     expected = torch.stack([each[:3].sum(), each[3], each[4:].sum()])

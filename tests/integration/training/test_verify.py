@@ -202,8 +202,9 @@ def test_a_replay_finds_what_was_forged_everywhere(ran: Run, verify: Verify) -> 
     code, found = verify(ran.model, "--replay", 9)
 
     assert code == 1
-    assert found["replay"]["words"] == "steps 3 to 4: 28 weights are equal, bit for bit (1 rank)"
-    assert found["replay 2"]["words"].startswith("steps 5 to 6: 28 of 28 weights differ")
+    assert found["replay"]["words"] == "steps 1 to 2: 28 weights are equal, bit for bit (1 rank)", "from the start"
+    assert found["replay 2"]["words"] == "steps 3 to 4: 28 weights are equal, bit for bit (1 rank)"
+    assert found["replay 3"]["words"].startswith("steps 5 to 6: 28 of 28 weights differ")
 
 
 def forge_checkpoint(run: Run, file: Path) -> None:

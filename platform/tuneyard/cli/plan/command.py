@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
+from tuneyard.admission import model_remarks
 from tuneyard.api import BadInput, JobSpec, TuneyardError
 from tuneyard.catalog import gpu
-from tuneyard.cli.checks import check_file
+from tuneyard.cli.checks import check_file, configs_at_hand
 from tuneyard.cli.output import Format, OutputOption, print_json
 from tuneyard.cli.plan.data import data_lines
 from tuneyard.cli.plan.mixture import mixture_lines
@@ -171,10 +172,14 @@ def _calibration_lines(rows: Sequence[Mapping[str, Any]], past: _Past) -> list[s
 
 
 def _job(file: Path, templates: list[Path] | None) -> JobSpec:
-    jobs = [document.resource for document in check_file(file, find=templates_in(templates)) if isinstance(document.resource, JobSpec)]
+    jobs = [document for document in check_file(file, find=templates_in(templates)) if isinstance(document.resource, JobSpec)]
     if len(jobs) != 1:
         raise BadInput(f"{file}: holds {len(jobs)} JobSpecs, one is expected here", "give a file with one JobSpec")
-    return jobs[0]
+    job = jobs[0].resource
+    assert isinstance(job, JobSpec)
+    for path, words in model_remarks(job, configs_at_hand(job.spec, file.absolute().parent)):
+        typer.echo(f"warning: {jobs[0].complaint(path, words)}", err=True)
+    return job
 
 
 def _prices(given: list[str]) -> dict[str, float]:

@@ -124,6 +124,8 @@ class Recipe:
             facts.truncated += len(encoded.truncated)
             facts.dropped += len(encoded.dropped)
             facts.dropped_examples.extend(encoded.dropped[: 5 - len(facts.dropped_examples)])
+            facts.cut_answers += encoded.cut_answers
+            facts.alike += encoded.alike
             facts.muted += encoded.muted
             facts.count_spelled(encoded.as_text, encoded.as_tokens)
             facts.reasons, facts.tools = facts.reasons or encoded.reasons, facts.tools or encoded.tools

@@ -39,6 +39,7 @@ _KEPT_WINDOWS = 8192
 """Windows kept in memory: rows may be read again, and a tiny data set may have one window per row."""
 _SUMS = (
     *("rows", "held_out", "tokens", "loss_tokens", "samples", "bad", "left_out", "truncated", "dropped", "muted"),
+    *("cut_answers", "alike"),
     "source_bytes",
 )
 

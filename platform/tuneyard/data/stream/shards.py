@@ -41,6 +41,8 @@ class ShardFacts:
     left_out: int = 0
     truncated: int = 0
     dropped: int = 0
+    cut_answers: int = 0
+    alike: int = 0
     muted: int = 0
     as_text: dict[str, int] = field(default_factory=dict)
     as_tokens: dict[str, int] = field(default_factory=dict)

@@ -33,6 +33,14 @@ def gathered_tokens(tensor: torch.Tensor, group: Group) -> torch.Tensor:
     return gathered
 
 
+def summed_slices(tensor: torch.Tensor, group: Group) -> torch.Tensor:
+    """The sum over the ranks, on every rank of the group. Every rank must compute the same from it. As for `gathered_tokens`, the gradient
+    of a rank's own part is multiplied by the number of ranks, and nothing is sent.
+    """
+    total: torch.Tensor = _Sum.apply(tensor, group)
+    return total
+
+
 class _Exchange(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, group: Group, to_heads: bool) -> torch.Tensor:
@@ -68,3 +76,16 @@ class _Gather(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
         own = gradients[0].narrow(1, dist.get_rank(ctx.group) * ctx.tokens, ctx.tokens)
         return own * dist.get_world_size(ctx.group), None
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, group: Group) -> torch.Tensor:
+        ctx.group = group
+        total = tensor.clone()
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradients[0] * dist.get_world_size(ctx.group), None

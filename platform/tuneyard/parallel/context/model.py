@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from transformers import PreTrainedModel
 
 from tuneyard.api import BadInput
 from tuneyard.parallel.context.attention import ATTENTION, Row, Spans, check_heads, register
-from tuneyard.parallel.context.exchange import Group, gathered_tokens
+from tuneyard.parallel.context.exchange import Group, gathered_tokens, summed_slices
 from tuneyard.parallel.context.row_slice import LONGEST, MASK, SPANS
 
 
@@ -24,9 +25,10 @@ class ContextParallel:
         self.ranks, self.index = dist.get_world_size(group), dist.get_rank(group)
         self._spans: Spans | None = None
         self._longest: int | None = None
+        self._bases: list[Any] = []
 
     def prepare(self, model: Any) -> None:
-        """Make `model`, or the model under its adapter, take slices from `row_slice`.
+        """Make `model`, or the model under its adapter, take slices from `row_slice`. Several models may take them, one after the other.
 
         Raises BadInput if its attention does not use transformers' attention interface, or its heads do not divide.
         """
@@ -40,8 +42,8 @@ class ContextParallel:
         if isinstance(heads, int):
             check_heads(heads, self.ranks)
         register(self._row)
-        self._base = base
-        base.set_attn_implementation(ATTENTION)
+        self._bases.append(base)
+        _set_attention(base, ATTENTION)
         model.register_forward_pre_hook(self._take_row, with_kwargs=True)
         for module in base.modules():
             if hasattr(module, "rope_type"):
@@ -50,16 +52,24 @@ class ContextParallel:
 
     @contextmanager
     def whole_rows(self) -> Iterator[None]:
-        """Inside the context, the model takes whole rows, as on one device."""
-        self._base.set_attn_implementation("sdpa")
+        """Inside the context, the models take whole rows, as on one device."""
+        self._attend_by("sdpa")
         try:
             yield
         finally:
-            self._base.set_attn_implementation(ATTENTION)
+            self._attend_by(ATTENTION)
+
+    def _attend_by(self, implementation: str) -> None:
+        for base in self._bases:
+            _set_attention(base, implementation)
 
     def gathered(self, slices: torch.Tensor) -> torch.Tensor:
         """(rows, tokens of a slice, ...) -> (rows, tokens of the row, ...)."""
         return gathered_tokens(slices, self.group)
+
+    def summed(self, part: torch.Tensor) -> torch.Tensor:
+        """The sum over the ranks of what each has computed from its slice."""
+        return summed_slices(part, self.group)
 
     def own(self, rows: torch.Tensor) -> torch.Tensor:
         """(rows, tokens of the row, ...) -> this rank's slice of the tokens."""
@@ -95,3 +105,13 @@ class ContextParallel:
 
     def _row(self) -> Row:
         return Row(self.group, self.ranks, self._spans)
+
+
+def _set_attention(model: Any, implementation: str) -> None:
+    """For the model, and for modules that have a copy of its configuration."""
+    model.set_attn_implementation(implementation)
+    own = {id(module.config) for module in model.modules() if isinstance(module, PreTrainedModel)}
+    for module in model.modules():
+        config = vars(module).get("config")
+        if hasattr(config, "_attn_implementation") and id(config) not in own:
+            config._attn_implementation = implementation

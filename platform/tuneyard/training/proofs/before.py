@@ -12,6 +12,7 @@ from tuneyard import data
 from tuneyard.training.distributed import World
 from tuneyard.training.models import DTYPES
 from tuneyard.training.proofs.finite import refuse_broken_weights
+from tuneyard.training.proofs.limit import late_before, limit_before, within
 from tuneyard.training.proofs.positions import check_positions, longest_sample
 from tuneyard.training.proofs.reach import MOST_TOKENS, freeze_unreached
 from tuneyard.training.request import TrainRequest
@@ -30,10 +31,15 @@ class Before:
 
 
 def prove_before(model: Any, prepared: data.Prepared, request: TrainRequest, world: World) -> Before:
-    """Prove a model that is loaded, and has its adapter. Collective. Raises BadInput."""
+    """Prove a model that is loaded, and has its adapter. Collective. Raises BadInput, and JobFailed if it hangs."""
+    longest = longest_sample(prepared, request.task.data.max_length)
+    limit = limit_before(model, longest, world.device)
+    return within(limit, lambda: _proven(model, prepared, longest, request, world), late_before(limit), world.device)
+
+
+def _proven(model: Any, prepared: data.Prepared, longest: int, request: TrainRequest, world: World) -> Before:
     began = time.perf_counter()
     plan, device = request.plan, world.device
-    longest = longest_sample(prepared, request.task.data.max_length)
     tokens, warnings = min(longest, MOST_TOKENS), list[str | None]()
     if plan.offload_parameters != "nvme":  # weights on a disk cannot be gathered before the engine exists
         _place(model, request, device)

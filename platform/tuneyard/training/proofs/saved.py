@@ -22,6 +22,7 @@ from tuneyard.api import JobFailed
 from tuneyard.training.distributed import World
 from tuneyard.training.memory import free_host_gb
 from tuneyard.training.models import DTYPES
+from tuneyard.training.proofs.limit import late_after, limit_of, within
 from tuneyard.training.request import TrainRequest
 
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 5e-2, torch.float16: 1e-2}
@@ -68,13 +69,19 @@ class SavedProof:
 
     def prove_weights(self, folder: Path, trained: Weights) -> None:
         """Load the full model of `folder`. `trained`: its weights by name. Raises JobFailed."""
-        if self._lacks_memory("model", _bytes_of(trained)):
+        size = _bytes_of(trained)
+        if self._lacks_memory("model", size):
             return
-        with self._timed():
+
+        def prove() -> None:
             loaded = self._load("model", folder)
             self._refuse_other_config("model", loaded, self.config)
             self._refuse_other_weights("model", loaded, trained, folder)
             self._compare("model", loaded, self.logits)
+
+        with self._timed():
+            limit = limit_of(size)
+            within(limit, prove, late_after("model", limit))
 
     def prove_adapter(self, folder: Path, base: Any, live: Any, trained: Weights) -> Any:
         """Put the adapter of `folder` on `base`, and return both; `live`: the trained model, `trained`: its trained weights by name.
@@ -172,7 +179,7 @@ class SavedProof:
 
     def can_load(self, model: Any) -> bool:
         """Whether host memory holds the base of an adapter. The report says where it does not."""
-        return not self._lacks_memory("adapter's base", _size_of(model, self.dtype))
+        return not self._lacks_memory("adapter's base", size_of(model, self.dtype))
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -243,7 +250,7 @@ def _bytes_of(weights: Weights) -> int:
     return sum(weight.numel() * weight.element_size() for weight in {id(weight): weight for weight in weights.values()}.values())
 
 
-def _size_of(model: Any, dtype: torch.dtype) -> int:
+def size_of(model: Any, dtype: torch.dtype) -> int:
     """Bytes of all weights in `dtype`. A byte of a quantized weight holds two weights."""
     weights = list(model.parameters())
     numbers: list[int] = [2 * each.numel() if each.dtype is torch.uint8 else getattr(each, "ds_numel", each.numel()) for each in weights]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 
 from tuneyard import data
-from tuneyard.api import BadInput, StorageError
+from tuneyard.api import BadInput
 from tuneyard.api.local_files import looks_like_path
 from tuneyard.storage import MANIFEST, CommitLog, Store, fetch_folder, open_store
 from tuneyard.training.checkpoint.catalogue import commit_of, verify
@@ -23,9 +23,11 @@ from tuneyard.training.checkpoint.pieces import WEIGHT
 from tuneyard.training.checkpoint.reader import Reader
 from tuneyard.training.checkpoint.stored import read_indices, read_manifest, read_state
 from tuneyard.training.models import load_tokenizer
+from tuneyard.training.origin import Origin
 from tuneyard.training.proofs.saved import OF_A_SAVE
 from tuneyard.training.provenance.certificate import FILE, SIGNATURE, Certificate, file_hashes, hash_of, local_base, request_from_dict
-from tuneyard.training.provenance.findings import Finding
+from tuneyard.training.provenance.findings import Finding, compared, tried
+from tuneyard.training.provenance.merged import Sum, adapter_of_run, compare_with_sum
 from tuneyard.training.request import TrainRequest
 
 _MODEL = "model"
@@ -41,6 +43,12 @@ class Subject:
     run: Store | None
     trust_remote_code: bool = False
     """Whether the user allows Python code that comes with the model or its base. The certificate alone does not."""
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether the model is the sum of a base and an adapter."""
+        full = set(self.certificate.request["task"].get("method", {"full": {}})) == {"full"}
+        return not full and not (self.folder / "adapter_config.json").is_file()
 
     @property
     def needs_code(self) -> bool:
@@ -69,30 +77,17 @@ def open_subject(uri: str, scratch: Path, *, trust_remote_code: bool = False) ->
 
 def check(subject: Subject, scratch: Path) -> Iterator[Finding]:
     """All comparisons but the signature, each as soon as it is made."""
-    yield _tried("files", lambda: _files(subject))
-    yield _tried("base", lambda: _base(subject, scratch))
-    yield _tried("data", lambda: _data(subject, scratch))
+    yield tried("files", lambda: _files(subject))
+    yield tried("base", lambda: _base(subject, scratch))
+    yield tried("data", lambda: _data(subject, scratch))
     if subject.run is None:
         why = "the model lies outside of the output of its run"
         yield from (Finding(about, "not checked", why) for about in ("checkpoints", "weights", "log"))
         return
     run = subject.run
-    yield _tried("checkpoints", lambda: _checkpoints(run, subject.certificate))
-    yield _tried("weights", lambda: _weights(run, subject))
-    yield _tried("log", lambda: _log(run, subject.certificate))
-
-
-def _tried(about: str, look: Callable[[], Finding]) -> Finding:
-    """Data and base may be out of reach, which says nothing of the model. Whatever else cannot be read is damaged."""
-    try:
-        return look()
-    except StorageError as error:
-        return Finding(about, "not checked" if about in ("base", "data") else "failed", error.cause)
-    except BadInput as error:
-        return Finding(about, "failed", error.cause)
-    except Exception as error:  # noqa: BLE001 - libraries fail in their own ways over files that were changed
-        said = (str(error).strip().splitlines() or [""])[0][:200]
-        return Finding(about, "failed", f"cannot be read: {type(error).__name__}: {said}")
+    yield tried("checkpoints", lambda: _checkpoints(run, subject.certificate))
+    yield tried("weights", lambda: _weights(run, subject, scratch))
+    yield tried("log", lambda: _log(run, subject.certificate))
 
 
 def _model_folder(uri: str) -> str:
@@ -105,25 +100,16 @@ def _model_folder(uri: str) -> str:
     return store.url(found[0].removesuffix(f"/{FILE}")) if found else uri.rstrip("/")
 
 
-def _compared(named: Mapping[str, str], there: Mapping[str, str]) -> str:
-    """What differs between two sets of hashes; empty if nothing does."""
-    missing = [path for path in named if path not in there]
-    other = [path for path in named if path in there and there[path] != named[path]]
-    more = [path for path in there if path not in named]
-    parts = [("missing", missing), ("changed", other), ("new", more)]
-    return "; ".join(f"{what}: {', '.join(paths[:_NAMED])}{' and others' * (len(paths) > _NAMED)}" for what, paths in parts if paths)
-
-
 def _files(subject: Subject) -> Finding:
     named, there = subject.certificate.files, file_hashes(subject.folder, hidden=True)
-    differs = _compared(named, there)
+    differs = compared(named, there)
     manifest = open_store(str(subject.folder))
     if not differs and manifest.exists(MANIFEST):
         listed = {file.path: file.sha256 for file in manifest.manifest("").files}
         beside = {
             name: hash_of(subject.folder / name) for name in (FILE, SIGNATURE) if name in listed and (subject.folder / name).is_file()
         }
-        differs = _compared(listed, there | beside)
+        differs = compared(listed, there | beside)
     return Finding("files", "failed", differs) if differs else Finding("files", "ok", f"{len(named)} files as they were written")
 
 
@@ -138,7 +124,7 @@ def _base(subject: Subject, scratch: Path) -> Finding:
     if folder is None:
         return Finding("base", "not checked", f"{uri} is not on this machine")
     there = file_hashes(folder)
-    differs = _compared(named, {path: there[path] for path in there if path in named})
+    differs = compared(named, {path: there[path] for path in there if path in named})
     return Finding("base", "failed", f"{uri}: {differs}") if differs else Finding("base", "ok", f"{uri}: {len(named)} files as they were")
 
 
@@ -172,24 +158,47 @@ def _checkpoints(run: Store, certificate: Certificate) -> Finding:
     return Finding("checkpoints", "ok", f"steps {', '.join(str(each['step']) for each in there)} are whole")
 
 
-def _weights(run: Store, subject: Subject) -> Finding:
-    """Whether the model holds the weights of the checkpoint of its step, and the settings that the run stored before it."""
+def _weights(run: Store, subject: Subject, scratch: Path) -> Finding:
+    """Whether the model holds the weights of the checkpoint of its step, and the settings that the run stored before it. A merged model
+    holds the sum of the base and the adapter of that checkpoint.
+    """
     step = subject.certificate.step
     if step not in subject.certificate.steps:
         return Finding("weights", "failed", f"the certificate names no checkpoint of step {step}")
     if changed := _changed_settings(run, subject.folder):
         return Finding("weights", "failed", f"the run stored other settings before it trained: {', '.join(changed[:_NAMED])}")
-    try:
-        commit = commit_of(run, step)
-    except BadInput:
-        return Finding("weights", "not checked", f"the checkpoint of step {step} is not kept")
-    reader = checkpoint_reader(run, step, subject.folder.parent / "checkpoint")
+    is_kept = any(int(each["step"]) == step and run.list(str(each["name"])) for each in subject.certificate.checkpoints)
+    reader = checkpoint_reader(run, step, subject.folder.parent / "checkpoint") if is_kept else None
+    if subject.is_merged:
+        return _merged(run, subject, reader, scratch)
+    if reader is None:
+        return _not_kept(step)
     if not (subject.folder / "adapter_config.json").is_file():
         return _full_weights(subject, reader, step)
     names: Mapping[str, str] = run.manifest(MODEL).extra.get("names", {})
     with safe_open(subject.folder / "adapter_model.safetensors", "pt") as file:
         other = [saved for name, saved in names.items() if not _same(reader.whole(name, WEIGHT), file.get_tensor(saved))]
-    return _told(other, len(names), commit.step)
+    return _told(other, len(names), step)
+
+
+def _not_kept(step: int) -> Finding:
+    return Finding("weights", "not checked", f"the checkpoint of step {step} is not kept")
+
+
+def _merged(run: Store, subject: Subject, reader: Reader | None, scratch: Path) -> Finding:
+    if subject.needs_code:
+        return Finding("weights", "not checked", "the model comes with Python code: --trust-remote-code runs it")
+    request = subject.request(scratch)
+    uri, precision, step = request.model_uri, request.plan.precision, subject.certificate.step
+    base = local_base(request, str(fetch_folder(uri, scratch / "base")) if looks_like_path(uri) else uri)
+    if base is None:
+        return Finding("weights", "not checked", f"{uri} is not on this machine, or the run made its starting weights itself")
+    adapter = adapter_of_run(run, reader, request.plan, scratch)
+    if adapter is None:
+        return _not_kept(step)
+    words = f"the adapter of step {step}" if reader is not None else "the adapter beside it"
+    made = Sum(str(base), adapter, Origin.of(request.task, uri, precision), precision, words)
+    return compare_with_sum(subject.folder, made, trust=subject.trust_remote_code)
 
 
 def _changed_settings(run: Store, folder: Path) -> list[str]:
@@ -211,8 +220,6 @@ def _in_order(value: Any) -> Any:
 def _full_weights(subject: Subject, reader: Reader, step: int) -> Finding:
     from transformers import AutoModelForCausalLM
 
-    if set(subject.certificate.request["task"].get("method", {"full": {}})) != {"full"}:
-        return Finding("weights", "not checked", "the model was merged from an adapter: verify the folder of the adapter")
     if subject.needs_code:
         return Finding("weights", "not checked", "the model comes with Python code: --trust-remote-code runs it")
     trust = subject.trust_remote_code

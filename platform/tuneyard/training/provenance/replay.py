@@ -53,7 +53,7 @@ class Stretch:
 
 
 def stretches_of(subject: Subject, count: int, seed: int | None) -> list[Stretch]:
-    """`count` stretches between kept checkpoints, chosen at random; all if there are fewer. With a single checkpoint: from the start.
+    """`count` stretches between kept checkpoints, chosen at random; all if there are fewer. The first begins at the start of the run.
 
     `seed`: of the choice; None: another choice each time, which nobody can foresee.
     """
@@ -61,8 +61,7 @@ def stretches_of(subject: Subject, count: int, seed: int | None) -> list[Stretch
         return []
     run = subject.run
     kept = [int(each["step"]) for each in subject.certificate.checkpoints if run.list(str(each["name"]))]
-    steps = kept if len(kept) > 1 else [0, *kept]
-    found = [Stretch(first, last) for first, last in pairwise(steps)]
+    found = [Stretch(first, last) for first, last in pairwise([0, *kept])]
     chance = random.SystemRandom() if seed is None else random.Random(seed)
     return sorted(chance.sample(found, min(count, len(found))), key=lambda stretch: stretch.first)
 
