@@ -233,6 +233,11 @@ class _Run:
             if _ended(ranks):
                 return
             time.sleep(0.01)
+        if self.outcome.kills % 2 and self.server is None:  # so that the next attempt has a checkpoint to resume from
+            while not self._committed(name):
+                if _ended(ranks):
+                    return
+                time.sleep(0.001)
         if in_save:
             before = self._begun(name)
             while self._begun(name) == before:
@@ -257,6 +262,13 @@ class _Run:
     def _begun(self, name: str) -> set[str]:
         folder = self.folder / f"{name}-out" / "checkpoints"
         return {path.name for path in folder.glob("step-*")} if folder.is_dir() else set()
+
+    def _committed(self, name: str) -> bool:
+        from tuneyard.storage import open_store
+        from tuneyard.storage.commits import CommitLog
+        from tuneyard.training.checkpoint.layout import LOG
+
+        return bool(CommitLog(open_store(str(self.folder / f"{name}-out")), LOG).read().commits)
 
     def _disturb(self) -> None:
         if self.server is None or not self.case.outages or time.monotonic() < self._switch_at:
