@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoConfig
 
 from tuneyard.api import JobFailed
 from tuneyard.catalog import gpu, local_sku
@@ -36,6 +37,12 @@ from tuneyard.training.request import TrainRequest
 
 _TOLERANCES = {"fp32": 1e-4, "bf16": 5e-2, "fp16": 5e-2}
 """Largest relative difference of a weight's change in another layout, by the precision of the run."""
+_NOISE = {"fp32": 1e-5, "bf16": 1e-2, "fp16": 1e-2}
+"""Gradients below this share of the usual one are rounding, by the precision of the run. Adam divides a gradient by its own size, and so
+makes steps of them: of a key's bias under softmax, for instance, whose gradient is zero."""
+_OF_OTHER_HEADS = ("summary_", "classifier_")
+"""Rates of dropout in a configuration that a language model does not use."""
+_SECOND_MOMENT = "exp_avg_sq"
 _OF_THE_BITS = ("sku", "workers", "zero", "precision", "tensor_parallel", "context_parallel", "micro_batch", "attention", "compiled")
 """Parts of a plan in which sums are added in another order."""
 _LAST_LINES = 4
@@ -71,6 +78,11 @@ def replayed(subject: Subject, stretches: Sequence[Stretch], scratch: Path, *, w
     run = subject.run
     assert run is not None
     requests = {stretch: _request(subject, stretch, scratch / f"replay-{stretch.last}", workers) for stretch in stretches}
+    first = next(iter(requests.values()), None)
+    if first is not None and not _same_layout(subject, first.plan) and (drops := _dropout_of(first)):
+        words = f"{drops}: another layout drops other activations, so this run can only be trained again in its own"
+        yield Finding("replay", "not checked", words)
+        return
     for stretch, request in requests.items():
         if stretch.first:
             _lend(run, stretch.first, Path(request.output))
@@ -91,6 +103,20 @@ def _request(subject: Subject, stretch: Stretch, folder: Path, workers: int | No
         plan = resolve(request.task, shape_of(request.task.model_copy(update={"name": request.model_uri})), gpu(local_sku()), count)
         request = replace(request, plan=plan)
     return replace(request, resume=stretch.first > 0, stop_at=stretch.last, run="replay")
+
+
+def _dropout_of(request: TrainRequest) -> str:
+    """Where the run drops activations at random; empty if it does not."""
+    adapter = request.task.method.adapter
+    if adapter is not None and adapter.dropout:
+        return f"the adapter has dropout {adapter.dropout:g}"
+    if request.task.objective == "dpo":
+        return ""  # the model itself drops nothing there
+    trust = request.task.model.trust_remote_code
+    config = AutoConfig.from_pretrained(request.model_uri, revision=request.task.model.revision, trust_remote_code=trust).to_dict()
+    rates = {name: value for name, value in config.items() if "drop" in name and not name.startswith(_OF_OTHER_HEADS)}
+    active = [f"{name} {value:g}" for name, value in rates.items() if isinstance(value, float) and value > 0]
+    return f"the model has {', '.join(active)}" if active else ""
 
 
 def _same_layout(subject: Subject, plan: Plan) -> bool:
@@ -142,16 +168,30 @@ def _told(stretch: Stretch, original: Reader, again: Reader, start: Reader | Non
     how = f"{plan.workers} rank{'s' * (plan.workers > 1)}"
     if not different:
         return Finding(about, "ok", f"{stretch}: {len(names)} weights are equal, bit for bit ({how})")
-    largest = max(_difference(original, again, start, name) for name in different)
+    noise = 0.0 if same else _NOISE[plan.precision] * _usual_gradient(original)
+    largest = max(_difference(original, again, start, name, noise) for name in different)
     if same or largest > _TOLERANCES[plan.precision]:
         said = f"{stretch}: {len(different)} of {len(names)} weights differ by up to {largest:.1e} of their change ({how})"
         return Finding(about, "failed", said)
     return Finding(about, "ok", f"{stretch}: {len(names)} weights are equal to {largest:.0e} of their change, in another layout ({how})")
 
 
-def _difference(original: Reader, again: Reader, start: Reader | None, name: str) -> float:
-    """|again - original| / |original - start|, as norms."""
+def _usual_gradient(reader: Reader) -> float:
+    """The root of the mean second moment of all gradients, as the optimizer keeps them; 0 if it keeps none."""
+    squares, count = 0.0, 0
+    for name in reader.shapes:
+        if _SECOND_MOMENT in reader.kinds_of(name):
+            moment = reader.whole(name, _SECOND_MOMENT)
+            squares, count = squares + float(moment.double().sum()), count + moment.numel()
+    return (squares / count) ** 0.5 if count else 0.0
+
+
+def _difference(original: Reader, again: Reader, start: Reader | None, name: str, noise: float) -> float:
+    """|again - original| / |original - start|, as norms, over the elements whose gradients were above `noise`."""
     there, here = original.whole(name, WEIGHT).double(), again.whole(name, WEIGHT).double()
     before: Any = start.whole(name, WEIGHT).double() if start is not None else torch.zeros_like(there)
     change = float((there - before).norm())
-    return float((here - there).norm()) / max(change, 1e-12)
+    apart = here - there
+    if noise and _SECOND_MOMENT in original.kinds_of(name):
+        apart = apart[original.whole(name, _SECOND_MOMENT).reshape(apart.shape).sqrt() > noise]
+    return float(apart.norm()) / max(change, 1e-12)
