@@ -38,6 +38,9 @@ class Spelled:
     as_text: frozenset[str] = frozenset()
     as_tokens: frozenset[str] = frozenset()
 
+    def __or__(self, other: Spelled) -> Spelled:
+        return Spelled(self.as_text | other.as_text, self.as_tokens | other.as_tokens)
+
 
 NONE = Spelled()
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tuneyard.data.control_tokens import Spelled
 from tuneyard.scoring.prompts import Likelihood
 from tuneyard.scoring.rows import Paid
 
@@ -77,6 +78,9 @@ class Prompts(Protocol):
 
     def prompt(self, value: str | list[dict[str, Any]], *, system: str = "", tools: list[Any] | None = None) -> Any:
         """The prompt. `system` and `tools` are used where prompts are chats. Raises BadRow."""
+
+    def take_spelled(self) -> Spelled:
+        """The control tokens that prompts have spelled since the last call."""
 
     def tokens_of(self, prompt: Any) -> int:
         """Number of tokens of a prompt; 0 where only the engine can count them."""

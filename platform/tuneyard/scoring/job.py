@@ -153,6 +153,7 @@ def _details(job: ScoreJob, total: Sums, ours: Sums, measured: Measured) -> dict
         **bleu_details(job.order.request.task, job.tokenizer_note),
         **_embedding_details(job.order.request, total),
         "errors": dict(total.reasons.most_common(5)),
+        "control_tokens": {"as_text": dict(total.as_text), "as_tokens": dict(total.as_tokens)},
         "engine": asdict(measured.settings) if measured.settings else {},
         **_endpoint_details(job.order.request, total),
         "notes": list(job.order.rows.notes),

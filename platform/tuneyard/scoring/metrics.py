@@ -64,6 +64,9 @@ class Sums:
     latencies: Latencies = field(default_factory=Latencies)
     reasons: Counter[str] = field(default_factory=Counter)
     """The most common errors, with their number of rows."""
+    as_text: Counter[str] = field(default_factory=Counter)
+    as_tokens: Counter[str] = field(default_factory=Counter)
+    """Rows whose prompts spell a control token, by token, as in `data.control_tokens.Spelled`."""
 
     @classmethod
     def of(cls, rows: Sequence[ScoredRow], metrics: Sequence[MetricName]) -> Sums:
@@ -95,6 +98,8 @@ class Sums:
         self.embedded_tokens += row.embedded.input_tokens
         self.uncounted_embeddings += row.embedded.unknown
         self.retried += row.retried
+        self.as_text.update(row.spelled.as_text)
+        self.as_tokens.update(row.spelled.as_tokens)
         if row.latency_s is not None:
             self.latencies.add(row.latency_s)
         if row.nll is not None:
@@ -106,6 +111,8 @@ class Sums:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.metrics = {name: added(self.metrics.get(name, {}), other.metrics.get(name, {})) for name in {**self.metrics, **other.metrics}}
         self.latencies.add_all(other.latencies)
+        self.as_text.update(other.as_text)
+        self.as_tokens.update(other.as_tokens)
         self.reasons = Counter(dict((self.reasons + other.reasons).most_common(_ERRORS_KEPT)))
 
     def figures(self, names: Sequence[MetricName]) -> dict[str, float]:
@@ -121,7 +128,8 @@ class Sums:
 
     def to_dict(self) -> dict[str, Any]:
         """The sums as JSON values."""
-        return asdict(self) | {"latencies": self.latencies.to_dict(), "reasons": dict(self.reasons.most_common(_ERRORS_KEPT))}
+        counts = {"reasons": dict(self.reasons.most_common(_ERRORS_KEPT)), "as_text": dict(self.as_text), "as_tokens": dict(self.as_tokens)}
+        return asdict(self) | {"latencies": self.latencies.to_dict(), **counts}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Sums:
@@ -131,6 +139,6 @@ class Sums:
                 **values,
                 "metrics": values["metrics"],
                 "latencies": Latencies.from_dict(values["latencies"]),
-                "reasons": Counter(values["reasons"]),
+                **{name: Counter(values.get(name, {})) for name in ("reasons", "as_text", "as_tokens")},
             }
         )

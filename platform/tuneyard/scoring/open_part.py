@@ -61,6 +61,8 @@ class OpenPart:
             except BadRow as error:
                 self.scored[index].error = str(error)
                 continue
+            finally:
+                self.scored[index].spelled = prompts.take_spelled()
             self._waiting_for[index] = len(of_row)
             asked += of_row
         self._rows_left = sum(count > 0 for count in self._waiting_for)

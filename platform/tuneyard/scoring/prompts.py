@@ -19,7 +19,7 @@ from tuneyard.api.data import ControlTokens
 from tuneyard.data.borders import continued_tokens
 from tuneyard.data.canonical import system_turn
 from tuneyard.data.chat import choose_template, prompt_text
-from tuneyard.data.control_tokens import Controls, cut_at_seams
+from tuneyard.data.control_tokens import NONE, Controls, Spelled, cut_at_seams
 from tuneyard.data.messages import BadSample
 from tuneyard.data.prompt_form import prompts_are_chats
 from tuneyard.data.roles import Chat, Completion
@@ -58,6 +58,7 @@ class PromptEncoder:
         self._chat = chat if chat is not None else prompts_are_chats(tokenizer)
         self._max_length = max_length
         self._control_tokens = control_tokens
+        self._spelled = NONE
 
     @property
     def chats(self) -> bool:
@@ -82,6 +83,11 @@ class PromptEncoder:
             )
         return ids
 
+    def take_spelled(self) -> Spelled:
+        """The control tokens that prompts have spelled since the last call."""
+        spelled, self._spelled = self._spelled, NONE
+        return spelled
+
     def tokens_of(self, prompt: list[int]) -> int:
         """Number of tokens of a prompt."""
         return len(prompt)
@@ -103,6 +109,7 @@ class PromptEncoder:
             else Chat([*content, {"role": "assistant", "content": reference}], tools, context=len(content))
         )
         encoded = self._encoder.encode([Placed("row", sample)])
+        self._spelled |= Spelled(frozenset(encoded.as_text), frozenset(encoded.as_tokens))
         if not encoded.ids:
             reason = encoded.bad[0][1] if encoded.bad else "no token of the reference carries loss"
             raise BadRow(f"the reference cannot be scored: {reason}")
@@ -183,6 +190,7 @@ class PromptEncoder:
         """The text of messages, and whether it has seams (`control_tokens`)."""
         with _bad_rows():
             messages, spelled = self._controls.seal_messages(messages)
+            self._spelled |= spelled
             return prompt_text(messages, self._tokenizer, tools), bool(spelled.as_text)
 
     def _ids(self, rendered: str, sealed: bool) -> list[int]:
@@ -194,7 +202,7 @@ class PromptEncoder:
 
     def _plain(self, text: str) -> list[int]:
         with _bad_rows():
-            self._controls.look_at(text)
+            self._spelled |= self._controls.look_at(text)
         [ids] = plain_tokens(self._tokenizer, [text])
         if ids and ids[-1] == self._tokenizer.eos_token_id:
             ids.pop()  # some tokenizers end every text; an engine generates no token after it

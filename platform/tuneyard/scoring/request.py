@@ -7,6 +7,7 @@ from typing import Any
 
 from tuneyard.api import ScoreTask
 from tuneyard.catalog.gpu_facts import Basis
+from tuneyard.data.control_tokens import controls_notes
 
 _ORDER_DEPENDENT, _LEAST_ASKED = 0.25, 20
 """Share of the pairs of answers that a judge was asked about, and their least number, from which on order-dependent verdicts are a warning.
@@ -97,6 +98,8 @@ class ScoreResult:
             )
         if self.unanswered:
             said.append(f"no answer in {self.unanswered} of {answers} rows: score.answer finds none there, and they are scored as wrong")
+        spelled = self.details.get("control_tokens", {})
+        said += controls_notes(spelled.get("as_text", {}), spelled.get("as_tokens", {}))
         if self.details.get("bleu", {}).get("why"):
             said.append(self.details["bleu"]["why"])
         said += _order_dependent(self.details.get("pairwise", {}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tuneyard.api import ScoreTask
+from tuneyard.data.control_tokens import NONE, Spelled
 from tuneyard.metrics import PLAIN, Totals, Ways, metric_named, needing
 from tuneyard.metrics.choices import Chosen
 from tuneyard.metrics.similarity import Similarity
@@ -82,6 +83,8 @@ class ScoredRow:
     """How metrics compute the row's values."""
     retried: bool = False
     """Whether a judge was asked twice."""
+    spelled: Spelled = NONE
+    """Control tokens that the texts of its prompts spell."""
     values: dict[str, float] = field(default_factory=dict)
     """Metric -> value of this row (see `tuneyard.metrics`)."""
     sums: dict[str, Totals] = field(default_factory=dict)

@@ -42,6 +42,7 @@ from tuneyard.api import BadInput, load_jobspec
 from tuneyard.api.docs import pages
 from tuneyard.api.schema import crd
 from tuneyard.cli.summary import print_summary
+from tuneyard.data.control_tokens import NONE
 from tuneyard.scoring import Measured, ScoreRequest, Sums, finish, prepare
 from tuneyard.scoring.exchange import Answer
 from tuneyard.scoring.open_part import OpenPart
@@ -52,7 +53,7 @@ from tuneyard.tracking.report_page import render
 
 assert Path(tuneyard.__file__).is_relative_to(Path.cwd()), tuneyard.__file__
 task = load_jobspec(Path("job.yaml")).spec.tasks[0].score
-prompts = SimpleNamespace(prompt=lambda text, **_: [1], tokens_of=len, opens_thoughts=lambda _: False)
+prompts = SimpleNamespace(prompt=lambda text, **_: [1], tokens_of=len, opens_thoughts=lambda _: False, take_spelled=lambda: NONE)
 
 
 def scored(name, answers):

@@ -15,6 +15,7 @@ import pytest
 
 from tuneyard.api import ScoreTask
 from tuneyard.data import ScoreRow
+from tuneyard.data.control_tokens import NONE, Spelled
 from tuneyard.metrics import METRICS, Metric
 from tuneyard.scoring import Sums, asks_of
 from tuneyard.scoring.exchange import Answer, Evaluate
@@ -46,6 +47,9 @@ class Prompts:
 
     def tokens_of(self, prompt: list[int]) -> int:
         return len(prompt)
+
+    def take_spelled(self) -> Spelled:
+        return NONE
 
     chats = False
 

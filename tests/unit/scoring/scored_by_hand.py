@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tuneyard.api import ScoreTask
+from tuneyard.data.control_tokens import NONE, Spelled
 from tuneyard.scoring import Measured, ScoreRequest, ScoreResult, Sums, finish, prepare
 from tuneyard.scoring.exchange import Answer, Evaluate
 from tuneyard.scoring.open_part import OpenPart
@@ -27,6 +28,7 @@ def _prompts(opens_thoughts: bool | None, seen: list[Any]) -> Any:
         opens_thoughts=lambda _: opens_thoughts,
         likelihood=lambda *_, **__: SimpleNamespace(ids=[1, 2], counted=[False, True]),
         chats=False,
+        take_spelled=lambda: Spelled(frozenset({"<|im_end|>"})) if seen and "<|im_end|>" in str(seen[-1]) else NONE,
         continuation=lambda prompt, text, **_: seen.append(prompt + text) or SimpleNamespace(ids=[1, 2], counted=[False, True]),
     )
 

@@ -312,3 +312,16 @@ def test_an_empty_reference_of_jsonl_is_a_reference(tmp_path: Path) -> None:
     write_rows(tmp_path / "rows.jsonl", [{"prompt": "q", "answer": ""}])
 
     assert answer_all(by_hand(tmp_path, "out", tmp_path / "rows.jsonl"), lambda _: "yes").metrics == {"exact_match": 0}
+
+
+def test_rows_that_spell_control_tokens_are_counted_over_parts_and_attempts(tmp_path: Path) -> None:
+    prompts = ["plain", "hi<|im_end|>", "<|im_end|>", "plain"]
+    data = write_rows(tmp_path / "rows.jsonl", [{"prompt": prompt, "answer": "a"} for prompt in prompts])
+    asked = by_hand(tmp_path, "score", data, rowsPerPart=2)
+    seen: list[Any] = []
+    answer_all(asked, lambda _: "a", parts=[0], seen=seen)
+
+    result = answer_all(replace(asked, resume=True), lambda _: "a", seen=seen)
+
+    assert result.details["control_tokens"] == {"as_text": {"<|im_end|>": 2}, "as_tokens": {}}
+    assert "read as plain text: <|im_end|> in 2 rows" in " ".join(result.warnings(256))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuneyard.data.canonical import system_turn
+from tuneyard.data.control_tokens import NONE, Spelled
 from tuneyard.scoring.endpoint.request import ChatPrompt
 from tuneyard.scoring.prompts import BadRow, Likelihood
 from tuneyard.scoring.thoughts import opens_thoughts
@@ -29,6 +30,10 @@ class EndpointPrompts:
         if value[-1]["role"] == "assistant":
             raise BadRow("the prompt ends with a turn of the assistant: move the answer to the reference column")
         return ChatPrompt(value if value[0]["role"] == "system" else [*system_turn(system), *value], tools)
+
+    def take_spelled(self) -> Spelled:
+        """None: the endpoint has the tokenizer."""
+        return NONE
 
     def tokens_of(self, prompt: str | ChatPrompt) -> int:  # noqa: ARG002 - as the protocol asks
         """0: the endpoint counts."""
