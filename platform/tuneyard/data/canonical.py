@@ -10,7 +10,7 @@ from tuneyard.data.bad_sample import TEXT_ALONE, BadSample, LeftOut
 from tuneyard.data.forms import FORMS
 from tuneyard.data.meaning.numbers import is_number, number_text
 from tuneyard.data.meaning.paths import described, shown, value_at, what_is_missing
-from tuneyard.data.meaning.plausible import judgement
+from tuneyard.data.meaning.plausible import judged
 from tuneyard.data.meaning.role_names import OPTIONAL, is_filled, is_media, role_named
 from tuneyard.data.messages import carries_loss, is_said, looks_like_messages, message_list, system_text, unusual_roles
 from tuneyard.data.roles import Chat, Completion, Pair, Roles, Sample, Text
@@ -34,7 +34,7 @@ class Canonical:
         self._check_columns(row)
         row = self._shaped(row)
         columns = self.roles.columns
-        if "label" in columns and judgement(row.get(columns["label"])) is False:
+        if "label" in columns and not judged(row.get(columns["label"]), columns["label"]):
             raise LeftOut(f"{columns['label']} is false: an answer that must not be learned")
         match self.roles.format:
             case "chat":

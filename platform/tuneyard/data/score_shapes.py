@@ -10,6 +10,7 @@ from typing import Any
 
 from tuneyard.api import BadInput, ScoreData
 from tuneyard.data.bad_sample import BadSample
+from tuneyard.data.canonical import with_input
 from tuneyard.data.forms import FORMS, form_of
 from tuneyard.data.meaning.numbers import may_be_whole, whole_number_columns
 from tuneyard.data.meaning.paths import is_path, value_at, what_is_missing
@@ -54,6 +55,8 @@ NO_SHAPE = ScoreShape()
 def _of_form(name: str, row: Row) -> dict[str, Any]:
     """The columns of a form. Of a chat, `prompt` is the turns before the last answer, and `completion` is that answer."""
     read = {role: value for role, value in FORMS[name].shaped(row).items() if value is not None}
+    if "input" in read and isinstance(read.get("prompt"), str):
+        read["prompt"] = with_input(read["prompt"], read.pop("input"))
     if "messages" not in read:
         if looks_like_messages(read.get("completion")):
             read["completion"] = message_list(read["completion"], "completion")[-1]["content"]

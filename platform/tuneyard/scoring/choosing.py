@@ -33,11 +33,15 @@ class Asked:
     tokens: tuple[Likelihood, ...]
 
 
-def ask(choices: Choices, row: ScoreRow, prompts: Prompts) -> Asked:
-    """The requests of a row. Raises BadRow for choices that are no list of different texts, and for a reference that names none of them."""
+def ask(choices: Choices, row: ScoreRow, prompts: Prompts, *, reference: Any = None) -> Asked:
+    """The requests of a row. `reference`: the value of data.reference as the file has it.
+
+    Raises BadRow for choices that are no list of different texts, and for a reference that names none of them.
+    """
     texts, labels = _texts_of(choices, row["kept"])
     _check(texts)
-    right = _right(choices, texts, labels, row["references"])
+    is_place = isinstance(reference, int) and not isinstance(reference, bool)
+    right = _right(choices, texts, labels, row["references"], is_place=is_place)
     prompt: Prompt = row["prompt"]
     continuations = texts
     if choices.by == "letter":
@@ -90,13 +94,17 @@ def _check(texts: Sequence[str]) -> None:
             raise BadRow(f"choices {first + 1} and {place + 1} are the same text: {text.strip()[:80]!r}")
 
 
-def _right(choices: Choices, texts: Sequence[str], labels: Sequence[str], references: Sequence[str]) -> int:
-    """The place of the right choice: the reference is its text, its label, its letter, or its number."""
+def _right(choices: Choices, texts: Sequence[str], labels: Sequence[str], references: Sequence[str], *, is_place: bool) -> int:
+    """The place of the right choice: the reference is its text, its label, its letter, or its number. `is_place`: the file has a whole
+    number, which is a label or the number of a choice before it is a text (MMLU).
+    """
     if len(references) != 1:
         raise BadRow(f"the row has {len(references) or 'no'} references, but one choice is right")
     wanted = references[0].strip()
     plain = [text.strip() for text in texts]
-    if wanted in plain:
+    if is_place and wanted not in labels and 0 <= int(wanted) - choices.first_number < len(texts):
+        return int(wanted) - choices.first_number
+    if wanted in plain and not (is_place and wanted in labels):
         return plain.index(wanted)
     if wanted in labels:
         return list(labels).index(wanted)

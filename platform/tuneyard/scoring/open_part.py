@@ -9,6 +9,7 @@ from typing import Any
 from tuneyard.api import Adapter, ScoreTask
 from tuneyard.catalog import ModelShape, forward_flops
 from tuneyard.data import ScoreRow
+from tuneyard.data.meaning.paths import value_at
 from tuneyard.metrics import METRICS
 from tuneyard.scoring import choosing
 from tuneyard.scoring.answers import Answers, compared
@@ -106,7 +107,9 @@ class OpenPart:
 
     def _choice_requests(self, index: int, prompts: Prompts) -> list[Asked]:
         assert self._task.choices is not None
-        choices = self._choices[index] = choosing.ask(self._task.choices, self._seen[index], prompts)
+        row, column = self._seen[index], self._task.data.reference
+        reference = value_at(row["kept"], column) if column is not None else None
+        choices = self._choices[index] = choosing.ask(self._task.choices, row, prompts, reference=reference)
         self.scored[index].evaluated_tokens = sum(len(tokens.ids) for tokens in choices.tokens)
         return [Evaluate(self._key(index, place), tokens) for place, tokens in enumerate(choices.tokens)]
 

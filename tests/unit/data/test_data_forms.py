@@ -201,6 +201,42 @@ def test_score_tasks_read_forms_paths_and_whole_numbers(tmp_path: Path) -> None:
         rows({"prompt": "q"}, columns={"completion": "prompt"})
 
 
+def test_the_prompt_of_a_score_task_has_the_passage_that_training_shows(tmp_path: Path) -> None:
+    row = {"context": "Anna has 1 apple.", "question": "How many?", "answers": {"text": ["1"], "answer_start": [9]}}
+    data = ScoreData(source=str(write(tmp_path / "a.jsonl", row)), prompt="prompt", reference="completion")
+
+    [found] = ScoreRows.open(data, cache_dir=tmp_path).read(0, 1)
+
+    assert (found["prompt"], found["references"]) == ("How many?\n\nAnna has 1 apple.", ("1",))
+
+
+@pytest.mark.parametrize(
+    ("row", "letter"),
+    [
+        ({"question": "What is 1?", "choices": ["1", "2", "3", "4"], "answer": "1"}, "A"),
+        ({"question": "What is 0?", "choices": ["1", "2", "3", "0"], "answer": 0}, "A"),
+        ({"question": "Which?", "choices": ["B", "A", "C"], "answer": "A"}, "B"),
+        ({"goal": "g", "sol1": "a", "sol2": "b", "label": 1}, "B"),
+        ({"goal": "g", "sol1": "a", "sol2": "b", "label": 0}, "A"),
+        ({"premise": "It rained.", "choice1": "wet", "choice2": "dry", "question": "effect", "label": 0}, "A"),
+        ({"sentence": "x _", "option1": "a", "option2": "b", "answer": "2"}, "B"),
+        ({"question": "q", "choices": {"text": ["a", "b"], "label": ["1", "2"]}, "answerKey": "2"}, "B"),
+    ],
+)
+def test_the_right_choice_is_the_one_that_the_row_means(row: dict[str, Any], letter: str) -> None:
+    assert FORMS["a question with choices"].shaped(row)["completion"] == f" {letter}"
+
+
+@pytest.mark.parametrize("labels", [(1, 0), ("1", "0"), (1.0, 0.0), (True, False), ("True", "False")])
+def test_answers_labelled_as_bad_are_left_out(labels: tuple[Any, Any], tmp_path: Path) -> None:
+    rows = [{"prompt": f"q{n}", "completion": f"a{n}", "label": labels[n % 2]} for n in range(10)]
+    columns = {"prompt": "prompt", "completion": "completion", "label": "label"}
+
+    found = inspect(str(write(tmp_path / "a.jsonl", *rows)), columns=columns)
+
+    assert (found.samples, found.left_out) == (5, 5)
+
+
 def test_a_row_that_its_form_cannot_read_is_an_error_of_that_row_alone(tmp_path: Path) -> None:
     good = FORMS["a question with choices"].example
     path = write(tmp_path / "a.jsonl", {**good, "answer": 7}, good, good)

@@ -65,6 +65,15 @@ def test_choices_are_a_list_a_group_of_arc_or_a_cell_of_csv(tmp_path: Path, valu
     assert (scored[0]["error"], scored[0]["acc"]) == (None, 1.0)
 
 
+@pytest.mark.parametrize(("answer", "right"), [(0, 0), ("0", 3), ("A", 0), ("1", 0), (3, 3)])
+def test_a_number_of_the_file_is_a_place_before_it_is_a_text(tmp_path: Path, answer: Any, right: int) -> None:
+    logs = [float(place != right) for place in range(4)]
+
+    _, scored, _ = run(tmp_path, [{"prompt": "p", "choices": ["1", "2", "3", "0"], "answer": answer}], logs)
+
+    assert (scored[0]["error"], scored[0]["acc"]) == (None, 1.0)
+
+
 def test_all_rows_may_have_the_same_choices_and_count_them_from_one(tmp_path: Path) -> None:
     choices = {"texts": ["negative", "positive"], "firstNumber": 1}
 

@@ -12,7 +12,7 @@ from tuneyard.data.forms.form import Form, Row, texts
 from tuneyard.data.meaning.paths import shown, structured
 
 _QUESTIONS = ("question", "query", "ctx", "stem", "question_stem", "sentence", "goal", "problem", "prompt")
-_CONTEXTS = ("context", "passage", "article")
+_CONTEXTS = ("context", "passage", "article", "premise")
 _OWN_LABEL = re.compile(r"\(?[A-Za-z][).:]\s*")
 """A letter that a choice carries itself, such as `A) 4`."""
 _LISTS = ("choices", "options", "endings", "answer_choices", "candidates")
@@ -48,7 +48,8 @@ def _choices(row: Row) -> tuple[list[str], list[str], list[str]]:
     for names in _COLUMNS:
         there = [name for name in names if row.get(name) not in (None, "")]
         if len(there) > 1 and list(names[: len(there)]) == there:
-            counted = "1" in names[0]  # option1, sol1: answers count from 1, as the columns do
+            # option1: answers count from 1, as the columns do. A `label` is a class of `datasets`, which count from 0 (PIQA, COPA).
+            counted = "1" in names[0] and _column(row, _ANSWERS) != "label"
             return [str(row[name]) for name in there], [str(number + counted) for number in range(len(there))], there
     return [], [], []
 
@@ -76,10 +77,11 @@ def _read(row: Row) -> dict[str, Any]:
 
 
 def _number(answer: Any, options: Sequence[str], labels: Sequence[str]) -> int | None:
-    """The choice that an answer names: by its label, its letter or its text."""
+    """The choice that an answer names. A number is a label (MMLU: the place), a text is a choice's text, its label or its letter."""
     text = str(int(answer)) if isinstance(answer, float) and answer.is_integer() else str(answer).strip()
-    letters = list(ascii_uppercase[: len(options)])
-    for names in (list(labels), letters, [option.strip() for option in options], [f"({letter})" for letter in letters]):
+    letters, said = list(ascii_uppercase[: len(options)]), [option.strip() for option in options]
+    first = [list(labels), said] if isinstance(answer, int | float) else [said, list(labels)]
+    for names in (*first, letters, [f"({letter})" for letter in letters]):
         if text in names:
             return names.index(text)
     return letters.index(text.upper()) if text.upper() in letters else None

@@ -37,6 +37,18 @@ def judgement(value: Any) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
+def judged(value: Any, column: str) -> bool:
+    """Whether a label calls an answer good: true or 1, or no label. Raises BadSample for a label that is neither true nor false."""
+    if value is None or value == "" or value != value:
+        return True
+    known = judgement(value)
+    if known is None and str(value).strip().removesuffix(".0") in ("0", "1"):
+        known = str(value).strip()[0] == "1"
+    if known is None:
+        raise BadSample(f"{column} is {value!r}, and a label is true or false, or 1 or 0")
+    return known
+
+
 def strangers(values: Iterable[Any], speakers: Mapping[str, str]) -> tuple[str, ...]:
     """Speakers of chats that have no usual role, each once. `speakers`: roles by further names of speakers."""
     found: dict[str, None] = {}
