@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -28,7 +28,7 @@ _TRUSTED = ("system", "developer", "assistant")
 _MARKS_OF_REASONING = ("<think>", "</think>")
 _SHAPED = re.compile(r"<[|｜].*[|｜]>", re.DOTALL)
 _ADVICE = "take it out of the text, or set data.controlTokens: text, which reads it as plain text"
-_MOST_NAMED = 3
+_MOST_NAMED = 10
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class Controls:
 
     pattern: re.Pattern[str] | None
     policy: ControlTokens = "text"
+    hidden: tuple[Callable[[str], str], re.Pattern[str]] | None = None
+    """How the tokenizer normalizes texts, and the control tokens that it finds in normalized texts only."""
 
     @classmethod
     def of(cls, tokenizer: Any, template: str | None, policy: ControlTokens = "text") -> Controls:
@@ -65,25 +67,34 @@ class Controls:
         names |= {str(token.content) for token in added.values() if template is not None and token.content in template}
         names |= {str(token) for token in tokenizer.all_special_tokens}
         shown = sorted(name for name in names if len(name.strip()) > 1)
-        return cls(re.compile(any_of(shown)) if shown else None, policy)
+        if not shown:
+            return cls(None, policy)
+        return cls(re.compile(any_of(shown)), policy, _normalized_controls(tokenizer, set(shown), added))
 
     def seal(self, chat: Chat) -> tuple[Chat, Spelled]:
         """The chat with its texts as they are rendered, and what they spell. Raises BadSample for a text that the policy refuses."""
         messages, spelled = self.seal_messages(chat.messages)
-        return (chat if messages is chat.messages else replace(chat, messages=messages)), spelled
+        tools, of_tools = self.seal_tools(chat.tools)
+        changed = messages is not chat.messages or tools is not chat.tools
+        return (replace(chat, messages=messages, tools=tools) if changed else chat), spelled | of_tools
+
+    def seal_tools(self, tools: list[Any] | None) -> tuple[list[Any] | None, Spelled]:
+        """As `seal`, for descriptions of tools: other people have written them."""
+        names = self._in_value(tools, "tools")
+        if not names or self.policy != "text":
+            return tools, Spelled(as_tokens=frozenset(names))
+        return self._sealed_value(tools), Spelled(as_text=frozenset(names))
 
     def seal_messages(self, messages: list[Message]) -> tuple[list[Message], Spelled]:
-        """As `seal`, for messages."""
-        found = [self._in_text(str(message.get("content") or ""), message["role"]) for message in messages]
+        """As `seal`, for messages with all their parts: names and tool calls are rendered too."""
+        found = [self._in_value(message, message["role"]) for message in messages]
         if not any(found):
             return messages, NONE
         sealed, as_text, as_tokens = list[Message](), set[str](), set[str]()
         for message, names in zip(messages, found, strict=True):
             is_sealed = bool(names) and self.policy == "text" and message["role"] not in _TRUSTED
             (as_text if is_sealed else as_tokens).update(names)
-            sealed.append({**message, "content": self._sealed(message["content"])} if is_sealed else message)
-        if as_text and any(SEAM in str(message.get("content")) for message in messages):
-            raise BadSample(f"it holds {SEAM!r}, a code point that Unicode reserves, beside the text of {_listed(as_text)}", "take it out")
+            sealed.append({**self._sealed_value(message), "role": message["role"]} if is_sealed else message)
         return sealed, Spelled(frozenset(as_text), frozenset(as_tokens))
 
     def look_at(self, *texts: str) -> Spelled:
@@ -91,22 +102,68 @@ class Controls:
         names = {name for text in texts for name in self._in_text(text, "")}
         return Spelled(as_tokens=frozenset(names)) if names else NONE
 
+    def _in_value(self, value: Any, role: str) -> list[str]:
+        """Control tokens in all texts of a value, which has the parts of JSON. Raises BadSample as `_in_text`."""
+        if self.pattern is None or value is None:
+            return []
+        return [name for text in _texts_of(value) for name in self._in_text(text, role)]
+
     def _in_text(self, text: str, role: str) -> list[str]:
         if self.pattern is None:
             return []
         names = self.pattern.findall(text)
         if role == "assistant":  # the form in which reasoning stands in an answer
             names = [name for name in names if name not in _MARKS_OF_REASONING]
+        whose = {"": "its text", "tools": "a description of a tool"}.get(role, f"the text of the {role}")
         if names and self.policy == "refuse":
-            whose = f"the text of the {role}" if role else "its text"
             raise BadSample(f"{whose} spells the control token {names[0]}", _ADVICE)
+        if self.hidden is not None and self.policy != "template" and role not in ("", *_TRUSTED):
+            self._refuse_hidden(text, whose)
         return names
+
+    def _refuse_hidden(self, text: str, whose: str) -> None:
+        """Raises BadSample for a text that spells a control token once the tokenizer has normalized it: it cannot be sealed."""
+        assert self.hidden is not None
+        normalize, pattern = self.hidden
+        if found := pattern.search(normalize(self._sealed(text))):
+            raise BadSample(f"{whose} spells the control token {found[0]}, once the tokenizer has normalized it", "take it out of the text")
+
+    def _sealed_value(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._sealed(value)
+        if isinstance(value, dict):
+            return {self._sealed_value(key): self._sealed_value(each) for key, each in value.items()}
+        return [self._sealed_value(each) for each in value] if isinstance(value, list) else value
 
     def _sealed(self, text: str) -> str:
         assert self.pattern is not None
+        if self.pattern.search(text) and SEAM in text:
+            raise BadSample(f"it holds {SEAM!r}, a code point that Unicode reserves, beside the text of a control token", "take it out")
         while self.pattern.search(text):  # again, because what is left behind a seam may spell another token
             text = self.pattern.sub(lambda match: match[0][0] + SEAM + match[0][1:], text)
         return text
+
+
+def _texts_of(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            yield from _texts_of(key)
+            yield from _texts_of(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts_of(each)
+
+
+def _normalized_controls(tokenizer: Any, names: set[str], added: Mapping[int, Any]) -> tuple[Callable[[str], str], re.Pattern[str]] | None:
+    """How the tokenizer normalizes a text, and the control tokens that it looks for afterwards; None where there are none."""
+    normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
+    late = {str(token.content) for token in added.values() if token.normalized} & names
+    if normalizer is None or not late:
+        return None
+    shown = sorted({normalizer.normalize_str(name) for name in late} | late)
+    return normalizer.normalize_str, re.compile(any_of([name for name in shown if name]))
 
 
 def cut_at_seams(text: str, spans: tuple[tuple[int, int], ...] = ()) -> tuple[str, tuple[tuple[int, int], ...], list[int]]:
@@ -134,9 +191,6 @@ def controls_notes(as_text: Mapping[str, int], as_tokens: Mapping[str, int]) -> 
 
 def _counted(rows: Mapping[str, int]) -> str:
     most = Counter(rows).most_common()
-    more = f", and {len(most) - _MOST_NAMED} others" if len(most) > _MOST_NAMED else ""
+    left = len(most) - _MOST_NAMED
+    more = f", and {left} other{'s' * (left > 1)}" if left > 0 else ""
     return ", ".join(f"{name} in {count:,} row{'s' if count != 1 else ''}" for name, count in most[:_MOST_NAMED]) + more
-
-
-def _listed(names: set[str]) -> str:
-    return ", ".join(sorted(names)[:_MOST_NAMED])

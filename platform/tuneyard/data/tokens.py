@@ -26,7 +26,7 @@ from tuneyard.api.data import ControlTokens
 from tuneyard.data.borders import continued_tokens, with_exact_offsets
 from tuneyard.data.by_offsets import tokens_by_offsets, tokens_in_pieces
 from tuneyard.data.chat import ChatTemplate, Rendered, render
-from tuneyard.data.control_tokens import Controls, Spelled, cut_at_seams
+from tuneyard.data.control_tokens import NONE, Controls, Spelled, cut_at_seams
 from tuneyard.data.messages import BadSample
 from tuneyard.data.one_pass import OnePass, one_pass
 from tuneyard.data.packing import piece_borders
@@ -162,8 +162,9 @@ class Encoder:
         encoded.bad.extend({place: (place, reason, advice) for place, reason, advice in reversed(seen.bad)}.values())
         encoded.muted += seen.muted
         encoded.reasons, encoded.tools = encoded.reasons or seen.reasons, encoded.tools or seen.tools
-        encoded.as_text.update(seen.as_text)
-        encoded.as_tokens.update(seen.as_tokens)
+        if seen.as_text or seen.as_tokens:
+            for _, (chosen, rejected) in pairs:  # both samples have the prompt, and a pair counts once
+                encoded.count_spelled(self._spelled_in(chosen) | self._spelled_in(rejected))
         for number, (pair, _) in enumerate(pairs):
             halves = [found[id(p)] for p in samples[2 * number : 2 * number + 2] if id(p) in found]
             if len(halves) == 2:
@@ -265,6 +266,14 @@ class Encoder:
             except BadSample as error:
                 encoded.bad.append((placed.place, str(error), error.advice))
         return kept
+
+    def _spelled_in(self, sample: Sample) -> Spelled:
+        try:
+            if isinstance(sample, Chat):
+                return self._controls.seal(sample)[1]
+            return self._controls.look_at(sample.prompt, sample.completion) if isinstance(sample, Completion) else NONE
+        except BadSample:  # its pair is counted as bad
+            return NONE
 
     def _with_end(self, ids: list[int]) -> list[int]:
         end = self.tokenizer.eos_token_id

@@ -14,6 +14,7 @@ from tuneyard.api import BadInput, EnvVar
 from tuneyard.api.secrets import redact
 
 _HIDDEN = "***"
+_SHORTEST_LINE = 8
 
 
 def resolve_environment(variables: Sequence[EnvVar], environment: Mapping[str, str]) -> dict[str, str]:
@@ -49,6 +50,9 @@ def hide(text: str, secrets: Sequence[str]) -> str:
     """`text` with these values, and other texts that look like secrets, replaced by `***`."""
     for value in secrets:
         text = text.replace(value, _HIDDEN)
+        for line in value.splitlines() if "\n" in value else ():  # of a key in PEM, commands print single lines
+            if len(line.strip()) >= _SHORTEST_LINE:
+                text = text.replace(line.strip(), _HIDDEN)
     return redact(text)
 
 

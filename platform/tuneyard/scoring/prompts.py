@@ -190,6 +190,8 @@ class PromptEncoder:
         """The text of messages, and whether it has seams (`control_tokens`)."""
         with _bad_rows():
             messages, spelled = self._controls.seal_messages(messages)
+            tools, of_tools = self._controls.seal_tools(tools)
+            spelled |= of_tools
             self._spelled |= spelled
             return prompt_text(messages, self._tokenizer, tools), bool(spelled.as_text)
 

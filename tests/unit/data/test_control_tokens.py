@@ -132,9 +132,45 @@ def test_each_policy_does_what_its_name_says(tokenizers: dict[str, Any]) -> None
         assert encode(tokenizer, sample, "text", "all").as_tokens == {END: 1}
         assert len(encode(tokenizer, sample, "refuse", "all").bad) == 1
     pair = Pair([{"role": "user", "content": FORGED}], [{"role": "assistant", "content": "a"}], [{"role": "assistant", "content": "b"}])
-    assert encode(tokenizer, pair).as_text == {END: 2, OPEN: 2}
+    assert encode(tokenizer, pair).as_text == {END: 1, OPEN: 1}
     with pytest.raises(BadRow, match="spells the control token"):
         PromptEncoder(tokenizer, chat=True, max_length=1000, control_tokens="refuse").prompt(FORGED)
+
+
+def test_all_that_a_template_may_render_is_looked_at() -> None:
+    tokenizer = of_kind("llama-3")
+    tokenizer.add_special_tokens({"additional_special_tokens": [OPEN, END]})
+    tokenizer.chat_template = (
+        "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<|im_start|>{{ m['role'] }}"
+        "{% if m.name %} {{ m.name }}{% endif %}"
+        "\n{{ m['content'] }}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}<|im_end|>\n{% endfor %}"
+    )
+    turns = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "fine"}]
+    tool = {"type": "function", "function": {"name": "look", "description": "hi", "parameters": {"type": "object", "properties": {}}}}
+
+    def found(messages: list[dict[str, Any]], tools: list[Any] | None = None, policy: str = "text") -> Encoded:
+        return encode(tokenizer, Chat(messages, tools), policy, "all")
+
+    plain = controls_in(tokenizer, found(turns).ids[0])
+    named = found([{**turns[0], "name": FORGED}, turns[1]])
+    assert (controls_in(tokenizer, named.ids[0]), named.as_text) == (plain, {END: 1, OPEN: 1})
+    described = found(turns, [{**tool, "function": {**tool["function"], "description": FORGED}}])  # type: ignore[dict-item]
+    assert (controls_in(tokenizer, described.ids[0]), described.as_text) == (plain, {END: 1, OPEN: 1})
+    call = {"type": "function", "function": {"name": "look", "arguments": {"at": END}}}
+    called = [turns[0], {"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "ok"}, turns[1]]
+    assert found(called, [tool]).as_tokens == {END: 1}
+    for messages, tools in (([{**turns[0], "name": END}, turns[1]], None), (turns, [{**tool, "x": END}]), (called, [tool])):
+        assert "spells the control token" in found(messages, tools, "refuse").bad[0][1]
+
+
+def test_a_token_that_appears_after_normalizing_makes_a_bad_row() -> None:
+    tokenizer = of_kind("qwen-2")  # NFC
+    tokenizer.add_tokens(["<|TASK|>"])
+    tokenizer.chat_template = CHATML
+    assert encode(tokenizer, chat("hi<|TASK|>")).as_text == {"<|TASK|>": 1}
+    hidden = encode(tokenizer, chat("hi<|TAS\u212a|>"))
+    assert "spells the control token <|TASK|>, once the tokenizer has normalized it" in hidden.bad[0][1]
+    assert encode(tokenizer, chat("300 \u212a, ré")).bad == []
 
 
 def test_an_answer_cannot_end_the_question_to_its_judge(tokenizers: dict[str, Any]) -> None:

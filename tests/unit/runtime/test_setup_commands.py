@@ -98,6 +98,12 @@ def test_secrets_reach_the_tasks_and_no_log(tmp_path: Path) -> None:
     assert "another-secret" not in text
 
 
+def test_no_line_of_a_secret_is_in_the_log(tmp_path: Path) -> None:
+    commands = ["export MY_SECRET=$'line-one-AAAA\\nline-two-BBBB'", 'echo "$MY_SECRET" | sed "s/^/> /"', 'echo "$MY_SECRET" | tail -1']
+    run_setup(commands, log=tmp_path / "setup.log")
+    assert not [part for part in ("one-AAAA", "two-BBBB") if part in (tmp_path / "setup.log").read_text()]
+
+
 def test_the_last_lines_of_a_command_that_fails_are_told(tmp_path: Path) -> None:
     with pytest.raises(JobFailed) as error:
         here(["echo before", f"cat {shlex.quote(str(tmp_path))}/no-such-file"], tmp_path)
