@@ -100,7 +100,7 @@ FORMS = [
         _read,
         _uses,
         note="the prompt is the passage, if any, the question, a line for each choice (A. …) and `Answer:`; the completion is the letter. "
-        "A number names a choice by its label or place, a text by its text, label or letter; places count from 0, and from 1 where the columns "
-        "do (option1), unless the answer is a `label`",
+        "A number names a choice by its label or place, a text by its text, label or letter. Places count from 0, and from 1 where the "
+        "columns do (option1), unless the answer is a `label`",
     ),
 ]
