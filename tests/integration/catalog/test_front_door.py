@@ -79,12 +79,12 @@ def test_a_class_that_trains_is_validated_planned_and_admitted(
 def test_a_class_whose_samples_would_leak_is_refused_packing_before_anything_starts(
     rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The planner refuses what the run will refuse: both know the model."""
+    """`validate` and `plan` refuse what the run will refuse: all know the model."""
     file = write_job(tmp_path, rows, "mamba2", "packed")
 
-    found = planned(file, capsys, code=1)
-    assert {row["fits"] for row in found} == {False}
-    assert all("packing with a model that would leak across samples" in row["reason"] for row in found)
+    for command in ("validate", "plan"):
+        assert main([command, str(file)]) == 2
+        assert "packing with a model that would leak across samples" in capsys.readouterr().err
     with pytest.raises(BadInput, match="packing with a model that would leak across samples"):
         check_job(load_jobspec(file), base_dir=tmp_path, machine=Machine("cpu", 1))
 

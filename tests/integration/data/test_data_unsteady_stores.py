@@ -200,13 +200,15 @@ def test_an_object_that_is_gone_meanwhile_is_named(s3: S3) -> None:
 
 
 def test_many_small_objects_are_fetched_side_by_side(s3: S3, door: Door) -> None:
-    """One request each, and one for the list; types that names do not tell need one more."""
+    """One request each, and one for the list. Two more look at the first file of an ending, which may hold an array. Types that names do
+    not tell need one more.
+    """
     folder = s3.root / s3.bucket / "data" / "many-small"
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(300):
         (folder / f"{number:03}.jsonl").write_text(json.dumps({"text": f"row {number}"}) + "\n")
     assert [row["text"] for row in rows_of("s3://tests/data/many-small")] == [f"row {number}" for number in range(300)]
-    assert door.requests == 301
+    assert door.requests == 303
 
 
 def test_a_sample_of_a_large_object_takes_no_more_than_its_blocks(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
