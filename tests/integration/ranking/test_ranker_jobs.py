@@ -167,7 +167,7 @@ def test_a_task_with_a_service_ends_as_one_without(finished: Finished) -> None:
     ("space", "said"),
     [
         ({"strategy.shardWithin": ["host"]}, "all workers are on one machine"),
-        ({"model.attention": ["sdpa"]}, "model.attention cannot be tuned"),
+        ({"model.attention": ["sdpa"]}, "cannot be tuned for the rank task"),
     ],
 )
 def test_a_space_that_cannot_matter_is_refused_before_anything_is_measured(
