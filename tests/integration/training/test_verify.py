@@ -248,7 +248,7 @@ def test_dropout_is_not_tried_again_in_another_layout(tmp_path: Path, verify: Ve
 
     assert code == 0
     assert found["replay"]["state"] == "not checked"
-    assert found["replay"]["words"].startswith("the adapter has dropout 0.2: another layout drops other activations")
+    assert found["replay"]["words"].startswith("the adapter has dropout 0.2, and another layout drops other activations")
 
 
 def test_no_certificate_alone_runs_code(tmp_path: Path, verify: Verify) -> None:

@@ -79,8 +79,8 @@ def replayed(subject: Subject, stretches: Sequence[Stretch], scratch: Path, *, w
     assert run is not None
     requests = {stretch: _request(subject, stretch, scratch / f"replay-{stretch.last}", workers) for stretch in stretches}
     first = next(iter(requests.values()), None)
-    if first is not None and not _same_layout(subject, first.plan) and (drops := _dropout_of(first)):
-        words = f"{drops}: another layout drops other activations, so this run can only be trained again in its own"
+    if first is not None and not _same_layout(subject, first.plan) and (why := _bound_to_layout(first)):
+        words = f"{why}, so this run can only be trained again in its own layout"
         yield Finding("replay", "not checked", words)
         return
     for stretch, request in requests.items():
@@ -105,18 +105,21 @@ def _request(subject: Subject, stretch: Stretch, folder: Path, workers: int | No
     return replace(request, resume=stretch.first > 0, stop_at=stretch.last, run="replay")
 
 
-def _dropout_of(request: TrainRequest) -> str:
-    """Where the run drops activations at random; empty if it does not."""
-    adapter = request.task.method.adapter
+def _bound_to_layout(request: TrainRequest) -> str:
+    """Why another layout trains another model, beyond rounding; empty if it does not."""
+    adapter, task = request.task.method.adapter, request.task
     if adapter is not None and adapter.dropout:
-        return f"the adapter has dropout {adapter.dropout:g}"
-    if request.task.objective == "dpo":
+        return f"the adapter has dropout {adapter.dropout:g}, and another layout drops other activations"
+    trust = task.model.trust_remote_code
+    config = AutoConfig.from_pretrained(request.model_uri, revision=task.model.revision, trust_remote_code=trust).to_dict()
+    router = config.get("router_aux_loss_coef") if task.router_loss is None else task.router_loss
+    if router and "router_aux_loss_coef" in config:
+        return "the router's loss is a mean over a micro-batch, and another layout has other micro-batches"
+    if task.objective == "dpo":
         return ""  # the model itself drops nothing there
-    trust = request.task.model.trust_remote_code
-    config = AutoConfig.from_pretrained(request.model_uri, revision=request.task.model.revision, trust_remote_code=trust).to_dict()
     rates = {name: value for name, value in config.items() if "drop" in name and not name.startswith(_OF_OTHER_HEADS)}
     active = [f"{name} {value:g}" for name, value in rates.items() if isinstance(value, float) and value > 0]
-    return f"the model has {', '.join(active)}" if active else ""
+    return f"the model has {', '.join(active)}, and another layout drops other activations" if active else ""
 
 
 def _same_layout(subject: Subject, plan: Plan) -> bool:
