@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -96,8 +97,14 @@ def release(folder: Path) -> None:
 
 
 def _free_number() -> int:
-    taken = {int(file.name) for file in CLAIMS.glob("[0-9]*") if Path(file.read_text()).exists()}
+    taken = {int(file.name) for file in CLAIMS.glob("[0-9]*") if Path(file.read_text()).exists()} | _numbers_of_bridges()
     return next(number for number in range(1, 255) if number not in taken)
+
+
+def _numbers_of_bridges() -> set[int]:
+    """Numbers whose bridge stands though its claim may be gone, such as after /tmp was emptied: pods of two bridges would share a range."""
+    shown = subprocess.run(["ip", "-oneline", "-4", "address"], capture_output=True, text=True, check=False).stdout
+    return {int(number) for number in re.findall(r"\b10\.213\.(\d+)\.1/24", shown)}
 
 
 @contextmanager
