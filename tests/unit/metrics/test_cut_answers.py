@@ -67,6 +67,8 @@ def test_a_box_ends_with_its_own_brace(text: str, answer: str | None) -> None:
     ("text", "number"),
     [
         ("1,000", "1000"),
+        ("CHF 1'234'567.50", "1234567.5"),
+        ("1’000", "1000"),
         ("it costs -$1,234.50!", "-1234.5"),
         ("about 1,00,000 rupees", "100000"),
         ("1\u202f000 km", "1000"),

@@ -10,7 +10,7 @@ _MOST_DIGITS, _LARGEST_EXPONENT = 1000, 400
 """Of a number. More are no number: arithmetic with them would keep the engine's process busy."""
 _MARKS = str.maketrans({"−": "-", "﹣": "-", "－": "-", "＋": "+", "，": ",", "．": ".", "⁄": "/", "٫": ".", "٬": ","})
 _FRAC = re.compile(r"\\[dt]?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}")
-_GROUPED = r"\d{1,3}(?:,\d{2,3})*,\d{3}(?!\d)|\d{1,3}(?:[\u00a0\u2009\u202f]\d{3})+(?!\d)"
+_GROUPED = r"\d{1,3}(?:,\d{2,3})*,\d{3}(?!\d)|\d{1,3}(?:[\u00a0\u2009\u202f'’]\d{3})+(?!\d)"
 _NUMBER = re.compile(
     r"(?<![A-Za-z0-9_])(?:(?<![\w)\]])(?P<sign>[-+])[$€£¥₹₩]?)?"
     rf"(?:(?<!/)(?P<above>\d+)/(?P<below>\d+)(?![\d/])"
