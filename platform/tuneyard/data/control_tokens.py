@@ -73,19 +73,19 @@ class Controls:
 
     def seal(self, chat: Chat) -> tuple[Chat, Spelled]:
         """The chat with its texts as they are rendered, and what they spell. Raises BadSample for a text that the policy refuses."""
-        messages, spelled = self.seal_messages(chat.messages)
-        tools, of_tools = self.seal_tools(chat.tools)
+        messages, spelled = self._seal_messages(chat.messages)
+        tools, of_tools = self._seal_tools(chat.tools)
         changed = messages is not chat.messages or tools is not chat.tools
         return (replace(chat, messages=messages, tools=tools) if changed else chat), spelled | of_tools
 
-    def seal_tools(self, tools: list[Any] | None) -> tuple[list[Any] | None, Spelled]:
+    def _seal_tools(self, tools: list[Any] | None) -> tuple[list[Any] | None, Spelled]:
         """As `seal`, for descriptions of tools: other people have written them."""
         names = self._in_value(tools, "tools")
         if not names or self.policy != "text":
             return tools, Spelled(as_tokens=frozenset(names))
         return self._sealed_value(tools), Spelled(as_text=frozenset(names))
 
-    def seal_messages(self, messages: list[Message]) -> tuple[list[Message], Spelled]:
+    def _seal_messages(self, messages: list[Message]) -> tuple[list[Message], Spelled]:
         """As `seal`, for messages with all their parts: names and tool calls are rendered too."""
         found = [self._in_value(message, message["role"]) for message in messages]
         if not any(found):

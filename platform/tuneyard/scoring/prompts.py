@@ -189,11 +189,9 @@ class PromptEncoder:
     def _rendered(self, messages: list[dict[str, Any]], tools: list[Any] | None) -> tuple[str, bool]:
         """The text of messages, and whether it has seams (`control_tokens`)."""
         with _bad_rows():
-            messages, spelled = self._controls.seal_messages(messages)
-            tools, of_tools = self._controls.seal_tools(tools)
-            spelled |= of_tools
+            chat, spelled = self._controls.seal(Chat(messages, tools))
             self._spelled |= spelled
-            return prompt_text(messages, self._tokenizer, tools), bool(spelled.as_text)
+            return prompt_text(chat.messages, self._tokenizer, chat.tools), bool(spelled.as_text)
 
     def _ids(self, rendered: str, sealed: bool) -> list[int]:
         if not sealed:

@@ -12,7 +12,7 @@ import pytest
 
 from tuneyard.api import JobFailed
 from tuneyard.runtime.environment import environment
-from tuneyard.runtime.setup_commands import run_setup, set_up
+from tuneyard.runtime.setup_commands import forget, run_once, run_setup, set_up
 from tuneyard_operators.rendering import container
 
 SCRIPTS: dict[str, list[str]] = {
@@ -102,6 +102,18 @@ def test_no_line_of_a_secret_is_in_the_log(tmp_path: Path) -> None:
     commands = ["export MY_SECRET=$'line-one-AAAA\\nline-two-BBBB'", 'echo "$MY_SECRET" | sed "s/^/> /"', 'echo "$MY_SECRET" | tail -1']
     run_setup(commands, log=tmp_path / "setup.log")
     assert not [part for part in ("one-AAAA", "two-BBBB") if part in (tmp_path / "setup.log").read_text()]
+
+
+def test_setup_runs_once_for_the_processes_of_a_machine_and_again_for_another_run(tmp_path: Path) -> None:
+    commands, runs = [f"echo x >> {tmp_path}/times; export A=1; unset HOME"], [f"test-{os.getpid()}-{n}" for n in range(2)]
+    try:
+        found = [run_once(commands, secrets=[], run=run) for run in (runs[0], runs[0], runs[1])]
+    finally:
+        for run in runs:
+            forget(run)
+    assert [dict(each) for each in found] == [{"A": "1", "HOME": None}] * 3
+    assert (tmp_path / "times").read_text() == "x\nx\n"
+    assert not list(Path("/dev/shm").glob(f"*test-{os.getpid()}-*"))
 
 
 def test_the_last_lines_of_a_command_that_fails_are_told(tmp_path: Path) -> None:
