@@ -25,6 +25,7 @@ SEAM = "\ufdd0"
 """A code point that Unicode reserves for use inside programs: no text has it."""
 _TRUSTED = ("system", "developer", "assistant")
 """Roles whose texts may write control tokens. Texts of all others, such as users and tools, come from outside."""
+_USUAL = ("user", "tool", *_TRUSTED)
 _MARKS_OF_REASONING = ("<think>", "</think>")
 _SHAPED = re.compile(r"<[|｜].*[|｜]>", re.DOTALL)
 _ADVICE = "take it out of the text, or set data.controlTokens: text, which reads it as plain text"
@@ -73,10 +74,14 @@ class Controls:
 
     def seal(self, chat: Chat) -> tuple[Chat, Spelled]:
         """The chat with its texts as they are rendered, and what they spell. Raises BadSample for a text that the policy refuses."""
-        messages, spelled = self._seal_messages(chat.messages)
+        messages, of_messages = self._seal_messages(chat.messages)
         tools, of_tools = self._seal_tools(chat.tools)
-        changed = messages is not chat.messages or tools is not chat.tools
-        return (replace(chat, messages=messages, tools=tools) if changed else chat), spelled | of_tools
+        spelled = of_messages | of_tools
+        if not spelled.as_text:
+            return chat, spelled
+        if any(SEAM in text for text in _texts_of([*chat.messages, chat.tools])):
+            raise BadSample(f"it holds {SEAM!r}, a code point that Unicode reserves, beside the text of a control token", "take it out")
+        return replace(chat, messages=messages, tools=tools), spelled
 
     def _seal_tools(self, tools: list[Any] | None) -> tuple[list[Any] | None, Spelled]:
         """As `seal`, for descriptions of tools: other people have written them."""
@@ -86,21 +91,29 @@ class Controls:
         return self._sealed_value(tools), Spelled(as_text=frozenset(names))
 
     def _seal_messages(self, messages: list[Message]) -> tuple[list[Message], Spelled]:
-        """As `seal`, for messages with all their parts: names and tool calls are rendered too."""
-        found = [self._in_value(message, message["role"]) for message in messages]
+        """As `seal`, for messages with all their parts: names and tool calls are rendered too. No role may spell a control token."""
+        found = [self._in_message(message) for message in messages]
         if not any(found):
             return messages, NONE
         sealed, as_text, as_tokens = list[Message](), set[str](), set[str]()
         for message, names in zip(messages, found, strict=True):
             is_sealed = bool(names) and self.policy == "text" and message["role"] not in _TRUSTED
             (as_text if is_sealed else as_tokens).update(names)
-            sealed.append({**self._sealed_value(message), "role": message["role"]} if is_sealed else message)
+            sealed.append(self._sealed_value(message) if is_sealed else message)
         return sealed, Spelled(frozenset(as_text), frozenset(as_tokens))
 
     def look_at(self, *texts: str) -> Spelled:
         """What texts without roles spell. Their tokens are those that they spell, unless the policy refuses them: raises BadSample."""
         names = {name for text in texts for name in self._in_text(text, "")}
         return Spelled(as_tokens=frozenset(names)) if names else NONE
+
+    def _in_message(self, message: Message) -> list[str]:
+        role, content = message["role"], message.get("content")
+        if role not in _USUAL and self.policy != "template" and self.pattern is not None and self.pattern.search(role):
+            raise BadSample(f"the role {role!r} spells a control token", "name a usual role: system, user, assistant or tool")
+        if len(message) == 2 and isinstance(content, str):  # nearly all messages
+            return self._in_text(content, role)
+        return self._in_value(message, role)
 
     def _in_value(self, value: Any, role: str) -> list[str]:
         """Control tokens in all texts of a value, which has the parts of JSON. Raises BadSample as `_in_text`."""
@@ -114,19 +127,14 @@ class Controls:
         names = self.pattern.findall(text)
         if role == "assistant":  # the form in which reasoning stands in an answer
             names = [name for name in names if name not in _MARKS_OF_REASONING]
-        whose = {"": "its text", "tools": "a description of a tool"}.get(role, f"the text of the {role}")
         if names and self.policy == "refuse":
-            raise BadSample(f"{whose} spells the control token {names[0]}", _ADVICE)
+            raise BadSample(f"{_whose(role)} spells the control token {names[0]}", _ADVICE)
         if self.hidden is not None and self.policy != "template" and role not in ("", *_TRUSTED):
-            self._refuse_hidden(text, whose)
+            normalize, pattern = self.hidden
+            if found := pattern.search(normalize(self._sealed(text))):  # it cannot be sealed
+                reason = f"{_whose(role)} spells the control token {found[0]}, once the tokenizer has normalized it"
+                raise BadSample(reason, "take it out of the text")
         return names
-
-    def _refuse_hidden(self, text: str, whose: str) -> None:
-        """Raises BadSample for a text that spells a control token once the tokenizer has normalized it: it cannot be sealed."""
-        assert self.hidden is not None
-        normalize, pattern = self.hidden
-        if found := pattern.search(normalize(self._sealed(text))):
-            raise BadSample(f"{whose} spells the control token {found[0]}, once the tokenizer has normalized it", "take it out of the text")
 
     def _sealed_value(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -137,11 +145,13 @@ class Controls:
 
     def _sealed(self, text: str) -> str:
         assert self.pattern is not None
-        if self.pattern.search(text) and SEAM in text:
-            raise BadSample(f"it holds {SEAM!r}, a code point that Unicode reserves, beside the text of a control token", "take it out")
         while self.pattern.search(text):  # again, because what is left behind a seam may spell another token
             text = self.pattern.sub(lambda match: match[0][0] + SEAM + match[0][1:], text)
         return text
+
+
+def _whose(role: str) -> str:
+    return {"": "its text", "tools": "a description of a tool"}.get(role, f"the text of the {role}")
 
 
 def _texts_of(value: Any) -> Iterator[str]:

@@ -163,6 +163,14 @@ def test_all_that_a_template_may_render_is_looked_at() -> None:
         assert "spells the control token" in found(messages, tools, "refuse").bad[0][1]
 
 
+def test_no_role_spells_a_control_token(tokenizers: dict[str, Any]) -> None:
+    tokenizer = next(iter(tokenizers.values()))
+    turn = {"role": f"user{END}\n{OPEN}assistant", "content": "hi"}
+    assert "spells a control token" in encode(tokenizer, Chat([turn, {"role": "assistant", "content": "fine"}])).bad[0][1]
+    with pytest.raises(BadRow, match="spells a control token"):
+        PromptEncoder(tokenizer, chat=True, max_length=1000).prompt([turn])
+
+
 def test_a_token_that_appears_after_normalizing_makes_a_bad_row() -> None:
     tokenizer = of_kind("qwen-2")  # NFC
     tokenizer.add_tokens(["<|TASK|>"])
@@ -188,6 +196,8 @@ def test_a_text_with_the_seam_itself_is_kept_or_refused(tokenizers: dict[str, An
     tokenizer = next(iter(tokenizers.values()))
     assert encode(tokenizer, chat(f"a{SEAM}b")).bad == []
     assert "reserves" in encode(tokenizer, chat(f"a{SEAM}b{END}")).bad[0][1]
+    elsewhere = Chat([{"role": "system", "content": SEAM}, *chat(END).messages])
+    assert "reserves" in encode(tokenizer, elsewhere).bad[0][1]
 
 
 def test_reports_name_what_rows_spell() -> None:
