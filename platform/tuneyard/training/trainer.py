@@ -379,7 +379,7 @@ class SteppedTrainer(Trainer):
         self.model_wrapped.eval()
         self.model.train()  # engines stay as they are for an evaluation
         kept = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
-        with torch.no_grad(), kept_generators(), torch.compiler.set_stance("force_eager"), self.compute_loss_context_manager():
+        with torch.no_grad(), kept_generators(), self.compute_loss_context_manager():
             logits: torch.Tensor = self.model_wrapped(**self._prepare_inputs(inputs)).logits
             if self.shards is not None:
                 logits = whole_logits(self.model, logits)
