@@ -165,7 +165,7 @@ def page(count: int) -> str:
     lines += [
         "",
         "Beyond ASCII, token_f1 also leaves out punctuation of Unicode, such as `،` and `।`, which SQuAD's script keeps.",
-        "rouge_score drops all text that is not ASCII, so that there is nothing to compare with.",
+        "rouge_score drops all text that is not ASCII. There is nothing to compare with.",
         "The likelihoods of choices, `acc` and `acc_norm` are compared with transformers and with the formulas of lm-evaluation-harness in",
         "`tests/integration/scoring/test_score_with_engines.py`: 24 rows of three choices, 1e-4 of a log-likelihood, equal accuracies.",
     ]

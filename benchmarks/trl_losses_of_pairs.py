@@ -39,7 +39,7 @@ def main() -> None:
     lines = [
         f"{STEPS} steps in fp32, micro-batches of 2 pairs, 4 of them accumulated, learning rate {RATE:g}; a random model of 2 layers,",
         "hidden width 64. The loss of mixtures of experts includes the router's loss, with a weight of 0.5. TRL trains in one",
-        "process without DeepSpeed. In other layouts Llama has a hidden width of 320, so that DeepSpeed cuts its head and embedding. The",
+        "process without DeepSpeed. In other layouts Llama has a hidden width of 320: DeepSpeed then cuts its head and embedding. The",
         "error is the largest relative difference of a step.",
         "",
         "| model | method | loss | layout | first loss, ours | TRL's | last loss, ours | TRL's | error |",
