@@ -10,7 +10,7 @@ from typing import Any
 from tuneyard.data.bad_sample import TEXT_ALONE, BadSample
 from tuneyard.data.json_text import HALF_CHARACTER, has_half_character
 from tuneyard.data.meaning.paths import described, structured
-from tuneyard.data.meaning.role_names import is_media
+from tuneyard.data.meaning.role_names import is_filled, is_media
 from tuneyard.data.notations.speakers import ALIASES, CALL_ROLES, ROLES
 from tuneyard.data.notations.turns import joined_thoughts, looks_like_turn, plain_turns
 from tuneyard.data.tool_calls import Message, canonical_calls
@@ -25,6 +25,7 @@ _KEPT = ("name", "tool_call_id")
 _WEIGHTS = ("weight", "train")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 """The key of reasoning in data sets of DeepSeek and Qwen, of vLLM and OpenRouter, and of gpt-oss."""
+_PARTS = frozenset(("role", "content", "tool_calls", "function_call", "thought alone", *_KEPT, *_WEIGHTS, *_REASONING))
 
 
 def looks_like_messages(value: Any) -> bool:
@@ -86,6 +87,20 @@ def message_list(value: Any, column: str, speakers: Speakers = _NO_SPEAKERS) -> 
     return [_message(turn, where, speakers) for where, turn in turns]
 
 
+def parts_left_out(value: Any) -> dict[str, Any]:
+    """Parts of messages that are no part of a message in canonical form, such as `citations`, each with its first value that is not empty.
+    Raises BadSample as `message_list`.
+    """
+    found: dict[str, Any] = {}
+    for item in value if isinstance(value := unpacked(value), list) else [value]:
+        for turn in plain_turns(item, ""):
+            used = (turn.get("role"), turn.get("content"))
+            for name, each in turn.items():
+                if name not in _PARTS and is_filled(each) and each not in used:
+                    found.setdefault(name, each)
+    return found
+
+
 def _no_list(value: Any, column: str) -> BadSample:
     if isinstance(value, dict) and all(isinstance(each, list) for each in value.values()):
         lengths = ", ".join(f"{name} {len(each)}" for name, each in value.items())
@@ -103,7 +118,7 @@ def _message(message: Message, where: str, speakers: Speakers) -> Message:
     if not isinstance(role, str) or not role:
         raise BadSample(f"{where} has no role")
     role, content, calls = role.strip(), message.get("content"), message.get("tool_calls") or message.get("function_call")
-    role = speakers.get(role) or role.lower()
+    role = speakers.get(role) or speakers.get(role.lower()) or role.lower()
     if role in CALL_ROLES:
         role, content, calls = "assistant", "", calls or content
     role = ALIASES.get(role, role)

@@ -12,7 +12,7 @@ from tuneyard.data.bad_sample import BadSample
 from tuneyard.data.forms import FORMS, Form, form_of
 from tuneyard.data.meaning.numbers import is_number, whole_number_columns
 from tuneyard.data.meaning.paths import is_path, structured, value_at, what_is_missing
-from tuneyard.data.meaning.plausible import judgement, plausible, strangers
+from tuneyard.data.meaning.plausible import judgement, plausible, strangers, unused_parts
 from tuneyard.data.meaning.role_names import NAMES, OPTIONAL, REQUIRED, FormatName, is_filled, is_media, role_named
 from tuneyard.data.meaning.suggestions import misfits, suggestion
 from tuneyard.data.meaning.unused import described_columns, found_columns, unused_columns
@@ -67,6 +67,8 @@ class Roles:
     """Columns of the first rows; None: columns that come later are not looked at."""
     strangers: tuple[str, ...] = ()
     """Speakers in the first rows that have no usual role."""
+    parts: tuple[tuple[str, Any], ...] = ()
+    """Parts of messages that no sample uses, each with a value."""
     idle: tuple[str, ...] = ()
     """Columns that would have a role, and are empty in the first rows."""
 
@@ -94,7 +96,8 @@ class Roles:
         decided = f"form {self.form}: {FORMS[self.form].note}" if self.form and FORMS[self.form].note else None
         who = self.strangers
         strange = f"speakers {', '.join(who)} have no usual role; data.roles gives them one, such as {{{who[0]}: user}}" if who else None
-        return [note for note in (decided, strange, self.note()) if note]
+        parts = f"in messages, {described_columns(self.parts)}" if self.parts else None
+        return [note for note in (decided, strange, parts, self.note()) if note]
 
 
 # --- detection --------------------------------------------------------------------------------------------------------------------
@@ -126,15 +129,11 @@ def detect(
         raise _unknown(rows, found, formats, auto=format == "auto", uri=uri)
     if chat and roles.format == "text":
         raise BadInput(f"{uri}: data.chat is true, and rows are plain text ({roles.why})", "remove data.chat, or name other columns")
-    return replace(roles, speakers=dict(speakers or {}), strangers=_strangers(roles, rows, speakers or {}))
-
-
-def _strangers(roles: Roles, rows: Rows, speakers: Mapping[str, str]) -> tuple[str, ...]:
-    """Speakers of the first chats that have no usual role."""
+    speakers = {name.lower(): role for name, role in (speakers or {}).items()} | dict(speakers or {})  # in any case, as the usual names
     if roles.format == "text" or roles.form:
-        return ()
-    columns = [column for role, column in roles.columns.items() if role in _SPOKEN]
-    return strangers((value_at(row, column) for row in rows for column in columns), speakers)
+        return replace(roles, speakers=speakers)
+    said = [value_at(row, column) for row in rows for role, column in roles.columns.items() if role in _SPOKEN]
+    return replace(roles, speakers=speakers, strangers=strangers(said, speakers), parts=unused_parts(said))
 
 
 def _found(

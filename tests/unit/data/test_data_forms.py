@@ -243,3 +243,15 @@ def test_a_row_that_its_form_cannot_read_is_an_error_of_that_row_alone(tmp_path:
     rows = ScoreRows.open(ScoreData(source=str(path), reference="completion"), cache_dir=tmp_path).read(0, 3)
     assert [row["references"] for row in rows] == [(), (" B",), (" B",)]
     assert rows[0]["error"] == "answer is 7, none of the 2 choices (labels 0, 1)"
+
+
+def test_parts_of_messages_that_no_sample_uses_are_named(tmp_path: Path) -> None:
+    said = {"role": "assistant", "content": "hello", "citations": ["a.pdf"], "refusal": None, "weight": 1}
+    [note] = inspect(str(write(tmp_path / "a.jsonl", {"messages": [CHAT[0], said]}))).notes
+    assert note == 'in messages, citations is not used (citations: ["a.pdf"])'
+
+
+def test_speakers_of_data_roles_are_compared_without_case(tmp_path: Path) -> None:
+    rows = [{"messages": [{"role": name, "content": "hi"}, CHAT[1]]} for name in ("Customer", "customer", "CUSTOMER")]
+    found = inspect(str(write(tmp_path / "a.jsonl", *rows)), roles={"Customer": "user"})
+    assert (found.samples, found.notes) == (3, [])

@@ -8,7 +8,7 @@ from typing import Any
 
 from tuneyard.data.bad_sample import BadSample
 from tuneyard.data.meaning.numbers import is_number
-from tuneyard.data.messages import is_said, looks_like_dialogue, message_list, unusual_roles
+from tuneyard.data.messages import is_said, looks_like_dialogue, message_list, parts_left_out, unusual_roles
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -47,6 +47,15 @@ def judged(value: Any, column: str) -> bool:
     if known is None:
         raise BadSample(f"{column} is {value!r}, and a label is true or false, or 1 or 0")
     return known
+
+
+def unused_parts(values: Iterable[Any]) -> tuple[tuple[str, Any], ...]:
+    """Parts of the messages of chats that no sample uses, each once with a value."""
+    found: dict[str, Any] = {}
+    for value in filter(is_said, values):
+        with suppress(BadSample):
+            found = {**parts_left_out(value), **found}
+    return tuple(found.items())
 
 
 def strangers(values: Iterable[Any], speakers: Mapping[str, str]) -> tuple[str, ...]:
