@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput
+from tuneyard.api.pointers import refuse_pointers
 
 
 class ConfigReader:
@@ -51,7 +52,8 @@ class ConfigReader:
 
 
 def config_in(folder: Path | str) -> dict[str, Any]:
-    """`config.json` in a model's folder. Raises BadInput if it cannot be read."""
+    """`config.json` in a model's folder. Raises BadInput if it cannot be read, and where a file of the folder was never fetched."""
+    refuse_pointers(folder)
     file = Path(folder) / "config.json"
     next_step = "name a Hugging Face model, or a folder saved by `save_pretrained`"
     try:

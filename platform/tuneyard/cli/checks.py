@@ -13,6 +13,7 @@ from typing import Any
 from tuneyard.admission import Anywhere, admit, model_remarks, remarks
 from tuneyard.api import BadInput, Device, Document, FindTemplate, Job, JobSpec, ModelTemplate, Schedule, load_documents
 from tuneyard.api.local_files import LocalFile, local_files
+from tuneyard.api.pointers import refuse_pointers
 from tuneyard.api.programs import missing_object, module_files
 from tuneyard.api.templates import no_template
 from tuneyard.catalog import known_config, rules_device
@@ -101,6 +102,8 @@ def _lacks(job: Job, file: LocalFile, base_dir: Path) -> list[str]:
     if missing:
         return [missing]
     try:
+        if file.what == "model":
+            refuse_pointers(base_dir / Path(file.text).expanduser())
         return _check_first_rows(job, file, base_dir)
     except BadInput as error:
         cause = " ".join(line.strip() for line in error.cause.splitlines())

@@ -10,6 +10,7 @@ from typing import IO, Any, Literal
 import xxhash
 
 from tuneyard.api import BadInput
+from tuneyard.api.pointers import MOST_BYTES, pointer_in
 from tuneyard.data.decompression import decompressed
 from tuneyard.data.encoding import refuse_utf_16
 from tuneyard.data.foreign.json_notation import json_notation
@@ -183,6 +184,8 @@ def recognise(found: FoundFile, file_type: str = "auto", *, look: bool = True) -
     by_ending, compression = kind_by_ending(found.path)
     if found.size_bytes == 0:
         raise BadInput(f"{found.uri}: the file is empty", "write samples into it, or point at another file")
+    if found.size_bytes < MOST_BYTES:
+        _refuse_pointer(found)
     given: dict[str, Kind] = {kind: kind for kind in ENDINGS.values()} | {"hf": "arrow"}
     kind = given.get(file_type, by_ending)
     if kind is None and (unread := unread_by_name(found.path)):
@@ -192,6 +195,12 @@ def recognise(found: FoundFile, file_type: str = "auto", *, look: bool = True) -
     ):  # both endings are used for both notations
         return _by_content(DataFile(found, kind or "text", compression))
     return DataFile(found, kind, compression)
+
+
+def _refuse_pointer(found: FoundFile) -> None:
+    with open_found(found) as raw:
+        if pointer := pointer_in(raw.read(MOST_BYTES)):
+            raise BadInput(f"{found.uri}: a pointer of {pointer.tool}, not the file itself", pointer.advice)
 
 
 def _by_content(file: DataFile) -> DataFile:

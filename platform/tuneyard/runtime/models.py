@@ -9,6 +9,7 @@ from typing import Any
 
 from tuneyard.api import BadInput
 from tuneyard.api.local_files import looks_like_path
+from tuneyard.api.pointers import refuse_pointers
 from tuneyard.catalog import ModelShape, known_config, shape_from_config
 from tuneyard.catalog.built import model_shape_of
 from tuneyard.storage import NotFound, is_local, local_path, open_store
@@ -52,6 +53,7 @@ def _of_folder(folder: Path) -> str:
         raise BadInput(
             f"{folder} is not a model: it has no {CONFIG}", "point model.name at a folder with config.json, weights and tokenizer"
         )
+    refuse_pointers(folder)
     return (folder / CONFIG).read_text()
 
 

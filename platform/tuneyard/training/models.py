@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_se
 from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
 from tuneyard.api import BadInput
+from tuneyard.api.pointers import refuse_pointers
 from tuneyard.api.train import QuantizedAdapter
 from tuneyard.catalog import refuse_encoders
 from tuneyard.planning import Plan
@@ -106,6 +107,7 @@ def load_model(request: TrainRequest, start: str, world: World, warn: Callable[[
     options: dict[str, Any] = {} if rounding is None else {"quantization_config": rounding, "device_map": {"": world.device}}
     trust = request.task.model.trust_remote_code
     set_seed(request.task.seed)
+    refuse_pointers(start)
     try:
         refuse_encoders(AutoConfig.from_pretrained(start, revision=request.task.model.revision, trust_remote_code=trust).to_dict())
         model, loaded = AutoModelForCausalLM.from_pretrained(

@@ -131,6 +131,27 @@ def test_a_file_with_a_task_that_fits_nowhere_ends_with_1_and_all_its_rows(job: 
     assert (judge["task"], judge["fits"]) == ("judge", True)
 
 
+@pytest.mark.parametrize(
+    ("head", "command"),
+    [("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n", "git lfs pull"), ("/annex/objects/SHA256E-s9", "git annex get")],
+)
+def test_a_model_or_data_that_version_control_has_not_fetched_is_named(
+    head: str, command: str, job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in ("model/model.safetensors", "chats.jsonl"):
+        (tmp_path / file).write_text(head)
+    assert main(["plan", str(job)]) == 2
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'model' / 'model.safetensors'}: a pointer of " in said
+    assert command in said
+    assert main(["validate", str(job)]) == 0
+    warned = capsys.readouterr().err
+    assert warned.count(f"; fetch the file in its repository: {command}") == 3
+    assert "train.model.name" in warned
+    assert "train.data.source" in warned
+    assert "score.data.source" in warned
+
+
 def test_one_placement_that_fits_is_enough(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = rows(capsys, str(job), "--workers", "1", "--sku", "a100-80gb", "--sku", "mi355x-288gb")
     assert [row["fits"] for row in found if row["task"] == "train"] == [False, True]

@@ -255,3 +255,15 @@ def test_speakers_of_data_roles_are_compared_without_case(tmp_path: Path) -> Non
     rows = [{"messages": [{"role": name, "content": "hi"}, CHAT[1]]} for name in ("Customer", "customer", "CUSTOMER")]
     found = inspect(str(write(tmp_path / "a.jsonl", *rows)), roles={"Customer": "user"})
     assert (found.samples, found.notes) == (3, [])
+
+
+def test_the_input_of_an_instruction_is_part_of_the_prompt_of_its_two_answers(tmp_path: Path) -> None:
+    rows = [
+        {"instruction": f"Add {n}", "input": "" if n % 2 else f"4 and {n}", "output_1": "a", "output_2": "b", "preference": 1}
+        for n in (0, 1)
+    ]
+    found = inspect(str(write(tmp_path / "a.jsonl", *rows)))
+    assert ["".join(piece.text for piece in sample) for sample in found.shown] == [
+        "prompt: Add 0\n\n4 and 0\nchosen: a\nrejected: b",
+        "prompt: Add 1\nchosen: a\nrejected: b",
+    ]

@@ -34,7 +34,10 @@ def _two(first: str, second: str, verdict: str, at_first: tuple[Any, ...], at_se
         if value in at_first or value in at_second:
             chosen, rejected = (first, second) if value in at_first else (second, first)
             asked = _asked(row)
-            return {"chosen": row[chosen], "rejected": row[rejected], **({"prompt": value_at(row, asked)} if asked else {})}
+            parts = {"prompt": value_at(row, asked)} if asked else {}
+            if _has_input(row):
+                parts["input"] = row["input"] or ""
+            return {"chosen": row[chosen], "rejected": row[rejected], **parts}
         raise LeftOut(f"{verdict} is {shown(value)}: neither answer is better")
 
     def fits(row: Row) -> bool:
@@ -53,7 +56,7 @@ def _two(first: str, second: str, verdict: str, at_first: tuple[Any, ...], at_se
         fits,
         example,
         read,
-        lambda row: (first, second, verdict, *filter(None, [_asked(row)])),
+        lambda row: (first, second, verdict, *filter(None, [_asked(row), "input" if _has_input(row) else ""])),
         note="rows without a winner are left out",
     )
 
@@ -62,6 +65,11 @@ def _asked(row: Row) -> str:
     """The column or path of the question, a text or a list of turns; empty where there is none."""
     paths = [path for name in _PROMPTS for path in (name, f"{name}.full_text", f"{name}.text")]
     return next((path for path in paths if isinstance(value := value_at(row, path), str) or looks_like_messages(value)), "")
+
+
+def _has_input(row: Row) -> bool:
+    """Whether an instruction has an input beside it, as Alpaca's and AlpacaFarm's have."""
+    return "input" in row and _asked(row) == "instruction"
 
 
 def _by_scores(row: Row) -> dict[str, Any]:
