@@ -14,6 +14,18 @@ from tuneyard.planning.calibration import Efficiency
 from tuneyard.planning.setup import Setup
 
 GIGA = 1e9
+_USUAL_GPUS = 8
+"""GPUs of the machines whose networks the catalog has."""
+_CARD_PER_GPU_GB_S = 100.0
+"""Machines with at least this rate have a network card for each GPU."""
+
+
+def usual_network_gb_s(gpu: Gpu, gpus_per_node: int) -> float:
+    """The network of a machine with this many GPUs, in 1e9 bytes a second: machines with a card for each GPU have fewer cards if they have
+    fewer GPUs."""
+    if gpu.network_gb_s < _CARD_PER_GPU_GB_S:
+        return gpu.network_gb_s
+    return gpu.network_gb_s * min(1.0, gpus_per_node / _USUAL_GPUS)
 
 
 @dataclass(frozen=True)
@@ -36,7 +48,7 @@ class Links:
         # Ranks on `cpu` communicate through the machine's memory. Each byte crosses it about four times, as gloo copies into and out of
         # sockets.
         inside = gpu.memory_bandwidth_gb_s / (4 * min(workers, ranks_per_host)) if gpu.is_cpu else gpu.link_gb_s / 2
-        network = network_gb_s if network_gb_s is not None else gpu.network_gb_s
+        network = network_gb_s if network_gb_s is not None else usual_network_gb_s(gpu, ranks_per_host)
         return cls(
             inside_gb_s=inside * efficiency.link,
             network_gb_s=network * efficiency.network,

@@ -429,3 +429,28 @@ def test_the_card_of_this_machine_is_measured_and_said(
     assert "mfu is of the measured peak on rtx-9090-48gb" in " ".join(said.out.split())
     assert main(["plan", str(job), "--workers", "8"]) == 0
     assert "measuring" not in capsys.readouterr().err
+
+
+def test_a_sweep_shows_what_settings_are_worth(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["plan", str(job), "--sku", "h100", "--workers", "8", "--sweep", "flash, offload"]
+    assert main([*arguments, "-o", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["sweep"] for row in rows] == [{"flash": f, "offload": o} for f in ("eager", "flash") for o in ("none", "cpu")]
+    assert rows[0]["speedup"] == 1
+    assert rows[2]["speedup"] > 1
+    assert rows[2]["micro_batch"] >= rows[0]["micro_batch"]
+    assert main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "train on 8 x h100-80gb: each at its largest micro-batch, without accumulation"
+    assert [line.split()[:2] for line in lines[2:7]] == [
+        ["flash", "offload"],
+        *([f, o] for f in ("eager", "flash") for o in ("none", "cpu")),
+    ]
+    assert all("█" in line for line in lines[3:7])
+
+
+def test_a_sweep_refuses_what_it_does_not_know_and_ends_with_1_where_nothing_fits(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(job), "--sweep", "fash"]) == 2
+    assert "--sweep fash is no setting to sweep" in capsys.readouterr().err
+    assert main(["plan", str(job), "--sku", "t4", "--workers", "1", "--sweep", "recompute"]) == 1
+    assert "recompute no; recompute yes: not one row fits" in capsys.readouterr().out

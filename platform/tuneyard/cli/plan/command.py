@@ -21,6 +21,7 @@ from tuneyard.cli.plan.mixture import mixture_lines
 from tuneyard.cli.plan.parallel import PlanCommand, explained, show
 from tuneyard.cli.plan.picture import show_memory
 from tuneyard.cli.plan.rows import Placements, rows_of
+from tuneyard.cli.plan.sweep import sweep_lines, swept_names
 from tuneyard.cli.plan.text import WIDTH, note_lines, peak_lines, rank_table, score_sentence, score_table, train_sentences, train_table
 from tuneyard.cli.template_files import TemplatesOption, templates_in
 from tuneyard.extras import need
@@ -39,6 +40,14 @@ def plan(
     core_price: Annotated[float | None, typer.Option(metavar="PER_HOUR", help="of one core of a data worker that a service uses")] = None,
     gpus_per_node: Annotated[int, typer.Option(min=1, help="GPUs in a machine")] = 8,
     network_gb_s: Annotated[float | None, typer.Option(help="GB/s between machines; default: the usual rate of the SKU")] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SETTINGS",
+            help="what settings of a train task are worth: every combination of some of offload, flash, recompute, zero, tensorParallel, "
+            "each at its largest micro-batch",
+        ),
+    ] = None,
     explain_parallel: Annotated[
         int | None,
         typer.Option(
@@ -69,12 +78,17 @@ def plan(
         calibration=past.calibration,
         data_rates=past.data_rates,
         core_price=_core_price(core_price),
+        sweep=swept_names(sweep) if sweep is not None else (),
     )
     rows = list(rows_of(_job(file, templates), file.parent, placements))
     for line in _calibration_lines(rows, past):
         typer.echo(line, err=True)
+    if placements.sweep:
+        rows = [row for row in rows if "sweep" in row]
     if output is Format.JSON:
         print_json(rows)
+    elif placements.sweep and rows:
+        _show_sweep(rows)
     elif not rows:
         typer.echo(f"{file}: no train, rank or score task to plan")
     else:
@@ -113,6 +127,12 @@ def _show(rows: list[dict[str, Any]]) -> None:
             typer.echo(reason)
         if task != rows[-1]["task"]:
             typer.echo()
+
+
+def _show_sweep(rows: list[dict[str, Any]]) -> None:
+    for place in dict.fromkeys((row["task"], row["sku"], row["workers"]) for row in rows):
+        own = [row for row in rows if (row["task"], row["sku"], row["workers"]) == place]
+        typer.echo("\n".join([*sweep_lines(own), ""]))
 
 
 def _length_lines(rows: list[dict[str, Any]]) -> list[str]:

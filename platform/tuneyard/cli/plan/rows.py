@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ from tuneyard.catalog.measured import known_measurement
 from tuneyard.cli.plan.data import Feeding
 from tuneyard.cli.plan.length import Known, known_length
 from tuneyard.cli.plan.mixture import mixture_fields
+from tuneyard.cli.plan.plan_fields import plan_fields
 from tuneyard.cli.plan.ranker import known_steps
+from tuneyard.cli.plan.sweep import sweep_rows
 from tuneyard.planning import (
     DEFAULT,
     LIBRARIES_GB,
@@ -63,6 +65,8 @@ class Placements:
     """Rates of data workers in past runs, by format."""
     core_price: float | None = None
     """Price of a core of a data worker for an hour."""
+    sweep: tuple[str, ...] = ()
+    """Settings of which every combination is planned, instead of the settings of the file."""
     libraries_gb: float = field(default_factory=lambda: measured_libraries_gb() or LIBRARIES_GB)
     """Memory of a rank on `cpu` before it loads the model."""
 
@@ -109,7 +113,7 @@ def _program_row(task: Task, sku: str, workers: int) -> dict[str, Any]:
     except BadInput as error:
         return {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
     layout = f"{workers} x {sku}, zero {found.zero}, {found.precision}, micro-batch {found.micro_batch} x {found.grad_accum}"
-    fields = _plan_fields(found) | {"memory_gb": None, "fits": None}
+    fields = plan_fields(found) | {"memory_gb": None, "fits": None}
     return {**head, **fields, "reason": f"{task.name}: {layout}; {NOT_PREDICTED}"}
 
 
@@ -136,7 +140,7 @@ def _ranker_row(task: Task, rank: RankTask, sku: str, workers: int, placements: 
     tables = f"tables of {shape.table_elements / 1e6:,.1f} M weights over {workers}, {shape.parameters / 1e6:,.2f} M dense parameters"
     lack = "" if fits else f"; {total_gb:,.1f} GB do not fit into {room:,.1f} GB: take {_less_of_ranker(shape, found, is_cpu=kind.is_cpu)}"
     priced = _ranker_price_fields(found, steps, placements.prices)
-    return {**head, **_plan_fields(found), **priced, "fits": fits, "reason": f"{task.name}: {layout}; {tables}{lack}"}
+    return {**head, **plan_fields(found), **priced, "fits": fits, "reason": f"{task.name}: {layout}; {tables}{lack}"}
 
 
 def _less_of_ranker(shape: RankerShape, found: Plan, *, is_cpu: bool) -> str:
@@ -180,6 +184,9 @@ def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: P
         site["calibration"] = placements.calibration
         site["libraries_gb"] = placements.libraries_gb
         site["liger_available"] = not kind.is_cpu  # the GPU image and the lock file have it
+        if placements.sweep:
+            yield from sweep_rows(placements.sweep, task, shape, kind, workers, site)
+            return
         ranked = plans(task.train, shape, kind, workers, **site) or [resolve(task.train, shape, kind, workers, **site)]
     except BadInput as error:
         yield {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
@@ -187,7 +194,7 @@ def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: P
     for found in ranked if placements.every else [best(ranked)]:
         tokens = known.length.padded(found.micro_batch, task.train.data.max_length) if known.length else task.train.data.max_length
         speed = paced(found, task.train, shape, kind, tokens, **site) if found.fits else found.speed
-        fields = {**_plan_fields(found), **_length_fields(known, tokens), **_price_fields(found, speed, known, placements.prices)}
+        fields = {**plan_fields(found), **_length_fields(known, tokens), **_price_fields(found, speed, known, placements.prices)}
         feeding = Feeding(rates=placements.data_rates, core_price=placements.core_price, gpus_per_node=placements.gpus_per_node)
         yield {**head, **fields, **feeding.fields(task.train, found, speed, known), **_assumed(task, shape)}
 
@@ -204,41 +211,6 @@ def _on(task: Task, sku: str, workers: int | None = None) -> Task:
     """The task with this SKU as its only one."""
     resources = {"sku": [sku]} | ({"workers": workers} if workers else {})
     return task.model_copy(update={"resources": task.resources.model_copy(update=resources)})
-
-
-def _plan_fields(found: Plan) -> dict[str, Any]:
-    memory = {name.removesuffix("_gb"): value for name, value in asdict(found.memory).items()}
-    speed = found.speed
-    return {
-        "sku": found.sku,
-        "workers": found.workers,
-        "strategy": {
-            "zero": found.zero,
-            "offload": {"optimizer": found.offload_optimizer, "parameters": found.offload_parameters},
-            "tensorParallel": found.tensor_parallel,
-            "sequenceParallel": found.sequence_parallel,
-            "contextParallel": found.context_parallel,
-            "shardWithin": found.shard_within,
-            "quantisedAllReduce": found.quantised_all_reduce,
-            "recompute": found.recompute,
-            "precision": found.precision,
-            "liger": found.liger,
-            "compile": "layers" if found.compiled else "none",
-        },
-        "attention": found.attention,
-        "notes": list(found.notes),
-        "micro_batch": found.micro_batch,
-        "grad_accum": found.grad_accum,
-        "memory_gb": {**memory, "total": found.memory.total_gb},
-        "host_memory_gb": found.host_memory_gb,
-        "fits": found.fits,
-        "tokens_per_s": speed.tokens_per_s if speed else None,
-        "mfu": speed.mfu if speed else None,
-        "peak_from": gpu(found.sku).basis,
-        "step_s": speed.step_s if speed else None,
-        "compile_s": speed.compile_s if speed else None,
-        "step_terms_s": {name.removesuffix("_s"): value for name, value in asdict(speed.terms).items()} if speed else None,
-    }
 
 
 def _length_fields(known: Known, tokens: int) -> dict[str, Any]:

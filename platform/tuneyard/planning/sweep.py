@@ -1,0 +1,122 @@
+"""Plans of a train task under each combination of some settings, each at its largest micro-batch without accumulation.
+
+A setting that saves memory, such as offloading, is slower at equal batches and pays where it makes room for larger ones. So each
+combination is compared at the largest micro-batch that it can hold, as in Uber's figures of MFU by optimization (*Open Source and In-House:
+How Uber Optimizes LLM Training*, 2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Unpack
+
+from tuneyard.api import BadInput, TrainTask
+from tuneyard.api.train import Batch
+from tuneyard.catalog import Gpu, ModelShape
+from tuneyard.planning.plan import Plan
+from tuneyard.planning.resolve import best, plans
+from tuneyard.planning.site import Site
+
+_MOST_ROWS = 4096
+"""Rows of a micro-batch at which the search for the largest ends: the speed of a step no longer grows with it."""
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A setting to sweep. `path`: its fields in a train task. `values`: without the optimization first."""
+
+    path: tuple[str, ...]
+    values: tuple[Any, ...]
+
+
+SWEPT: Mapping[str, Swept] = {
+    "offload": Swept(("strategy", "offload", "optimizer"), ("none", "cpu")),
+    "flash": Swept(("model", "attention"), ("eager", "flash")),
+    "recompute": Swept(("strategy", "recompute"), (False, True)),
+    "zero": Swept(("strategy", "zero"), (0, 1, 2, 3)),
+    "tensorParallel": Swept(("strategy", "tensorParallel"), (1, 2, 4, 8)),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One combination. `settings`: value by the name of the sweep. `plan` None: not one row fits, or the combination is refused (`why`)."""
+
+    settings: Mapping[str, Any]
+    plan: Plan | None
+    why: str = ""
+
+
+def sweep(
+    names: Sequence[str],
+    task: TrainTask,
+    shape: ModelShape,
+    gpu: Gpu,
+    workers: int,
+    check: Callable[[TrainTask], None] = lambda _: None,
+    **site: Unpack[Site],
+) -> Iterator[Case]:
+    """A case for each combination of the named settings, the last named one changing first. `check` raises BadInput for a combination that
+    cannot work. Raises BadInput for an unknown name.
+    """
+    for values in product(*(_swept(name).values for name in names)):
+        settings = dict(zip(names, values, strict=True))
+        try:
+            check(asked := _with(task, settings))
+            plan = largest(asked, shape, gpu, workers, **site)
+        except BadInput as error:
+            yield Case(settings, None, error.cause)
+        else:
+            yield Case(settings, plan, "" if plan is not None else "not one row fits")
+
+
+def largest(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Unpack[Site]) -> Plan | None:
+    """The best plan at the largest micro-batch that fits, in steps of one micro-batch; None where not one row fits.
+
+    `batch` of the task is not used. Raises BadInput where a setting cannot work.
+    """
+    low, high = 0, 1
+    found: Plan | None = None
+    while high <= _MOST_ROWS and (plan := _at(task, high, shape, gpu, workers, **site)) is not None:
+        low, high, found = high, 2 * high, plan
+    while found is not None and high - low > 1:
+        middle = (low + high) // 2
+        plan = _at(task, middle, shape, gpu, workers, **site)
+        if plan is None:
+            high = middle
+        else:
+            low, found = middle, plan
+    return found
+
+
+def _at(task: TrainTask, micro: int, shape: ModelShape, gpu: Gpu, workers: int, **site: Unpack[Site]) -> Plan | None:
+    """The best plan with this micro-batch, and one micro-batch of each copy of the model in a step."""
+    shared = task.layout.tensor_parallel * task.layout.context_parallel
+    asked = task.model_copy(update={"batch": Batch.model_validate({"global": micro * max(1, workers // shared), "micro": micro})})
+    fitting = [plan for plan in plans(asked, shape, gpu, workers, **site) if plan.grad_accum == 1]
+    return best(fitting) if fitting else None
+
+
+def _swept(name: str) -> Swept:
+    if name not in SWEPT:
+        raise BadInput(f"there is no sweep of {name}", f"name some of {', '.join(SWEPT)}, separated by commas")
+    return SWEPT[name]
+
+
+def _with(task: TrainTask, settings: Mapping[str, Any]) -> TrainTask:
+    """The task with the settings of a case. Raises BadInput where the task's own rules refuse them."""
+    fields = task.model_dump(by_alias=True, exclude_unset=True)
+    if fields.get("strategy") == "auto":
+        del fields["strategy"]
+    for name, value in settings.items():
+        *groups, last = SWEPT[name].path
+        inner = fields
+        for group in groups:
+            inner = inner.setdefault(group, {})
+        inner[last] = value
+    try:
+        return TrainTask.model_validate(fields)
+    except ValueError as error:
+        raise BadInput(str(error).splitlines()[-1].strip(), "sweep other settings") from error
