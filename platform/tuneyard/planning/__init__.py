@@ -12,6 +12,7 @@ from tuneyard.planning.feed import SMALL_STALL, Feed, Machines, Staff, feed_of, 
 from tuneyard.planning.host import SWAPPED_ELEMENTS
 from tuneyard.planning.inference import EnginePlan, kv_bytes_per_sequence, resolve_engine_plan, step_tokens
 from tuneyard.planning.length import PACKED, DataCount, Interval, Length, length_of, steps_of_epochs
+from tuneyard.planning.links import usual_network_gb_s
 from tuneyard.planning.memory import LIBRARIES_GB, Estimate, estimate_memory
 from tuneyard.planning.plan import Memory, Plan, Speed, StepTime
 from tuneyard.planning.program import NOT_PREDICTED, plan_of_program
@@ -73,6 +74,7 @@ __all__ = [
     "stall_share",
     "step_tokens",
     "steps_of_epochs",
+    "usual_network_gb_s",
     "usual_rate",
     "workers_needed",
 ]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_WITH_SENTENCE = ("early_stop", "bottleneck", "proof")
+_WITH_SENTENCE = ("early_stop", "bottleneck", "bound", "proof")
 """Keys of a task's details that hold a sentence."""
 
 
 def remarks_of(task: Mapping[str, Any], *, also_expected: bool = True) -> list[str]:
-    """Remarks on a task of report.json; a report of an earlier version may have none. `also_expected`: include the remark that the trainer
-    sets the speed."""
+    """Remarks on a task of report.json; a report of an earlier version may have none. `also_expected`: include that the trainer sets the
+    speed of streamed data, and that compute bounds the task."""
     found = [(task.get("details") or {}).get(name) or {} for name in _WITH_SENTENCE]
-    return [each["sentence"] for each in found if "sentence" in each and (also_expected or each.get("cause") != "trainer")]
+    return [each["sentence"] for each in found if "sentence" in each and (also_expected or each.get("cause") not in ("trainer", "compute"))]

@@ -32,7 +32,7 @@ from tuneyard.training.checkpoint.state import seed_random
 from tuneyard.training.collate import Collator
 from tuneyard.training.compiled_layers import compiled_layers, uncompiled
 from tuneyard.training.context import SliceCollator
-from tuneyard.training.details import details_of, early_stop_of, exchange_of, figures_of
+from tuneyard.training.details import details_of, early_stop_of, exchange_of, figures_of, machines_of
 from tuneyard.training.distributed import World, barrier, gather_objects
 from tuneyard.training.early_stop import Cadence, EarlyStop
 from tuneyard.training.expert_load import ExpertLoad
@@ -40,6 +40,7 @@ from tuneyard.training.first_rank import made_on_first
 from tuneyard.training.flops import flops_of, peak_flops
 from tuneyard.training.gradients import exchange_gradients
 from tuneyard.training.ledger import Ledger
+from tuneyard.training.machine_use import MachineUse
 from tuneyard.training.memory import held_gb, host_peak_gb, mapped_libraries_gb, peak_gb, reserved_gb, reset_peak
 from tuneyard.training.model_card import model_card
 from tuneyard.training.models import adapter_source, find_start, load_dtype, load_model, load_tokenizer, vision_warning
@@ -106,6 +107,7 @@ class Attempt:
         self.commits: tuple[Commit, ...] = ()
         self.before: Before | None = None
         self.base: dict[str, str] = {}
+        self.use = MachineUse(ranks=world.local_size, gpus=world.device.type == "cuda")
 
     def run(self) -> TrainResult:
         """Run the attempt. Raises BadInput if another job is writing to the output."""
@@ -419,10 +421,13 @@ class Attempt:
             self._stage("the first steps compile the layers, for a minute or more")
         self._stage(f"continues from step {start + 1} of {material.steps}" if 0 < start < material.steps else "training")
         # This call is needed after the last step too: it prepares the model and loads the checkpoint.
+        if self.world.is_first_here:
+            self.use.start()
         try:
             with compiled_layers(trainer.model) if plan.compiled else nullcontext():
                 trainer.train()
         finally:
+            self.use.stop()
             self.exchange = trainer.exchange
             if self.exchange is not None:
                 self.exchange.close()
@@ -475,6 +480,7 @@ class Attempt:
                 **details_of(material.data, plan, progress, router_weight=self.router_weight),
                 **(early_stop_of(progress, material.steps) if status == "succeeded" else {}),
                 **exchange_of(self.exchange, plan, len(progress.losses) - start),
+                **machines_of(gather_objects(self.world, self.use.to_dict()), plan, progress, rate.mfu),
                 **({"proof": self.proven} if self.proven else {}),
             },
         )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from tuneyard import data
 from tuneyard.catalog import gpu
 from tuneyard.parallel.exchange import GradientExchange
-from tuneyard.planning import Plan
+from tuneyard.planning import Plan, usual_network_gb_s
 from tuneyard.tracking.bottleneck import bottleneck_of
+from tuneyard.tracking.bound import bound_of
 from tuneyard.training.progress import Progress
 from tuneyard.training.throughput import Throughput
 
@@ -53,6 +55,18 @@ def early_stop_of(progress: Progress, steps: int) -> dict[str, Any]:
         return {}
     sentence = f"stopped at step {made} of {steps}: no evaluation was better than that of step {best}, whose weights are saved"
     return {"early_stop": {"step": made, "best_step": best, "sentence": sentence}}
+
+
+def machines_of(found: Sequence[Mapping[str, Any]], plan: Plan, progress: Progress, mfu: float) -> dict[str, Any]:
+    """What each machine did while it trained, and what bound the speed. `found`: of each rank; empty but for the first of a machine."""
+    machines = [each for each in found if each]
+    if not machines:
+        return {}
+    device, several = gpu(plan.sku), len(machines) > 1
+    network = usual_network_gb_s(device, plan.workers // len(machines)) if several and not device.is_cpu else None
+    offloads = plan.offload_optimizer != "none"
+    bound = bound_of(progress.split_s, machines, offloads=offloads, network_gb_s=network, mfu=mfu)
+    return {"machines": machines, **({"bound": asdict(bound)} if bound is not None else {})}
 
 
 def exchange_of(exchange: GradientExchange | None, plan: Plan, steps: int) -> dict[str, Any]:
