@@ -29,7 +29,8 @@ class ModelRef(Fields):
         default=None,
         min_length=1,
         max_length=4096,
-        description="Hugging Face name, local folder, or URI of a model folder; exactly one of name and from",
+        description="Hugging Face name, local folder, or URI of a model, or of an adapter, which stands for its base with it; "
+        "exactly one of name and from",
     )
     from_task: Name | None = Field(
         default=None, alias="from", description="name of the earlier task that makes the model; exactly one of name and from"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
@@ -80,17 +79,20 @@ def warnings_of(document: Document, base_dir: Path) -> Iterator[str]:
 
 
 def configs_at_hand(job: Job, base_dir: Path) -> dict[str, dict[str, Any]]:
-    """config.json of the models that tasks name, by task: of folders on this machine, and of the catalog. The others are left out."""
+    """config.json of the models that tasks name, by task: of folders on this machine, and of the catalog. Of an adapter that of its base.
+    The others are left out."""
+    from tuneyard.runtime.models import read_config  # late: most files name no folder
+
     found: dict[str, dict[str, Any]] = {}
     for task in job.tasks:
         body = task.train or task.score
         name = body.model.name if body is not None else None
         if name is None or "://" in name:
             continue
-        file = base_dir / Path(name).expanduser() / "config.json"
+        folder = base_dir / Path(name).expanduser()
         config = None
-        with suppress(OSError, ValueError):
-            config = json.loads(file.read_text()) if file.is_file() else known_config(name)
+        with suppress(OSError, ValueError, BadInput):
+            config = read_config(str(folder)) if folder.is_dir() else known_config(name)
         if isinstance(config, dict):
             found[task.name] = config
     return found
@@ -103,7 +105,12 @@ def _lacks(job: Job, file: LocalFile, base_dir: Path) -> list[str]:
         return [missing]
     try:
         if file.what == "model":
-            refuse_pointers(base_dir / Path(file.text).expanduser())
+            folder = base_dir / Path(file.text).expanduser()
+            refuse_pointers(folder)
+            if (folder / "adapter_config.json").is_file():
+                from tuneyard.runtime.models import base_of_adapter
+
+                base_of_adapter(str(folder))
         return _check_first_rows(job, file, base_dir)
     except BadInput as error:
         cause = " ".join(line.strip() for line in error.cause.splitlines())
@@ -119,8 +126,8 @@ def _missing(file: LocalFile, base_dir: Path, program: str | None = None) -> str
         return "" if any(base_dir.glob(file.text)) else f"no file matches {file.text}"
     if not there.exists():
         return f"{file.text}: no such file or folder beside the JobSpec"
-    if file.what == "model" and not any((there / name).is_file() for name in ("config.json", "ranker.json")):
-        return f"{file.text} is not a model: it has no config.json"
+    if file.what == "model" and not any((there / name).is_file() for name in ("config.json", "ranker.json", "adapter_config.json")):
+        return f"{file.text} is not a model: it has no config.json, and no adapter_config.json"
     return ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,43 @@ from tuneyard.api.local_files import looks_like_path
 from tuneyard.api.pointers import refuse_pointers
 from tuneyard.catalog import ModelShape, known_config, shape_from_config
 from tuneyard.catalog.built import model_shape_of
+from tuneyard.runtime.trained import origin_of
 from tuneyard.storage import NotFound, is_local, local_path, open_store
 
 CONFIG = "config.json"
+ADAPTER = "adapter_config.json"
+
+
+@dataclass(frozen=True)
+class Base:
+    """The base model of an adapter: its URI or Hugging Face name."""
+
+    uri: str
+    revision: str | None = None
+
+
+def base_of_adapter(uri: str) -> Base | None:
+    """The base of the adapter in a folder, or at a URI; None: a whole model, or none at all. Raises BadInput where the base is not known,
+    or was not kept.
+    """
+    if not looks_like_path(uri) and not (is_local(uri) and local_path(uri).exists()):
+        return None  # a Hugging Face name
+    if is_local(uri) and not local_path(uri).is_dir():
+        return None
+    store = open_store(uri)
+    if store.exists(CONFIG) or not store.exists(ADAPTER):
+        return None
+    try:
+        origin = origin_of(store)
+    except ValueError as error:
+        raise BadInput(f"{ADAPTER} of {uri} is not JSON: {error}", "save the adapter again") from error
+    if not origin.base or origin.from_scratch:
+        why = "was trained on random weights, which were not kept" if origin.from_scratch else "does not name its base model"
+        raise BadInput(f"the adapter {uri} {why}", "merge it with its base first: tuneyard merge --base MODEL")
+    if is_local(origin.base) and looks_like_path(origin.base) and not local_path(origin.base).is_dir():
+        advice = "restore the base there, or merge the adapter with a copy: tuneyard merge --base MODEL"
+        raise BadInput(f"the adapter {uri} was trained on {origin.base}, and there is no such folder", advice)
+    return Base(origin.base, origin.revision)
 
 
 def model_shape(uri: str, revision: str | None = None) -> ModelShape:
@@ -32,7 +67,11 @@ def known_shape(uri: str, revision: str | None = None) -> ModelShape | None:
 
 
 def read_config(uri: str, revision: str | None = None) -> dict[str, Any]:
-    """config.json of a model, from its folder, its store, or the Hugging Face hub (or its cache). Raises BadInput."""
+    """config.json of a model, from its folder, its store, or the Hugging Face hub (or its cache); of an adapter that of its base. Raises
+    BadInput.
+    """
+    if (base := base_of_adapter(uri)) is not None:
+        return read_config(base.uri, base.revision)
     if is_local(uri) and local_path(uri).exists():
         text = _of_folder(local_path(uri))
     elif looks_like_path(uri):

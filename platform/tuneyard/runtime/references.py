@@ -1,5 +1,5 @@
-"""Resolves the references of a task to URIs: data and models by path or name, or `from` an earlier task. Pure, except for `is_dir` and
-the file of a JSON schema."""
+"""Resolves the references of a task to URIs: data and models by path or name, or `from` an earlier task. Pure, except for
+`is_dir`, the file of a JSON schema, and what the folder of an adapter says of its base."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tuneyard.api import BadInput, Generation, Job, JobSpec, MixPart, ModelRef, 
 from tuneyard.api.local_files import is_template_path, looks_like_path
 from tuneyard.api.programs import module_files
 from tuneyard.metrics.own import program_of
+from tuneyard.runtime.models import base_of_adapter
 from tuneyard.storage import absolute, join
 
 SourceT = TypeVar("SourceT", bound=Source)
@@ -23,6 +24,8 @@ class Start:
 
     model_uri: str
     adapter_uri: str | None = None
+    revision: str | None = None
+    """Of a base model that an adapter names; None: the task's own."""
 
 
 def source_of(source: SourceT, base_dir: Path, results: Mapping[str, Mapping[str, Any]]) -> SourceT:
@@ -48,12 +51,16 @@ def train_data_of(data: TrainData, base_dir: Path, results: Mapping[str, Mapping
 
 
 def start_of(model: ModelRef, base_dir: Path, results: Mapping[str, Mapping[str, Any]]) -> Start:
-    """URIs of the model. A name without a folder of that name beside the JobSpec is a Hugging Face name, and stays."""
+    """URIs of the model. A name without a folder of that name beside the JobSpec is a Hugging Face name, and stays. The folder of an
+    adapter stands for its base with the adapter. Raises BadInput for an adapter without its base.
+    """
     if model.from_task is None:
-        return Start(named_model(model.name or "", base_dir))
+        uri = named_model(model.name or "", base_dir)
+        base = base_of_adapter(uri)
+        return Start(uri) if base is None else Start(base.uri, uri, base.revision)
     result = results[model.from_task]
     if model.path is None and result.get("adapter_uri"):
-        return Start(result["base_model_uri"], result["adapter_uri"])
+        return Start(result["base_model_uri"], result["adapter_uri"], result.get("base_revision"))
     if model.path is None and result.get("model_uri"):
         return Start(result["model_uri"])
     return Start(output_of(model.from_task, model.path, results))
@@ -92,7 +99,8 @@ def resolved(task: Task, base_dir: Path, results: Mapping[str, Mapping[str, Any]
     body = task.train or task.score
     assert body is not None
     start = start_of(body.model, base_dir, results) if body.model.is_given else Start("")
-    model = body.model.model_copy(update={"name": start.model_uri or None, "from_task": None, "path": None})
+    place = {"name": start.model_uri or None, "from_task": None, "path": None, "revision": start.revision or body.model.revision}
+    model = body.model.model_copy(update=place)
     update: dict[str, Any]
     if isinstance(body, TrainTask):
         update = {"model": model, "data": train_data_of(body.data, base_dir, results)}

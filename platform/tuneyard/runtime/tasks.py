@@ -118,7 +118,8 @@ def _run_train(task: Task, context: TaskContext, attempts: Attempts) -> Result:
     if "metrics" in result["details"]:  # metrics of held-out rows
         result["metrics"] = result["details"].pop("metrics")
     artifacts = {kind: result[f"{kind}_uri"] for kind in ("model", "adapter", "merged") if result[f"{kind}_uri"]}
-    return {**result, "artifacts": artifacts, "base_model_uri": request.model_uri, "plan": request.plan.to_dict()}
+    base = {"base_model_uri": request.model_uri, "base_revision": request.task.model.revision}
+    return {**result, "artifacts": artifacts, **base, "plan": request.plan.to_dict()}
 
 
 def _settings(request: TrainRequest, context: TaskContext) -> dict[str, Any] | None:

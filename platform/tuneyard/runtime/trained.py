@@ -62,7 +62,7 @@ def find_adapter(run: str, task: str | None = None) -> Adapter:
     """The adapter in `run`: the output of a job or of a task, or the folder of an adapter. Raises BadInput if there is none, or several."""
     store = open_store(run)
     if store.exists(_CONFIG):
-        return Adapter(run, _origin(store, ""))
+        return Adapter(run, origin_of(store, ""))
     found = {path.removesuffix(f"{_MODEL}/{_CONFIG}").rstrip("/"): path for path in _configs(store)}
     if task is not None:
         found = {name: path for name, path in found.items() if name == task}
@@ -71,7 +71,7 @@ def find_adapter(run: str, task: str | None = None) -> Adapter:
     if len(found) > 1:
         raise BadInput(f"{run} holds several adapters: {', '.join(sorted(found))}", "give --task one of these")
     (folder,) = (path.removesuffix(f"/{_CONFIG}") for path in found.values())
-    return Adapter(join(run, folder), _origin(store, folder))
+    return Adapter(join(run, folder), origin_of(store, folder))
 
 
 def _configs(store: Store) -> list[str]:
@@ -80,19 +80,20 @@ def _configs(store: Store) -> list[str]:
     return ["/".join(parts) for parts in found if parts[-2:] == [_MODEL, _CONFIG] and len(parts) <= 3 and parts[0] != _CHECKPOINTS]
 
 
-def _origin(store: Store, folder: str) -> Origin:
+def origin_of(store: Store, folder: str = "") -> Origin:
     """What the folder of an adapter says of its base. `folder`: below `store`.
 
-    An adapter of an earlier version of Tuneyard says only its name: the records of its run say the rest.
+    An adapter of another tool, or of an earlier version of Tuneyard, says only its name: the records of a run say the rest.
     """
     if store.is_complete(folder) and (about := store.manifest(folder).extra.get(ORIGIN)):
         return Origin.from_dict(about)
-    base = json.loads(store.get(join(folder, _CONFIG))).get("base_model_name_or_path") or ""
+    config = json.loads(store.get(join(folder, _CONFIG)))
+    base, revision = config.get("base_model_name_or_path") or "", config.get("revision")
     run = folder.removesuffix(_MODEL).rstrip("/")
     result, task = (json.loads(store.get(path)) if store.exists(path := join(run, name)) else {} for name in ("result.json", "task.json"))
     precision = (result.get("plan") or {}).get("precision")
     train = task.get("task", {}).get("train")
-    return Origin(base, precision=precision) if train is None else Origin.of(TrainTask.model_validate(train), base, precision)
+    return Origin(base, revision, precision) if train is None else Origin.of(TrainTask.model_validate(train), base, precision)
 
 
 def _no_adapter(store: Store, run: str, task: str | None) -> tuple[str, str]:

@@ -47,6 +47,7 @@ def with_adapter(model: Any, request: TrainRequest, adapter_folder: str | None, 
         ) from error
     # With this path the adapter can be loaded anywhere, not only beside this attempt's scratch.
     adapted.peft_config["default"].base_model_name_or_path = request.model_uri
+    adapted.peft_config["default"].revision = request.task.model.revision
     if request.plan.recompute:
         # Outputs of frozen embeddings have no gradient, so backward would skip recomputed blocks.
         adapted.enable_input_require_grads()

@@ -92,16 +92,28 @@ def test_the_report_has_what_a_train_task_owes(undisturbed: Ran) -> None:
 
 
 @pytest.mark.usefixtures("warm_servers")
-def test_what_init_writes_for_a_csv_is_run_from_python(inputs: Path, tmp_path: Path) -> None:
+def test_what_init_writes_for_a_csv_is_run_from_python_and_its_adapter_goes_on_in_another_job(inputs: Path, tmp_path: Path) -> None:
     rows = [f"what is {number} and {number}?,{2 * number}" for number in range(16)]
     (tmp_path / "sums.csv").write_text("\n".join(["question,answer", *rows]))
     written = tuneyard_here("init", "--data", tmp_path / "sums.csv", "--model", inputs / "model", "--out", tmp_path / "job.yaml")
     assert written.returncode == 0, written.stderr
-    program = "import tuneyard; report = tuneyard.run('job.yaml', out='out'); print(report.status, report.tasks['train']['steps'])"
+    job = yaml.safe_load((tmp_path / "job.yaml").read_text())
+    first = next(task for task in job["spec"]["tasks"] if task["name"] == "train")
+    first["train"] |= {"model": {"name": "out/train/model"}, "epochs": None, "steps": 1}
+    (tmp_path / "more.yaml").write_text(yaml.safe_dump({**job, "spec": {**job["spec"], "tasks": [first]}}))
+    program = """\
+import tuneyard
+for file, out in (("job.yaml", "out"), ("more.yaml", "more")):
+    report = tuneyard.run(file, out=out)
+    print(report.status, report.tasks["train"]["steps"])
+"""
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["succeeded", "12"]
+    assert done.stdout.split() == ["succeeded", "12", "succeeded", "1"]
     assert (tmp_path / "out" / "train" / "model" / "adapter_model.safetensors").exists()
+    result = json.loads((tmp_path / "more" / "train" / "result.json").read_text())  # the adapter of the first job goes on, on its base
+    assert result["base_model_uri"] == str(inputs / "model")
+    assert result["losses"][0] < json.loads((tmp_path / "out" / "train" / "result.json").read_text())["losses"][0]
 
 
 def test_progress_is_told_in_plain_lines(undisturbed: Ran) -> None:

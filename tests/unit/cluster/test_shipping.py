@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -195,7 +196,7 @@ def test_all_that_cannot_be_shipped_is_said_at_once(ship: Ship, folder: Path, tm
         "spec.tasks[4].train.data.source: empty.jsonl is empty",
         "spec.tasks[5].train.data.source: pipe is neither a file nor a folder",
         "spec.tasks[6].train.data.source: no file matches *.csv",
-        "spec.tasks[7].train.model.name: ./weights is no model folder: it has no config.json",
+        "spec.tasks[7].train.model.name: ./weights is no model folder: it has no config.json, and no adapter_config.json",
         "spec.tasks[8].process.command[1]: prepare.py: no such file or folder beside the JobSpec",
         f"spec.tasks[9].process.command: ../secret.jsonl {outside}",
     ]
@@ -276,3 +277,15 @@ def test_programs_can_be_executed_where_they_arrive(folder: Path, tmp_path: Path
     with pytest.raises(BadInput, match=r"there is no folder .*/file"):
         working_folder(task.process.model_copy(update={"working_dir": "file"}), folder, tmp_path / "copy")
     assert fetch_folder(str(folder), tmp_path / "copy") == folder
+
+
+def test_an_adapter_is_shipped_where_clusters_reach_its_base(ship: Ship, folder: Path) -> None:
+    config = write(folder / "adapter" / "adapter_config.json", json.dumps({"base_model_name_or_path": "owner/base"}))
+    shipment = ship(train(model="./adapter"))
+    assert body(shipment)["train"]["model"]["name"].startswith(OUT)
+    config.write_text(json.dumps({"base_model_name_or_path": str(folder)}))
+    assert f"./adapter is an adapter of {folder}, a folder of this machine: merge them" in refused(ship, train(model="./adapter"))
+    config.write_text("{}")
+    assert "./adapter is an adapter that does not name its base model" in refused(ship, train(model="./adapter"))
+    config.write_text("[")
+    assert "./adapter/adapter_config.json cannot be read" in refused(ship, train(model="./adapter"))

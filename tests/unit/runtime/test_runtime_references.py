@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tuneyard.admission import model_origin
-from tuneyard.api import BadInput, JobSpec
+from tuneyard.api import BadInput, JobSpec, ModelRef
 from tuneyard.api.local_files import looks_like_path
-from tuneyard.runtime.references import named_model, resolved, with_model
+from tuneyard.runtime.models import read_config
+from tuneyard.runtime.references import Start, named_model, resolved, with_model
 
 TRAIN = {"data": {"source": "train.jsonl"}, "steps": 1}
 BASE = {"name": "base", "train": {"model": {"name": "shape", "init": "scratch"}, **TRAIN}}
@@ -112,3 +114,50 @@ def test_model_option_with_nothing_left_is_refused(tmp_path: Path) -> None:
 def test_paths_are_told_from_hub_names(name: str, is_path: bool, tmp_path: Path) -> None:
     assert looks_like_path(name) is is_path
     assert (named_model(name, tmp_path) == name) is (not is_path or "://" in name or name.startswith("/"))
+
+
+def adapter_in(folder: Path, base: str | None, **more: object) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base, "peft_type": "LORA", **more}))
+    return folder
+
+
+def start_at(name: str, folder: Path) -> tuple[ModelRef, Start]:
+    task = {"name": "t", "train": {"model": {"name": name}, **TRAIN}}
+    body, start = resolved(job(task).spec.tasks[0], folder, {})
+    assert body.train is not None
+    return body.train.model, start
+
+
+def test_the_folder_of_an_adapter_stands_for_its_base_with_the_adapter(tmp_path: Path) -> None:
+    adapter = adapter_in(tmp_path / "adapter", "owner/base", revision="v2")
+    model, start = start_at("./adapter", tmp_path)
+    assert start == Start("owner/base", str(adapter), "v2")
+    assert (model.name, model.revision) == ("owner/base", "v2")
+
+
+def test_the_model_of_a_task_keeps_the_revision_of_its_base(tmp_path: Path) -> None:
+    results = {"tune": {"adapter_uri": "/out/tune/model", "base_model_uri": "owner/base", "base_revision": "v2"}}
+    task, start = resolved(job(BASE, TUNE, SCORE).spec.tasks[2], tmp_path, results)
+    assert start == Start("owner/base", "/out/tune/model", "v2")
+    assert task.score is not None
+    assert task.score.model.revision == "v2"
+
+
+@pytest.mark.parametrize(
+    ("base", "said"),
+    [(None, "does not name its base model"), ("/no/such/base", "was trained on /no/such/base, and there is no such folder")],
+)
+def test_an_adapter_without_its_base_is_refused(base: str | None, said: str, tmp_path: Path) -> None:
+    adapter_in(tmp_path / "adapter", base)
+    with pytest.raises(BadInput, match=said):
+        start_at("./adapter", tmp_path)
+    with pytest.raises(BadInput, match=said):
+        read_config(str(tmp_path / "adapter"))
+
+
+def test_the_configuration_of_an_adapter_is_that_of_its_base(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    adapter_in(tmp_path / "adapter", str(tmp_path / "base"))
+    assert read_config(str(tmp_path / "adapter")) == {"model_type": "llama"}
