@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path, PurePath
 
 from tests.suite.imports import ROOT, Imports
@@ -92,7 +93,9 @@ def _is_read(file: str) -> bool:
     return any(_lies_in(file, part.reads) for part in PARTS)
 
 
+@cache
 def _reached(part: Part, imports: Imports) -> set[str]:
+    """Looked for once: where each of two thousand modules lies takes longer than the question."""
     roots = {module for module, path in imports.modules.items() if _lies_in(str(path.relative_to(imports.root)), part.paths)}
     return imports.reached({*roots, *part.programs})
 
