@@ -35,10 +35,12 @@ from tuneyard.warm import temporary_folder
 OWN = {"TUNEYARD_WARM_SERVERS": ""}
 
 
+@pytest.mark.long
 def test_losses_are_those_of_a_cold_start_where_no_server_is_there(
     write_job: WriteJob, run_joined: RunJoined, one_worker: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Servers that are not there are no failure."""
+    """Servers that are not there are no failure. In `make test`: `test_a_server_that_refused_is_no_failure_and_the_job_says_its_reason`,
+    and `test_a_server_that_dies_while_it_is_asked_means_a_cold_start`, which asks where no server is."""
     job = write_job({"name": "short", "train": short_train(), "resources": {"workers": 1}})
     done = run_joined(job, tmp_path / "out", TUNEYARD_WARM_SERVERS=str(tmp_path / "nowhere"))
     assert done.returncode == 0, done.stderr
@@ -48,7 +50,7 @@ def test_losses_are_those_of_a_cold_start_where_no_server_is_there(
 
 @pytest.mark.long
 def test_servers_may_be_off(write_job: WriteJob, run_joined: RunJoined, one_worker: dict[str, Any], tmp_path: Path) -> None:
-    """In `make test`: `test_losses_are_those_of_a_cold_start_where_no_server_is_there`."""
+    """In `make test`: `test_a_server_that_refused_is_no_failure_and_the_job_says_its_reason`."""
     job = write_job({"name": "short", "train": short_train(), "resources": {"workers": 1}})
     done = run_joined(job, tmp_path / "out", TUNEYARD_WARM_SERVERS="off")
     assert done.returncode == 0, done.stderr
@@ -57,7 +59,7 @@ def test_servers_may_be_off(write_job: WriteJob, run_joined: RunJoined, one_work
 
 
 def test_a_server_that_is_killed_costs_a_cold_start_and_no_step(write_job: WriteJob, run_joined: RunJoined, tmp_path: Path) -> None:
-    tasks = [{"name": name, "train": train(), "resources": {"workers": 1}} for name in ("first", "second")]
+    tasks = [{"name": name, "train": train(steps=STEPS // 2), "resources": {"workers": 1}} for name in ("first", "second")]
     job, out, servers = write_job(*tasks), tmp_path / "out", tmp_path / "servers"
     servers.mkdir()
 
@@ -139,13 +141,15 @@ def test_nothing_is_left_of_a_job_whose_driver_is_killed(killed: Killed) -> None
 
 
 def test_a_server_that_refused_is_no_failure_and_the_job_says_its_reason(
-    write_job: WriteJob, run_joined: RunJoined, tmp_path: Path
+    write_job: WriteJob, run_joined: RunJoined, one_worker: dict[str, Any], tmp_path: Path
 ) -> None:
+    """The losses are those of a rank that was forked."""
     command = [sys.executable, "-P", "-m", "tuneyard.warm.server", "--socket", tmp_path / "training", "--modules", "ray"]
     refused = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert refused.returncode == 1
     assert not (tmp_path / "training").exists()
-    job = write_job({"name": "first", "train": short_train(), "resources": {"workers": 1}})
+    job = write_job({"name": "short", "train": short_train(), "resources": {"workers": 1}})
     done = run_joined(job, tmp_path / "out", TUNEYARD_WARM_SERVERS=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("ranks start cold: the fork server refused: Ray is loaded") == 1
+    assert read_report(tmp_path / "out")["tasks"]["short"]["losses"] == one_worker["short"]["losses"]
