@@ -32,9 +32,9 @@ check: lint
 test: setup
 	@$(PY) -m tests.suite $(if $(SINCE),--since $(SINCE)) $(ARGS)
 
-# Repetition that only adds confidence, and property tests with all their examples; docs/testing.md has the last result.
+# Repetition that only adds confidence, and property tests with all their examples, in the same parts; docs/testing.md has the last result.
 test-long: setup
-	$(PY) -m pytest tests -m "long or hypothesis" --hypothesis-profile=long --durations=20
+	@$(PY) -m tests.suite --long $(if $(SINCE),--since $(SINCE)) $(ARGS)
 
 cluster-up: setup
 	@$(PY) -m tests.testcluster up $(ARGS)

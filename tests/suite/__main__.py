@@ -10,7 +10,7 @@ import time
 
 from tests.suite.closing import Closing, describe_end
 from tests.suite.imports import ROOT
-from tests.suite.parts import BUILD, PARTS, Part
+from tests.suite.parts import BUILD, PARTS, Part, long_parts
 from tests.suite.scheduling import Ended, run_all
 from tests.suite.touched import changed_since, read_imports, touched_by
 
@@ -48,6 +48,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.suite", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help="of tests/suite/parts.py (default: all)")
     parser.add_argument("--since", metavar="REV", help="lint, unit tests, and the parts that a change since this revision can touch")
+    parser.add_argument("--long", action="store_true", help="long tests, and property tests with all examples, in place of the others")
     parser.add_argument("--lanes", type=int, default=(os.cpu_count() or 1) + 1, help="parts at once (default: %(default)s)")
     parser.add_argument(
         "--minutes",
@@ -60,8 +61,11 @@ def main() -> int:
     if given.since and given.parts:
         parser.error("take either SINCE, or the names of parts")
     parts = choose_since(given.since) if given.since else choose(given.parts)
+    if given.long:
+        parts = long_parts(parts)
     if given.list:
-        print(f"{sum(part.cpu_min for part in parts):.1f} processor minutes: {', '.join(part.name for part in parts)}")
+        budget = "long tests" if given.long else f"{sum(part.cpu_min for part in parts):.1f} processor minutes"
+        print(f"{budget}: {', '.join(part.name for part in parts)}")
         return 0
     return run(parts, lanes=given.lanes, minutes=given.minutes)
 

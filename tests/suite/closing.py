@@ -68,11 +68,11 @@ class Closing:
         """One line per part: minutes, processor minutes beside the budget, and tests; then what a reader has to act on."""
         lines = [f"{'part':<12}{'minutes':>9}{'cpu':>8}{'budget':>8}{'passed':>8}{'failed':>8}{'skipped':>8}"]
         for end, counts in self.ended:
-            budget = "" if end.part.beside else f"{end.part.cpu_min:.1f}"
+            budget = "" if end.part.beside or end.part.long else f"{end.part.cpu_min:.1f}"
             times = f"{end.seconds / 60:>9.1f}{end.cpu_s / 60:>8.1f}{budget:>8}"
             lines.append(f"{end.part.name:<12}{times}{counts.passed:>8}{counts.failed:>8}{counts.skipped:>8}")
         all_cpu = sum(end.cpu_s for end, _ in self.ended if not end.part.beside)
-        budgets = sum(end.part.cpu_min for end, _ in self.ended)
+        budgets = sum(end.part.cpu_min for end, _ in self.ended if not end.part.long)
         lines.append(f"{'all':<12}{seconds / 60:>9.1f}{all_cpu / 60:>8.1f}{budgets:>8.1f}")
         return "\n".join([*lines, *self._to_act_on()])
 

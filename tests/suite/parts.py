@@ -5,14 +5,18 @@ Tests that share servers or clusters are one part: session fixtures start once. 
 
 from __future__ import annotations
 
+import math
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 BUDGET_CPU_MIN = 52
 """Processor minutes of all parts together. Both processors are busy throughout, so half of it and the waits are the minutes of a run."""
 _HANGS_AFTER_MIN = 50.0
 """No measure of speed. A part that CI ran in 13 minutes has taken 26 where other machines used the same processors."""
+_LONG_HANGS_AFTER_MIN = 150.0
+"""Of a part in the long suite, whose single tests may take an hour."""
 _BUILDS_HANG_AFTER_MIN = 80.0
 """Of what runs beside the parts: Go has taken 20 minutes from nothing, and here it has the lower priority."""
 
@@ -34,10 +38,12 @@ class Part:
     reads: tuple[str, ...] = ()
     beside: bool = False
     """Takes no processor of the others: it runs beside them at a lower priority, and has no budget."""
+    long: bool = False
+    """Repetition that only adds confidence, in place of the part's other tests; without a budget."""
 
     @property
     def limit_s(self) -> float:
-        return 60 * (_BUILDS_HANG_AFTER_MIN if self.beside else _HANGS_AFTER_MIN)
+        return 60 * (_BUILDS_HANG_AFTER_MIN if self.beside else _LONG_HANGS_AFTER_MIN if self.long else _HANGS_AFTER_MIN)
 
     def command_line(self, results: Path, *, again: bool = False) -> list[str]:
         """What is started. pytest writes `results`, a JUnit XML file, and remembers beside it what failed; `again` runs just that."""
@@ -45,6 +51,8 @@ class Part:
             return [*(("nice", "-n", "2") if self.beside else ()), *self.command]
         memory = f"cache_dir={results.parent.absolute() / 'failed' / self.name}"
         options = ["-o", memory, "--durations=20", "--durations-min=5", f"--junitxml={results}"]
+        if self.long:
+            options += ["-m", "long or hypothesis", "--hypothesis-profile=long"]
         if again:
             options += ["--last-failed", "--last-failed-no-failures=none"]
         return [sys.executable, "-m", "pytest", "-q", "-p", "tests.suite.processor", *options, *self.paths]
@@ -151,3 +159,8 @@ PARTS = (
         reads=("benchmarks/gpu", "benchmarks/gpu_check.py", "scripts/gpu_check.sh", "scripts/gpu_wheels.sh"),
     ),
 )
+
+
+def long_parts(parts: Iterable[Part]) -> list[Part]:
+    """The same parts with their long tests, and property tests with all examples; those that run no tests are left out."""
+    return [part if part.beside else replace(part, long=True, cpu_min=math.inf) for part in parts if part.beside or part.paths]

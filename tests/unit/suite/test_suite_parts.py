@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.suite.imports import PRODUCT, ROOT, find_modules
-from tests.suite.parts import BUDGET_CPU_MIN, PARTS
+from tests.suite.parts import BUDGET_CPU_MIN, PARTS, long_parts
 
 
 def test_every_test_file_is_in_exactly_one_part() -> None:
@@ -29,3 +29,15 @@ def test_what_pytest_remembers_of_a_part_is_its_own() -> None:
     memories = [line[line.index("-o") + 1] for line in lines]
     assert len(set(memories)) == len(memories)
     assert all("--last-failed" in line for line in lines)
+
+
+def test_long_parts_run_the_long_tests_and_all_examples_of_the_same_files() -> None:
+    parts = {part.name: part for part in PARTS if part.paths}
+    chosen = [part for part in long_parts(PARTS) if not part.beside]
+    assert [part.name for part in chosen] == list(parts)
+    for part in chosen:
+        line = part.command_line(Path("build/tests") / f"{part.name}.xml")
+        assert line[line.index("-m", 3) + 1] == "long or hypothesis"
+        assert "--hypothesis-profile=long" in line
+        assert line[-len(part.paths) :] == list(parts[part.name].paths)
+        assert part.limit_s > parts[part.name].limit_s
