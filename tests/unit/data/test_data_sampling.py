@@ -23,7 +23,7 @@ from tuneyard.data.row_statistics import Bin, binned, most_duplicates
 from tuneyard.data.sampling import RowSample
 from tuneyard.data.sources import locate
 
-ROWS = 40_000
+ROWS = 24_000
 
 
 def row(number: int) -> dict[str, Any]:
