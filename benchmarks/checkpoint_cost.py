@@ -106,7 +106,7 @@ def _ours(folder: Path, *, wait: bool) -> tuple[float, float, float]:
         Checkpoints.save = waited  # type: ignore[method-assign]
     try:
         task = train_task(folder / "model", folder / "text.jsonl", steps=STEPS, checkpoint={"everySteps": EVERY})
-        train(train_request(out, task, cpu_plan()), emit=events.append)
+        train(train_request(out, task, cpu_plan(micro_batch=2, grad_accum=4)), emit=events.append)
     finally:
         Checkpoints.save = save  # type: ignore[method-assign]
     steps = [event for event in events if isinstance(event, Step)][2:]
@@ -151,7 +151,7 @@ class _WithoutAccount(Collator):
 
 def _theirs(folder: Path) -> tuple[float, float, float]:
     task = train_task(folder / "model", folder / "text.jsonl", steps=STEPS)
-    arguments = training_arguments(task, cpu_plan(), steps=STEPS, scratch=folder / "theirs")
+    arguments = training_arguments(task, cpu_plan(micro_batch=2, grad_accum=4), steps=STEPS, scratch=folder / "theirs")
     arguments.save_strategy, arguments.save_steps, arguments.save_total_limit = "steps", EVERY, 3
     ends = _Ends()
     trainer = _Timed(

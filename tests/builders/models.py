@@ -104,16 +104,20 @@ def _write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def cpu_plan(**changes: Any) -> Plan:
-    """A plan for one process on cpu in fp32; the global batch is 8 rows unless changed. `train_request` asks the planner for it."""
+    """A plan for one process on cpu in fp32; the global batch is 8 rows unless changed. `train_request` asks the planner for it.
+
+    Two micro-batches for each of up to two workers: of a pass over a tiny model, nearly all is Python's, however many rows it has.
+    """
     workers = changes.get("workers", 1)
+    micro = 4 if workers == 1 else 2
     defaults = {
         "sku": "cpu",
         "workers": 1,
         "zero": 0,
         "precision": "fp32",
         "attention": "sdpa",
-        "micro_batch": 2,
-        "grad_accum": 4 // workers,
+        "micro_batch": micro,
+        "grad_accum": 8 // micro // workers,
     }
     return Plan(**{**defaults, **changes})
 

@@ -126,7 +126,8 @@ def test_experts_are_balanced_over_whole_rows(material: Material, tmp_path: Path
     """The loss that spreads tokens over experts is no mean over tokens; padding does not count in it."""
     model, task = write_model(tmp_path / "model", "mixtral"), {**TASKS["padded"], "steps": 4}
     alone = train(request_of(tmp_path / "alone", model, material.text, task))
-    request = request_of(tmp_path / "split", model, material.text, task, workers=2, context_parallel=2, grad_accum=4)
+    layout = {"workers": 2, "context_parallel": 2, "micro_batch": 4, "grad_accum": 2}
+    request = request_of(tmp_path / "split", model, material.text, task, **layout)
 
     [split] = results_in_ranks([request], workers=2)
 

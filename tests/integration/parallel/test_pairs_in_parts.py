@@ -66,7 +66,8 @@ def request_of(folder: Path, models: dict[str, Path], rows: Path, name: str, ada
     model = models["mixtral" if name == "experts" else "llama"]
     task: dict[str, Any] = {"objective": "dpo", "steps": 3, "optimizer": {"learningRate": 5e-3, "warmup": 0}, **TASKS[name]}
     task["data"] = {"source": str(rows), "maxLength": 61, "shuffle": False, **task.get("data", {})}
-    return train_request(folder, train_task(model, rows, **task), cpu_plan(**{"grad_accum": 4, **plan}), adapter_uri=adapter)
+    layout = cpu_plan(**{"micro_batch": 2, "grad_accum": 4, **plan})
+    return train_request(folder, train_task(model, rows, **task), layout, adapter_uri=adapter)
 
 
 @pytest.fixture(scope="module")

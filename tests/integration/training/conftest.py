@@ -26,15 +26,20 @@ class Material:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quiet_process() -> None:
-    """One thread: tiny matmuls lose more to threads than they gain, above all beside other tests. And no collection of what imports have
-    made: accelerate collects garbage several times a run, which took a third of these tests' time."""
+def one_thread() -> None:
+    """Tiny matmuls lose more to threads than they gain, above all beside other tests."""
     import torch
 
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet_process() -> None:
+    """No collection of what imports have made, for each file anew, as classes of models are loaded on the way: accelerate and DeepSpeed
+    collect garbage in each run, which took a third of these tests' time."""
     import tuneyard.training.entry  # loaded before the freeze
     import tuneyard.training.zero_stack  # noqa: F401 - likewise
 
-    torch.set_num_threads(1)
     gc.collect()
     gc.freeze()
 

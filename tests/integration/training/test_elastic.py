@@ -28,7 +28,7 @@ def request_of(folder: Path, material: Material, task: dict[str, Any], **plan: A
 
 
 LEGS: list[dict[str, Any]] = [
-    {"workers": 1, "micro_batch": 2, "grad_accum": 6, "zero": 0},
+    {"workers": 1, "micro_batch": 4, "grad_accum": 3, "zero": 0},
     {"workers": 2, "micro_batch": 2, "grad_accum": 3, "zero": 2},
     {"workers": 3, "micro_batch": 2, "grad_accum": 2, "zero": 1},
     {"workers": 2, "micro_batch": 3, "grad_accum": 2, "zero": 3, "offload_optimizer": "cpu"},

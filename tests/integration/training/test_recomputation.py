@@ -33,7 +33,7 @@ def all_weights_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 def norms(folder: Path, material: Material, model: Path, zero: int, recompute: bool) -> list[float]:
     told: list[Any] = []
     task = train_task(model, material.text, method={"lora": {"rank": 4}}, steps=2, batch={"global": 2}, optimizer={"learningRate": 1e-2})
-    plan = cpu_plan(zero=zero, recompute=recompute, grad_accum=1)
+    plan = cpu_plan(zero=zero, recompute=recompute, micro_batch=2, grad_accum=1)
     train(train_request(folder / f"{zero}-{recompute}", task, plan), emit=told.append)
     return [event.grad_norm for event in told if isinstance(event, Step)]
 
