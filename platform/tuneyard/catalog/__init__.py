@@ -3,7 +3,7 @@
 from tuneyard.catalog.adapters import adapted_projections, trainable_parameters
 from tuneyard.catalog.attention import WIDEST_FLASH_HEAD, attention_kinds, has_varlen
 from tuneyard.catalog.devices import gpu, rules_device
-from tuneyard.catalog.encoders import refuse_encoders
+from tuneyard.catalog.encoders import GeneratesNothing, refuse_encoders
 from tuneyard.catalog.families import shape_from_config, shape_from_folder
 from tuneyard.catalog.flops import Flops, forward_flops, train_flops
 from tuneyard.catalog.gpu_entries import entry_of, given_json, keep
@@ -16,6 +16,7 @@ from tuneyard.catalog.shapes import ModelShape, Projection
 __all__ = [
     "WIDEST_FLASH_HEAD",
     "Flops",
+    "GeneratesNothing",
     "Gpu",
     "LocalDevice",
     "ModelShape",

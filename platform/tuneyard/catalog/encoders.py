@@ -9,6 +9,11 @@ from typing import Any
 
 from tuneyard.api import BadInput
 
+
+class GeneratesNothing(BadInput):
+    """The model is an encoder, or the decoder of one: no KV cache, and no engine that generates with it."""
+
+
 # fmt: off
 _ENCODERS = frozenset(
     {
@@ -27,13 +32,13 @@ _OF_OTHER_MODELS = frozenset(
 
 
 def refuse_encoders(values: Mapping[str, Any]) -> None:
-    """Raises BadInput for the configuration of an encoder, and of an encoder with a decoder."""
+    """Raises GeneratesNothing for the configuration of an encoder, and of an encoder with a decoder."""
     kind, advice = values.get("model_type"), "use a decoder-only language model: Llama, Qwen, Gemma, GPT-2 and others"
     if values.get("is_encoder_decoder"):
-        raise BadInput(f"a {kind} model has an encoder beside its decoder, which reads a separate text", advice)
+        raise GeneratesNothing(f"a {kind} model has an encoder beside its decoder, which reads a separate text", advice)
     if kind in _OF_OTHER_MODELS:
-        raise BadInput(
+        raise GeneratesNothing(
             f"a {kind} model is the decoder of another model: it reads an encoder's output for a text, an image or a sound", advice
         )
     if kind in _ENCODERS and not values.get("is_decoder"):
-        raise BadInput(f"a {kind} model is an encoder: each token sees the tokens after it, which it would have to predict", advice)
+        raise GeneratesNothing(f"a {kind} model is an encoder: each token sees the tokens after it, which it would have to predict", advice)

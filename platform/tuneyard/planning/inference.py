@@ -62,6 +62,7 @@ def resolve_engine_plan(task: ScoreTask, shape: ModelShape, gpu: Gpu, *, instanc
     cache holds eight sequences (or `engine.batch`), or else the degree with the most. `instances`: engines that the task asks for. Raises
     BadInput if the engine does not fit, with the degree that fits, or if the degree does not divide the model's heads.
     """
+    engine_length(task, shape)
     asked = task.engine.tensor_parallel
     if "tensor_parallel" not in task.engine.model_fields_set and not gpu.is_cpu:
         found = _smallest(task, shape, gpu, instances, gpus_per_node)
@@ -78,6 +79,24 @@ def resolve_engine_plan(task: ScoreTask, shape: ModelShape, gpu: Gpu, *, instanc
         f"{task.engine.memory_fraction * gpu.memory_gb:.1f} GB",
         _advice(task, shape, gpu, gpus_per_node),
     )
+
+
+def engine_length(task: ScoreTask, shape: ModelShape) -> int:
+    """Tokens of a prompt and its answer together, at most. Raises BadInput for a length beyond the model's positions."""
+    asked = task.engine.max_length
+    if asked == "auto":
+        return min(shape.max_positions, LONGEST_AUTO)
+    if asked > shape.max_positions:
+        raise BadInput(
+            f"engine.maxLength is {asked}, but the model was built for {shape.max_positions} positions",
+            f"set engine.maxLength to at most {shape.max_positions}",
+        )
+    return asked
+
+
+def keeps_no_cache(shape: ModelShape) -> bool:
+    """Whether no layer has attention to earlier tokens, so that nothing is cached for them: a state-space model (Mamba, RWKV)."""
+    return shape.sliding_window == 1 and shape.sliding_layers == shape.layers
 
 
 def _smallest(task: ScoreTask, shape: ModelShape, gpu: Gpu, instances: int, gpus_per_node: int) -> EnginePlan | None:
@@ -109,7 +128,7 @@ def kv_bytes_per_sequence(shape: ModelShape, length: int, precision: Precision, 
 def _engine(task: ScoreTask, shape: ModelShape, gpu: Gpu, degree: int, instances: int, gpus_per_node: int) -> EnginePlan:
     engine = task.engine
     precision = _precision(task, gpu)
-    longest = min(shape.max_positions, LONGEST_AUTO) if engine.max_length == "auto" else engine.max_length
+    longest = engine_length(task, shape)
     width = BYTES[precision]
     weights = shape.parameters * width / degree
     sequence = kv_bytes_per_sequence(shape, longest, precision, degree)

@@ -12,10 +12,9 @@ from tuneyard.api.train import Precision
 from tuneyard.catalog import ModelShape, gpu
 from tuneyard.catalog.gpus import Dtype
 from tuneyard.metrics import METRICS, needing
-from tuneyard.planning import resolve_engine_plan, step_tokens
+from tuneyard.planning import engine_length, resolve_engine_plan, step_tokens
 from tuneyard.scoring.adapter import LoraAdapter, read_adapter
 
-LONGEST_AUTO = 8192
 ENGINE_ENVIRONMENT = {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1"}
 """Variables that vLLM reads on import."""
 ENGINE_ENVIRONMENT_ON_CPU = {
@@ -57,12 +56,7 @@ def resolve_engine(task: ScoreTask, model: Path, shape: ModelShape, adapter: Pat
     """
     engine = task.engine
     on_cpu = sku == "cpu"
-    max_length = min(shape.max_positions, LONGEST_AUTO) if engine.max_length == "auto" else engine.max_length
-    if max_length > shape.max_positions:
-        raise BadInput(
-            f"engine.maxLength is {max_length}, but the model was built for {shape.max_positions} positions",
-            f"set engine.maxLength to at most {shape.max_positions}",
-        )
+    max_length = engine_length(task, shape)
     precision = _precision(engine.precision, sku)
     batch = engine.batch if engine.batch != "auto" else _batch(task, shape, max_length, precision, sku=sku)
     lora = read_adapter(adapter) if adapter is not None else None

@@ -1,5 +1,6 @@
 """Engines of score tasks: the KV cache to the byte, and the tensor parallelism that a model needs."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,7 +62,8 @@ def test_a_model_that_no_machine_holds_is_refused() -> None:
 
 @given(st.sampled_from(["a100-40gb", "h100-80gb", "h200-141gb"]), st.integers(1, 512), st.integers(128, 8192), st.floats(0.5, 1.0))
 def test_terms_stay_within_the_device_and_sequences_within_the_cache(sku: str, batch: int, longest: int, share: float) -> None:
-    found = resolve_engine_plan(score(batch=batch, maxLength=longest, memoryFraction=share), LLAMA_8B, gpu(sku))
+    shape = replace(LLAMA_8B, max_positions=1 << 20)
+    found = resolve_engine_plan(score(batch=batch, maxLength=longest, memoryFraction=share), shape, gpu(sku))
     assert found.total_gb <= gpu(sku).memory_gb
     assert 1 <= found.max_sequences <= batch
     assert found.max_sequences * longest * found.kv_bytes_per_token <= found.kv_gb * found.tensor_parallel * 1e9 * (1 + 1e-9)

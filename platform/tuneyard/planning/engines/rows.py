@@ -1,0 +1,61 @@
+"""Rows of a score task for the speed of its engines: their counted lengths, and the passes that metrics need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuneyard.api import ScoreTask
+from tuneyard.metrics import metric_named, needing
+from tuneyard.planning.engines.speed import RowLengths
+
+_USUAL_CHOICES = 4
+"""Choices of a row that has choices of its own."""
+_CHOICE_TOKENS = 8.0
+"""Tokens of a choice, where they are not counted. An assumption."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreCount:
+    """Facts about the rows of a score task before it runs."""
+
+    rows: int
+    prompt_tokens: Sequence[float]
+    """Estimated tokens of each prompt that was read, an even selection of all rows."""
+    reference_tokens: float
+    """Estimated tokens of a reference, on average; 0: there is none."""
+    assumed_tokens: bool
+    """Whether characters per token are the usual number because there is no tokenizer."""
+
+    @property
+    def prompt(self) -> float:
+        """Tokens of a prompt, on average."""
+        return sum(self.prompt_tokens) / len(self.prompt_tokens)
+
+    def share_beyond(self, limit: int) -> float:
+        """Share of the rows whose prompts have no room for an answer in `limit` tokens."""
+        return sum(tokens >= limit for tokens in self.prompt_tokens) / len(self.prompt_tokens)
+
+
+def row_lengths(task: ScoreTask, count: ScoreCount, *, max_length: int, output_tokens: float | None = None) -> RowLengths:
+    """Tokens of a row on average. `output_tokens`: of an answer, as past runs had them; None: `generation.maxTokens`, the most that an
+    answer can have.
+    """
+    prompt = min(count.prompt, max_length - 1.0)
+    longest = min(task.generation.max_tokens, max_length - prompt)
+    likely = min(output_tokens, longest) if output_tokens is not None else longest
+    if task.judge is not None:
+        return RowLengths(prompt=prompt, output=likely)
+    if task.choices is not None:
+        texts = task.choices.texts
+        passes = len(texts) if texts else _USUAL_CHOICES
+        return RowLengths(prompt=prompt, output=0, evaluated=prompt + _CHOICE_TOKENS, evaluations=passes)
+    metrics = [metric_named(name) for name in task.measured]
+    answers = not metrics or any(needing(need, metrics) for need in ("output", "samples"))
+    return RowLengths(
+        prompt=prompt,
+        output=likely if answers else 0,
+        longest_output=longest if answers and likely < longest else None,
+        samples=task.generation.samples,
+        evaluated=min(prompt + count.reference_tokens, max_length - 1.0) if needing("likelihood", metrics) else 0.0,
+    )

@@ -1,0 +1,71 @@
+"""The engines of a score task on one placement: the engine of its plan, the sequences in flight, and the time of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuneyard.api import ScoreTask
+from tuneyard.catalog import Gpu, ModelShape
+from tuneyard.planning.calibration import DEFAULT, Calibration
+from tuneyard.planning.engines.correction import UNCORRECTED, Correction
+from tuneyard.planning.engines.dataset import DataSetTime, data_set_time
+from tuneyard.planning.engines.speed import Engine, EngineSpeed, RowLengths
+from tuneyard.planning.engines.work import EngineModel
+from tuneyard.planning.inference import EnginePlan
+from tuneyard.planning.setup import BYTES
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScorePlan:
+    """The engines of a score task with rows of certain lengths. `batch`: sequences in flight, as far as the cache holds them."""
+
+    engine: Engine
+    engines: int
+    lengths: RowLengths
+    batch: int
+    correction: Correction = UNCORRECTED
+
+    @classmethod
+    def of(
+        cls,
+        task: ScoreTask,
+        shape: ModelShape,
+        gpu: Gpu,
+        plan: EnginePlan,
+        lengths: RowLengths,
+        *,
+        instances: int,
+        calibration: Calibration = DEFAULT,
+        correction: Correction = UNCORRECTED,
+    ) -> ScorePlan:
+        """The engines of `plan`, which `resolve_engine_plan` has resolved for the task."""
+        width = BYTES[plan.precision]
+        engine = Engine(
+            model=EngineModel(shape=shape, weight_bytes=width, cache_bytes=width, activation_bytes=width),
+            gpu=gpu,
+            dtype=plan.precision,
+            tensor_parallel=plan.tensor_parallel,
+            sharing=instances if gpu.is_cpu else 1,
+            step_tokens=plan.step_tokens,
+            eager=task.engine.eager or gpu.is_cpu,
+            calibration=calibration,
+            correction=correction.terms,
+        )
+        held = int(plan.kv_tokens / (lengths.prompt + lengths.output))
+        return cls(
+            engine=engine,
+            engines=instances,
+            lengths=lengths,
+            batch=max(1, min(task.engine.most_in_flight, held)),
+            correction=correction,
+        )
+
+    def speeds(self) -> Sequence[EngineSpeed]:
+        """The speed of one engine by batch: powers of two up to `batch`, and `batch`."""
+        batches = [1 << power for power in range(self.batch.bit_length()) if 1 << power < self.batch]
+        return [self.engine.speed(batch, self.lengths) for batch in (*batches, self.batch)]
+
+    def time(self, rows: float) -> DataSetTime:
+        """The time of `rows` rows."""
+        return self.correction.applied(data_set_time(self.engine, self.lengths, rows=rows, engines=self.engines, batch=self.batch))
