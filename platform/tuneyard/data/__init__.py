@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tuneyard.data.prompt_form import prompts_are_chats, set_prompt_form
     from tuneyard.data.raw_rows import prepare_rows
     from tuneyard.data.report import DataReport
+    from tuneyard.data.score_counting import count_score_rows
     from tuneyard.data.score_rows import ScoreRow, ScoreRows
     from tuneyard.data.streaming import read_so_far, work_of
     from tuneyard.data.turns import turn_end
@@ -32,6 +33,7 @@ __all__ = [
     "cache_root",
     "cached_folder",
     "count_data",
+    "count_score_rows",
     "inspect",
     "open_dataset",
     "prepare",
@@ -54,6 +56,7 @@ _HOMES = {
     "cache_root": "cache",
     "cached_folder": "cache",
     "count_data": "counting",
+    "count_score_rows": "score_counting",
     "inspect": "inspection",
     "open_dataset": "dataset",
     "prepare": "preparation",

@@ -32,7 +32,7 @@ _LOOKED_AT = 20_000
 """Samples of a larger set whose lengths stand for all."""
 _BLOCKS, _BLOCK_BYTES = 64, 256 << 10
 _TOKENISED = 256
-_USUAL_CHARACTERS = Interval(4.0, 3.0, 5.0)
+USUAL_CHARACTERS = Interval(4.0, 3.0, 5.0)
 """Characters per token of English text and of code, with vocabularies of 32,000 to 260,000 tokens."""
 _COMPRESSED_SPREAD = 0.3
 """Relative difference between the first part of a compressed file and the rest: an assumption."""
@@ -59,11 +59,11 @@ def count_data(task: TrainTask, *, tokenizer: Path | None = None) -> DataCount:
     found = Interval.exactly(tally.good) if complete else _rows(located).times(good)
     if data.limit is not None:
         found = Interval(*(min(value, data.limit) for value in (found.likely, found.low, found.high)))
-    ratio = _characters_per_token(texts.spread(), tokenizer) if tokenizer is not None else None
+    ratio = characters_per_token(texts.spread(), tokenizer) if tokenizer is not None else None
     return DataCount(
         samples=found,
         characters=texts.sizes,
-        characters_per_token=ratio or _USUAL_CHARACTERS,
+        characters_per_token=ratio or USUAL_CHARACTERS,
         assumed_tokens=ratio is None,
         splits=roles.format == "text" and data.overlong == "truncate",
         streamed=streams(data, located),
@@ -101,7 +101,7 @@ class _Texts:
         return self._kept
 
 
-def _characters_per_token(texts: Sequence[str], tokenizer: Path) -> Interval | None:
+def characters_per_token(texts: Sequence[str], tokenizer: Path) -> Interval | None:
     """The ratio over these texts; None where the file is not a readable tokenizer."""
     try:
         from tokenizers import Tokenizer

@@ -20,9 +20,11 @@ from tuneyard.cli.plan.data import data_lines
 from tuneyard.cli.plan.mixture import mixture_lines
 from tuneyard.cli.plan.parallel import PlanCommand, explained, show
 from tuneyard.cli.plan.picture import show_memory
-from tuneyard.cli.plan.rows import Placements, rows_of
+from tuneyard.cli.plan.placements import Placements
+from tuneyard.cli.plan.rows import rows_of
+from tuneyard.cli.plan.score_text import score_sentences, score_table, show_speed
 from tuneyard.cli.plan.sweep import sweep_lines, swept_names
-from tuneyard.cli.plan.text import WIDTH, note_lines, peak_lines, rank_table, score_sentence, score_table, train_sentences, train_table
+from tuneyard.cli.plan.text import WIDTH, note_lines, peak_lines, rank_table, train_sentences, train_table
 from tuneyard.cli.template_files import TemplatesOption, templates_in
 from tuneyard.extras import need
 from tuneyard.planning import DEFAULT, Calibration, DataRate, past_rates
@@ -57,7 +59,8 @@ def plan(
     templates: TemplatesOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Show the plan of each train task (layout, batch sizes, memory per rank, speed), and the memory of engines of score tasks.
+    """Show the plan of each train task (layout, batch sizes, memory per rank, speed), and the engines of score tasks (memory, speed by
+    batch, time and cost of the rows).
 
     Exit code 0; 1 where a task fits on none of its placements; 2: bad input. What is not predicted, as of a program, is no failure.
 
@@ -116,11 +119,13 @@ def _show(rows: list[dict[str, Any]]) -> None:
         elif own[0]["kind"] == "rank":
             said, table = [], rank_table(fitting)
         else:
-            said, table = [score_sentence(task, fitting)], score_table(fitting)
+            said, table = score_sentences(task, fitting), score_table(fitting)
         if fitting:
             prose = (part for sentence in said for part in wrap(sentence, WIDTH, subsequent_indent="  "))
             typer.echo("\n".join([*prose, "", *table]))
             show_memory(fitting)
+            if own[0]["kind"] == "score":
+                show_speed(fitting)
         for line in mixture_lines(own):
             typer.echo(line)
         for reason in dict.fromkeys(row["reason"] for row in own if "reason" in row):
@@ -182,7 +187,7 @@ def _past() -> _Past:
 
 def _calibration_lines(rows: Sequence[Mapping[str, Any]], past: _Past) -> list[str]:
     """A line for each SKU with a speed that own runs have corrected."""
-    planned = dict.fromkeys(row["sku"] for row in rows if row.get("tokens_per_s") is not None)
+    planned = dict.fromkeys(row["sku"] for row in rows if row.get("kind") != "score" and row.get("tokens_per_s") is not None)
     counts = {sku: past.runs[sku] for sku in planned if past.runs.get(sku)}
     of_others = {sku: f", {count} of them imported" for sku, count in past.imported.items()}
     return [

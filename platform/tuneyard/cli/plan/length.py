@@ -89,7 +89,7 @@ def _of_data(train: TrainTask, model: str | None, base_dir: Path) -> Known:
             return _without_data(train, f"{source} is not read for a task with steps")
         print(f"counting {redact(source)}", file=sys.stderr)
     try:
-        count = count_data(read, tokenizer=_tokenizer(model, train.model.revision, base_dir) if model else None)
+        count = count_data(read, tokenizer=tokenizer_of(model, train.model.revision, base_dir) if model else None)
     except TuneyardError as error:
         return _without_data(train, error.cause.splitlines()[0])
     if count.samples.exact:
@@ -110,7 +110,7 @@ def _without_data(train: TrainTask, why: str) -> Known:
     return Known(length, "full rows are assumed" if length is not None else "", why, streamed=streamed)
 
 
-def _tokenizer(model: str, revision: str | None, base_dir: Path) -> Path | None:
+def tokenizer_of(model: str, revision: str | None, base_dir: Path) -> Path | None:
     """tokenizer.json of a model, where it is on this machine already."""
     uri = named_model(model, base_dir)
     if is_local(uri) and (local_path(uri) / TOKENIZER).is_file():

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from tuneyard.admission import model_origin
-from tuneyard.api import CPU, BadInput, Endpoint, JobSpec, RankTask, Task, WorkerRange, check_task
+from tuneyard.api import CPU, BadInput, JobSpec, RankTask, Task, WorkerRange, check_task
 from tuneyard.api.worker_counts import worker_counts
-from tuneyard.catalog import Gpu, ModelShape, canonical_sku, gpu, local_sku, needs_measuring, rules_device
+from tuneyard.catalog import ModelShape, rules_device
 from tuneyard.catalog.cpu import usable_cores
-from tuneyard.catalog.libraries import measured_libraries_gb
-from tuneyard.catalog.measured import known_measurement
 from tuneyard.cli.plan.data import Feeding
 from tuneyard.cli.plan.length import Known, known_length
 from tuneyard.cli.plan.mixture import mixture_fields
+from tuneyard.cli.plan.placements import (
+    Placements,
+    assumed_fields,
+    kind_of,
+    maker_of,
+    name_of_model,
+    not_made_yet,
+    placed_on,
+    shape_of_task,
+    skus_of,
+)
 from tuneyard.cli.plan.plan_fields import plan_fields
 from tuneyard.cli.plan.ranker import known_steps
+from tuneyard.cli.plan.score_rows import score_rows
 from tuneyard.cli.plan.sweep import sweep_rows
 from tuneyard.planning import (
-    DEFAULT,
-    LIBRARIES_GB,
     NOT_PREDICTED,
-    Calibration,
-    DataRate,
-    EnginePlan,
     Plan,
     RankerShape,
     Site,
@@ -39,36 +40,10 @@ from tuneyard.planning import (
     plan_of_ranker,
     plans,
     resolve,
-    resolve_engine_plan,
     room_gb,
 )
-from tuneyard.runtime.models import model_shape
-from tuneyard.runtime.references import named_model
-from tuneyard.runtime.score.rankers import ranker_of
 
 _AUTO_WORKERS = (1, 2, 4, 8)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Placements:
-    """Placements to plan, instead of those in the file, and facts about machines. `prices`: of a GPU-hour, by SKU."""
-
-    skus: list[str] | None = None
-    workers: int | None = None
-    every: bool = False
-    prices: Mapping[str, float]
-    gpus_per_node: int = 8
-    network_gb_s: float | None = None
-    calibration: Calibration = DEFAULT
-    """Shares of peaks that machines reach."""
-    data_rates: Mapping[str, DataRate] = field(default_factory=dict)
-    """Rates of data workers in past runs, by format."""
-    core_price: float | None = None
-    """Price of a core of a data worker for an hour."""
-    sweep: tuple[str, ...] = ()
-    """Settings of which every combination is planned, instead of the settings of the file."""
-    libraries_gb: float = field(default_factory=lambda: measured_libraries_gb() or LIBRARIES_GB)
-    """Memory of a rank on `cpu` before it loads the model."""
 
 
 def rows_of(job: JobSpec, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
@@ -76,9 +51,9 @@ def rows_of(job: JobSpec, base_dir: Path, placements: Placements) -> Iterator[di
         if task.train is not None:
             yield from _train_rows(job, task, base_dir, placements)
         elif task.score is not None:
-            yield from _score_rows(job, task, base_dir, placements)
+            yield from score_rows(job, task, base_dir, placements)
         elif task.rank is not None:
-            for sku in _skus(job, task, placements):
+            for sku in skus_of(job, task, placements):
                 for count in [placements.workers] if placements.workers else _worker_counts(task, sku):
                     yield _ranker_row(task, task.rank, sku, count, placements, known_steps(task.rank, base_dir))
 
@@ -86,17 +61,17 @@ def rows_of(job: JobSpec, base_dir: Path, placements: Placements) -> Iterator[di
 def _train_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
     assert task.train is not None
     if task.train.program is not None:
-        for sku in _skus(job, task, placements):
+        for sku in skus_of(job, task, placements):
             for count in [placements.workers] if placements.workers else _worker_counts(task, sku):
                 yield _program_row(task, sku, count)
         return
-    made_by = _maker(job, task)
+    made_by = maker_of(job, task)
     if made_by is not None:
-        yield {"task": task.name, "kind": "train", "fits": None, "reason": _not_yet(task, made_by)}
+        yield {"task": task.name, "kind": "train", "fits": None, "reason": not_made_yet(task, made_by)}
         return
-    shape = _shape(job, task, base_dir)
-    known = known_length(task, _model_name(job, task), base_dir)
-    for sku in _skus(job, task, placements):
+    shape = shape_of_task(job, task, base_dir)
+    known = known_length(task, name_of_model(job, task), base_dir)
+    for sku in skus_of(job, task, placements):
         for count in [placements.workers] if placements.workers else _worker_counts(task, sku):
             yield from _placed(task, shape, sku, count, placements, known)
 
@@ -105,11 +80,11 @@ def _program_row(task: Task, sku: str, workers: int) -> dict[str, Any]:
     """The layout of a program, without a prediction, or why it cannot run there. The code of the program is not read."""
     assert task.train is not None
     head = {"task": task.name, "kind": "train", "sku": sku, "workers": workers}
-    broken = check_task(_on(task, sku, workers), device=rules_device(sku))
+    broken = check_task(placed_on(task, sku, workers), device=rules_device(sku))
     if broken:
         return {**head, "fits": False, "reason": f"{sku}: {broken[0].reason}"}
     try:
-        found = plan_of_program(task.train, _kind(sku), workers)
+        found = plan_of_program(task.train, kind_of(sku), workers)
     except BadInput as error:
         return {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
     layout = f"{workers} x {sku}, zero {found.zero}, {found.precision}, micro-batch {found.micro_batch} x {found.grad_accum}"
@@ -121,7 +96,7 @@ def _ranker_row(task: Task, rank: RankTask, sku: str, workers: int, placements: 
     """The layout of a ranker with its memory, speed, duration and cost. `steps` None: the number of rows is unknown."""
     head = {"task": task.name, "kind": "rank", "sku": sku, "workers": workers}
     try:
-        kind = _kind(sku)
+        kind = kind_of(sku)
         found = plan_of_ranker(
             rank,
             kind,
@@ -174,12 +149,12 @@ def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: P
     """The rows of one placement: its plans, or the reason why it has none."""
     assert task.train is not None
     head = {"task": task.name, "kind": "train", "sku": sku, "workers": workers}
-    broken = check_task(_on(task, sku, workers), device=rules_device(sku), model_type=shape.model_type)
+    broken = check_task(placed_on(task, sku, workers), device=rules_device(sku), model_type=shape.model_type)
     if broken:
         yield {**head, "fits": False, "reason": f"{sku}: {broken[0].reason}"}
         return
     try:
-        kind = _kind(sku)
+        kind = kind_of(sku)
         site: Site = {"gpus_per_node": placements.gpus_per_node, "network_gb_s": placements.network_gb_s}
         site["calibration"] = placements.calibration
         site["libraries_gb"] = placements.libraries_gb
@@ -196,21 +171,7 @@ def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: P
         speed = paced(found, task.train, shape, kind, tokens, **site) if found.fits else found.speed
         fields = {**plan_fields(found), **_length_fields(known, tokens), **_price_fields(found, speed, known, placements.prices)}
         feeding = Feeding(rates=placements.data_rates, core_price=placements.core_price, gpus_per_node=placements.gpus_per_node)
-        yield {**head, **fields, **feeding.fields(task.train, found, speed, known), **_assumed(task, shape)}
-
-
-def _assumed(task: Task, shape: ModelShape) -> dict[str, str]:
-    """What to know about a plan for sizes that were not found, but taken."""
-    if not shape.assumed:
-        return {}
-    taken = f"a {shape.model_type} model is taken to be built like Llama, since {shape.assumed}"
-    return {"reason": f"{task.name}: the figures are rough: {taken}; plan where transformers can build it, with the train extra"}
-
-
-def _on(task: Task, sku: str, workers: int | None = None) -> Task:
-    """The task with this SKU as its only one."""
-    resources = {"sku": [sku]} | ({"workers": workers} if workers else {})
-    return task.model_copy(update={"resources": task.resources.model_copy(update=resources)})
+        yield {**head, **fields, **feeding.fields(task.train, found, speed, known), **assumed_fields(task, shape)}
 
 
 def _length_fields(known: Known, tokens: int) -> dict[str, Any]:
@@ -242,77 +203,6 @@ def _price_fields(found: Plan, speed: Speed | None, known: Known, prices: Mappin
     }
 
 
-def _score_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
-    assert task.score is not None
-    if task.endpoint is not None:
-        yield {"task": task.name, "kind": "score", "sku": CPU.sku, "fits": None, "reason": f"{task.name}: {_endpoint_words(task.endpoint)}"}
-        return
-    if ranker_of(job.spec, task, base_dir) is not None:
-        reason = f"{task.name}: a ranker on {task.resources.instances} instances; its speed is not predicted"
-        yield {"task": task.name, "kind": "score", "fits": None, "reason": reason}
-        return
-    made_by = _maker(job, task)
-    if made_by is not None:
-        yield {"task": task.name, "kind": "score", "fits": None, "reason": _not_yet(task, made_by)}
-        return
-    for sku in _skus(job, task, placements):
-        head = {"task": task.name, "kind": "score", "sku": sku, "engines": task.resources.instances}
-        try:
-            shape = _shape(job, task, base_dir)
-            broken = check_task(_on(task, sku), device=rules_device(sku), head_size=shape.kernel_head_size)
-            if broken:
-                yield {**head, "fits": False, "reason": f"{sku}: {broken[0].reason}"}
-                continue
-            kind = _kind(sku)
-            found = resolve_engine_plan(task.score, shape, kind, instances=task.resources.instances, gpus_per_node=placements.gpus_per_node)
-        except BadInput as error:
-            yield {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
-            continue
-        yield {**head, **_engine_fields(found), **_assumed(task, shape), **_degree_to_set(found, task.score.engine.tensor_parallel)}
-
-
-def _endpoint_words(endpoint: Endpoint) -> str:
-    price = endpoint.price
-    cost = f"; {price.input:g} and {price.output:g} per million tokens of prompts and answers" if price is not None else ""
-    return f"{endpoint.model} at {endpoint.url} answers, so the task needs no GPU (sku cpu){cost}"
-
-
-def _engine_fields(found: EnginePlan) -> dict[str, Any]:
-    return {
-        "sku": found.sku,
-        "tensorParallel": found.tensor_parallel,
-        "engines_per_node": found.engines_per_node,
-        "precision": found.precision,
-        "max_length": found.max_length,
-        "memory_gb": {"weights": found.weights_gb, "kv_cache": found.kv_gb, "other": found.other_gb, "total": found.total_gb},
-        "kv_bytes_per_token": found.kv_bytes_per_token,
-        "step_tokens": found.step_tokens,
-        "kv_tokens": found.kv_tokens,
-        "sequences": found.max_sequences,
-        "fits": True,
-    }
-
-
-def _degree_to_set(found: EnginePlan, given: int) -> dict[str, str]:
-    """The advice to set a larger degree, where the degree of the file is too small for the model. The default of a file is 1."""
-    if found.tensor_parallel == given:
-        return {}
-    needed = found.tensor_parallel
-    return {"reason": f"{found.sku}: an engine needs {needed} GPUs for weights and cache; set engine.tensorParallel to {needed}"}
-
-
-def _skus(job: JobSpec, task: Task, placements: Placements) -> list[str]:
-    asked = placements.skus or task.resources.sku or job.spec.placement.skus or [local_sku()]
-    return list(dict.fromkeys(canonical_sku(sku) for sku in asked))
-
-
-def _kind(sku: str) -> Gpu:
-    """The facts of a SKU. Prints a line where they must be measured first. Raises BadInput."""
-    if needs_measuring(sku) and known_measurement(sku) is None and sku == local_sku() != CPU.sku:
-        typer.echo(f"measuring {sku}, which the catalog lacks: up to a minute, once on this machine", err=True)
-    return gpu(sku)
-
-
 def _worker_counts(task: Task, sku: str) -> list[int]:
     """The numbers of workers to plan. For an open number on `cpu`: numbers for which this machine has cores."""
     asked = task.resources.workers
@@ -320,28 +210,3 @@ def _worker_counts(task: Task, sku: str) -> list[int]:
     if isinstance(asked, WorkerRange):
         return sorted({counts[-1], counts[0]} if counts else {asked.min, asked.max})
     return [count for count in counts[::-1] if count in _AUTO_WORKERS or asked != "auto"]
-
-
-def _maker(job: JobSpec, task: Task) -> str | None:
-    """The process task that makes the model, if one does."""
-    source = model_origin(job, task)
-    return source.name if source.train is None and source.score is None else None
-
-
-def _not_yet(task: Task, maker: str) -> str:
-    return f"{task.name}: its model is made by task {maker}; to plan before that has run, set model.name to a model of its shape"
-
-
-def _model_name(job: JobSpec, task: Task) -> str | None:
-    """The name of the model from which the model of a task is made. None: a process task makes it."""
-    source = model_origin(job, task)
-    body = source.train or source.score
-    return body.model.name if body is not None else None
-
-
-def _shape(job: JobSpec, task: Task, base_dir: Path) -> ModelShape:
-    source = model_origin(job, task)
-    body = source.train or source.score
-    assert body is not None
-    assert body.model.name is not None
-    return model_shape(named_model(body.model.name, base_dir), body.model.revision)

@@ -11,11 +11,11 @@ from tuneyard.cli.plan.layout import layout_text
 from tuneyard.cli.plan.picture import device_gb
 
 WIDTH = 100
-_LEFT_OUT_FIRST = ("mfu", "batch", "gb_per_rank", "layout", "wait", "per_machine")
+_LEFT_OUT_FIRST = ("mfu", "max_length", "weights_gb", "cache_gb", "batch", "gb_per_rank", "layout", "wait", "kv_tokens")
 """Columns that are left out, one after the other, where the table would be wider than a terminal."""
 _LAYOUT_WIDTHS = (60, 50, 40, 30, 22)
 """Widths of the column `layout`, tried from the widest to the narrowest before a column is left out."""
-_AS_CHEAP = 1.02
+AS_CHEAP = 1.02
 """Plans within this factor of the cheapest count as equally cheap: predictions are not more precise. The fastest of them is named."""
 Row = Mapping[str, Any]
 
@@ -27,7 +27,7 @@ def train_sentences(task: str, rows: Sequence[Row]) -> list[str]:
     fastest = min(rows, key=_seconds)
     priced = all(row["cost_per_hour"] is not None for row in rows)
     spent = [_seconds(row) * (row["cost_per_hour"] if priced else row["rented"]) for row in rows]
-    cheapest = min((row for row, each in zip(rows, spent, strict=True) if each <= _AS_CHEAP * min(spent)), key=_seconds)
+    cheapest = min((row for row, each in zip(rows, spent, strict=True) if each <= AS_CHEAP * min(spent)), key=_seconds)
     if len(rows) == 1:
         return [f"{task}: {_choice(fastest)}"]
     saves = "cheapest" if priced else "fewest GPU-hours"
@@ -94,7 +94,7 @@ def train_table(rows: Sequence[Row]) -> list[str]:
     columns = [name for name in cells[0] if any(cell[name] is not None for cell in cells)] if cells else []
     if "cost" in columns:
         columns.remove("cost_per_hour")
-    return _narrow(columns, cells, right=("gb_per_rank", "host_gb", "tokens_per_s", "mfu", "wait", "time", "cost", "cost_per_hour"))
+    return narrow_table(columns, cells, right=("gb_per_rank", "host_gb", "tokens_per_s", "mfu", "wait", "time", "cost", "cost_per_hour"))
 
 
 def rank_table(rows: Sequence[Row]) -> list[str]:
@@ -115,39 +115,11 @@ def rank_table(rows: Sequence[Row]) -> list[str]:
     columns = [name for name in cells[0] if any(cell[name] is not None for cell in cells)] if cells else []
     if "cost" in columns:
         columns.remove("cost_per_hour")
-    return _narrow(columns, cells, right=("gb_per_rank", "rows_per_s", "time", "cost", "cost_per_hour"))
+    return narrow_table(columns, cells, right=("gb_per_rank", "rows_per_s", "time", "cost", "cost_per_hour"))
 
 
-def score_sentence(task: str, rows: Sequence[Row]) -> str:
-    if not rows:
-        return f"{task}: no plan fits"
-    most = max(rows, key=lambda row: row["kv_tokens"])
-    where = f"{task}: {'most room' if len(rows) > 1 else 'room'} on {most['sku']}"
-    return (
-        f"{where}: an engine's cache holds {rounded_text(most['kv_tokens'])} tokens, "
-        f"{most['sequences']:,} sequences of {most['max_length']:,} tokens at once"
-    )
-
-
-def score_table(rows: Sequence[Row]) -> list[str]:
-    cells = [
-        {
-            "sku": row["sku"],
-            "engines": row["engines"],
-            "gpus": row["tensorParallel"],
-            "per_machine": row["engines_per_node"],
-            "weights_gb": rounded_text(row["memory_gb"]["weights"]),
-            "cache_gb": rounded_text(row["memory_gb"]["kv_cache"]),
-            "kv_tokens": rounded_text(row["kv_tokens"]),
-            "max_length": f"{row['max_length']:,}",
-            "sequences": f"{row['sequences']:,}",
-        }
-        for row in rows
-    ]
-    return _narrow(list(cells[0]) if cells else [], cells, right=("weights_gb", "cache_gb", "kv_tokens", "max_length", "sequences"))
-
-
-def _narrow(columns: list[str], cells: Sequence[Row], right: Sequence[str]) -> list[str]:
+def narrow_table(columns: list[str], cells: Sequence[Row], right: Sequence[str]) -> list[str]:
+    """A table of at most `WIDTH` characters, as `train_table` says."""
     left_out = iter(_LEFT_OUT_FIRST)
     whole = cells
     for width in _LAYOUT_WIDTHS if "layout" in columns else ():

@@ -1,0 +1,221 @@
+"""The rows of score tasks in `tuneyard plan`: engines, their memory, their speed by batch, and the time and cost of the data set."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tuneyard.api import CPU, BadInput, Endpoint, JobSpec, ScoreTask, Task, TuneyardError, check_task
+from tuneyard.api.secrets import redact
+from tuneyard.catalog import GeneratesNothing, ModelShape, rules_device
+from tuneyard.cli.plan.length import tokenizer_of
+from tuneyard.cli.plan.placements import (
+    Placements,
+    assumed_fields,
+    kind_of,
+    maker_of,
+    name_of_model,
+    not_made_yet,
+    placed_on,
+    shape_of_task,
+    skus_of,
+)
+from tuneyard.planning import EnginePlan, engine_length, keeps_no_cache, resolve_engine_plan
+from tuneyard.planning.engines import ScoreCount, ScorePlan, row_lengths
+from tuneyard.runtime.references import source_of
+from tuneyard.runtime.score.rankers import ranker_of
+from tuneyard.storage import is_local
+
+_USUAL_PROMPT = 512.0
+"""Tokens of a prompt where no row can be read: as `engine.batch: auto` assumes."""
+
+
+def score_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
+    """A row for each SKU; a single one where the task has no engine, or the model none that can be planned."""
+    assert task.score is not None
+    head = {"task": task.name, "kind": "score"}
+    if task.endpoint is not None:
+        yield {**head, "sku": CPU.sku, "fits": None, "reason": f"{task.name}: {_endpoint_words(task.endpoint)}"}
+        return
+    if ranker_of(job.spec, task, base_dir) is not None:
+        reason = f"{task.name}: a ranker on {task.resources.instances} instances; its speed is not predicted"
+        yield {**head, "fits": None, "reason": reason}
+        return
+    made_by = maker_of(job, task)
+    if made_by is not None:
+        yield {**head, "fits": None, "reason": not_made_yet(task, made_by)}
+        return
+    try:
+        shape = shape_of_task(job, task, base_dir)
+        longest = engine_length(task.score, shape)
+    except BadInput as error:
+        lacks = "no KV cache, and no engine that generates with it: " if isinstance(error, GeneratesNothing) else ""
+        yield {**head, "fits": False, "reason": f"{task.name}: {lacks}{error.cause}; {error.next_step}"}
+        return
+    if keeps_no_cache(shape):
+        yield {**head, "fits": None, "reason": f"{task.name}: {_without_cache(shape)}"}
+        return
+    known = _known_rows(job, task, base_dir)
+    for sku in skus_of(job, task, placements):
+        yield {**head, "sku": sku, "engines": task.resources.instances, **_on_sku(task, shape, sku, placements, known, longest)}
+
+
+def _on_sku(task: Task, shape: ModelShape, sku: str, placements: Placements, known: _Known, longest: int) -> dict[str, Any]:
+    """The engines on one SKU with their speed, or the reason why there are none."""
+    assert task.score is not None
+    broken = check_task(placed_on(task, sku), device=rules_device(sku), head_size=shape.kernel_head_size)
+    if broken:
+        return {"fits": False, "reason": f"{sku}: {broken[0].reason}"}
+    try:
+        kind = kind_of(sku)
+        found = resolve_engine_plan(task.score, shape, kind, instances=task.resources.instances, gpus_per_node=placements.gpus_per_node)
+    except BadInput as error:
+        return {"fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
+    lengths = row_lengths(task.score, known.count or _USUAL, max_length=longest)
+    plan = ScorePlan.of(task.score, shape, kind, found, lengths, instances=task.resources.instances, calibration=placements.calibration)
+    return {
+        **_engine_fields(found),
+        **_speed_fields(plan, known, placements.prices),
+        **known.fields(task.score, plan, longest),
+        **assumed_fields(task, shape),
+        **_degree_to_set(found, task.score.engine.tensor_parallel),
+    }
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The rows of a task. `count` None: they cannot be read before the task runs, and `why` is the reason."""
+
+    count: ScoreCount | None
+    why: str = ""
+
+    def fields(self, task: ScoreTask, plan: ScorePlan, longest: int) -> dict[str, Any]:
+        lengths = plan.lengths
+        beyond = self.count.share_beyond(longest) if self.count is not None else 0.0
+        return {
+            "rows": self.count.rows if self.count is not None else None,
+            "prompt_tokens": lengths.prompt,
+            "output_tokens": lengths.output,
+            "evaluated_tokens": lengths.evaluated * lengths.evaluations,
+            "length_from": self._words(task, plan),
+            "too_long": round(beyond * self.count.rows) if self.count is not None else None,
+        }
+
+    def _words(self, task: ScoreTask, plan: ScorePlan) -> str:
+        """The source of the lengths, for people."""
+        lengths = plan.lengths
+        if self.count is None:
+            prompts = f"the time of the data set is unknown: {self.why}. Prompts are taken to have {lengths.prompt:,.0f} tokens"
+        else:
+            by = ", taken to have 4 characters a token" if self.count.assumed_tokens else ""
+            prompts = f"{self.count.rows:,} rows were counted: prompts of {lengths.prompt:,.0f} tokens{by}"
+        if not lengths.output:
+            return f"{prompts}; no answers, as metrics compare likelihoods"
+        if lengths.output < task.generation.max_tokens and lengths.longest_output is None:
+            return f"{prompts}; answers of {lengths.output:,.0f} tokens, up to engine.maxLength"
+        return f"{prompts}; answers of {lengths.output:,.0f} tokens (generation.maxTokens), the most they can have"
+
+
+_USUAL = ScoreCount(rows=0, prompt_tokens=(_USUAL_PROMPT,), reference_tokens=0.0, assumed_tokens=True)
+
+
+def _known_rows(job: JobSpec, task: Task, base_dir: Path) -> _Known:
+    """The rows of a task, where they can be read."""
+    from tuneyard.data import count_score_rows
+
+    assert task.score is not None
+    if task.score.data.from_task is not None:
+        return _Known(None, f"task {task.score.data.from_task} makes its data")
+    data = source_of(task.score.data, base_dir, {})
+    if not is_local(data.source or ""):
+        return _Known(None, f"{redact(data.source or '')} would have to be read over the network")
+    print(f"counting {redact(data.source or '')}", file=sys.stderr)
+    model = name_of_model(job, task)
+    tokenizer = tokenizer_of(model, task.score.model.revision, base_dir) if model else None
+    try:
+        return _Known(count_score_rows(task.score.model_copy(update={"data": data}), tokenizer=tokenizer))
+    except TuneyardError as error:
+        return _Known(None, error.cause.splitlines()[0])
+
+
+def _without_cache(shape: ModelShape) -> str:
+    kind = shape.model_type
+    return (
+        f"a {kind} model keeps no KV cache: its layers carry a state of fixed size, so that neither memory nor speed of its engines are "
+        "predicted; run it on a sample of the rows (data.sample) to see both"
+    )
+
+
+def _endpoint_words(endpoint: Endpoint) -> str:
+    price = endpoint.price
+    cost = f"; {price.input:g} and {price.output:g} per million tokens of prompts and answers" if price is not None else ""
+    return f"{endpoint.model} at {endpoint.url} answers, so the task needs no GPU (sku cpu){cost}"
+
+
+def _engine_fields(found: EnginePlan) -> dict[str, Any]:
+    return {
+        "sku": found.sku,
+        "tensorParallel": found.tensor_parallel,
+        "engines_per_node": found.engines_per_node,
+        "precision": found.precision,
+        "max_length": found.max_length,
+        "memory_gb": {"weights": found.weights_gb, "kv_cache": found.kv_gb, "other": found.other_gb, "total": found.total_gb},
+        "kv_bytes_per_token": found.kv_bytes_per_token,
+        "step_tokens": found.step_tokens,
+        "kv_tokens": found.kv_tokens,
+        "sequences": found.max_sequences,
+        "fits": True,
+    }
+
+
+def _speed_fields(plan: ScorePlan, known: _Known, prices: Mapping[str, float]) -> dict[str, Any]:
+    """Speed by batch of one engine; of all engines, the rate at the batch of the task, the time of the rows, and their cost."""
+    speeds = plan.speeds()
+    engine, gpu = plan.engine, plan.engine.gpu
+    last = speeds[-1]
+    rented = 1 if gpu.is_cpu else plan.engines * engine.tensor_parallel
+    price = prices.get(gpu.sku)
+    per_hour = price * rented if price is not None else None
+    time = plan.time(known.count.rows) if known.count is not None else None
+    per_s, rows_per_s = plan.engines * last.output_tokens_per_s, plan.engines * last.rows_per_s
+    return {
+        "batch": plan.batch,
+        "tokens_per_s": per_s,
+        "rows_per_s": rows_per_s,
+        "ttft_s": last.ttft_s,
+        "tpot_s": last.tpot_s,
+        "speed_by_batch": [
+            {
+                "batch": each.batch,
+                "output_tokens_per_s": each.output_tokens_per_s,
+                "rows_per_s": each.rows_per_s,
+                "ttft_s": each.ttft_s,
+                "tpot_s": each.tpot_s,
+            }
+            for each in speeds
+        ],
+        "rented": rented,
+        "duration_s": time.total_s if time is not None else None,
+        "duration_terms_s": {
+            "start": time.start_s,
+            "load": time.load_s,
+            **{name.removesuffix("_s"): value for name, value in asdict(time.time).items()},
+        }
+        if time is not None
+        else None,
+        "cost": time.total_s / 3600 * per_hour if time is not None and per_hour is not None else None,
+        "cost_per_hour": per_hour,
+        "cost_per_million_tokens": 1e6 / per_s / 3600 * per_hour if per_s and per_hour is not None else None,
+        "cost_per_1000_rows": 1000 / rows_per_s / 3600 * per_hour if per_hour is not None else None,
+    }
+
+
+def _degree_to_set(found: EnginePlan, given: int) -> dict[str, str]:
+    """The advice to set a larger degree, where the degree of the file is too small for the model. The default of a file is 1."""
+    if found.tensor_parallel == given:
+        return {}
+    needed = found.tensor_parallel
+    return {"reason": f"{found.sku}: an engine needs {needed} GPUs for weights and cache; set engine.tensorParallel to {needed}"}

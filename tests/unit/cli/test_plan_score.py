@@ -1,0 +1,147 @@
+"""`tuneyard plan` of score tasks, as a user runs it: speed by batch, time and cost of the rows, and what cannot be planned."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.cli.test_plan import LLAMA_8B, rows
+
+from tuneyard.cli import main
+
+JOB = """\
+apiVersion: tuneyard.dev/v1alpha1
+kind: JobSpec
+metadata: {name: small}
+spec:
+  tasks:
+  - name: judge
+    score:
+      model: {name: ./model}
+      data: {source: chats.jsonl, prompt: question, reference: answer}
+      generation: {maxTokens: 100}
+    resources: {sku: [a100-80gb, h100-80gb], instances: 2}
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps(LLAMA_8B))
+    lines = [json.dumps({"question": "a" * 400, "answer": "b" * 40}) for _ in range(300)]
+    (tmp_path / "chats.jsonl").write_text("\n".join(lines) + "\n")
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB)
+    return path
+
+
+def changed(job: Path, old: str, new: str) -> str:
+    assert old in JOB
+    job.write_text(JOB.replace(old, new))
+    return str(job)
+
+
+def words(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_rows_are_counted_and_have_a_time_and_a_cost_on_each_gpu(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = rows(capsys, str(job), "--price", "h100=2.5", "--price", "a100=1.8")
+    assert [row["sku"] for row in found] == ["a100-80gb", "h100-80gb"]
+    a100, h100 = found
+    assert (h100["rows"], h100["prompt_tokens"], h100["output_tokens"]) == (300, 100, 100)
+    assert h100["duration_s"] == pytest.approx(sum(h100["duration_terms_s"].values()))
+    assert h100["cost"] == pytest.approx(h100["duration_s"] / 3600 * 2 * 2.5)
+    assert h100["tokens_per_s"] == pytest.approx(2 * h100["speed_by_batch"][-1]["output_tokens_per_s"])
+    assert h100["tokens_per_s"] > a100["tokens_per_s"]
+
+
+def test_speed_stands_by_batch_up_to_that_of_the_engine(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = rows(capsys, changed(job, "generation:", "engine: {batch: 48}\n      generation:"))[0]
+    assert [each["batch"] for each in row["speed_by_batch"]] == [1, 2, 4, 8, 16, 32, 48]
+    rates = [each["output_tokens_per_s"] for each in row["speed_by_batch"]]
+    assert rates == sorted(rates)
+    assert all(each["ttft_s"] > 0 and each["tpot_s"] > 0 for each in row["speed_by_batch"])
+
+
+def test_the_text_names_the_best_price_and_draws_the_rates(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(job), "--price", "h100=9", "--price", "a100=1"]) == 0
+    text = capsys.readouterr().out
+    assert "judge: cheapest: 2 engines of a100-80gb, batch 64, 300 rows in about" in text
+    assert "judge: fastest: 2 engines of h100-80gb, batch 64" in text
+    assert "output tokens/s of one engine by batch: █ a100-80gb  ▒ h100-80gb" in text
+    bars = [line for line in text.splitlines() if line.lstrip(" 0123456789").startswith(("█", "▒"))]
+    assert len(bars) == 2 * 7
+
+
+def test_what_is_assumed_is_said(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(job)]) == 0
+    said = words(capsys)
+    assert "300 rows were counted: prompts of 100 tokens, taken to have 4 characters a token" in said
+    assert "answers of 100 tokens (generation.maxTokens), the most they can have" in said
+
+
+def test_a_task_whose_metrics_compare_likelihoods_has_rows_per_second(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = rows(capsys, changed(job, "generation:", "metrics: [perplexity]\n      generation:"))[0]
+    assert (row["tokens_per_s"], row["output_tokens"], row["evaluated_tokens"]) == (0, 0, 110)
+    assert row["rows_per_s"] > 0
+    assert row["duration_s"] > 0
+
+
+def test_a_model_of_two_gpus_is_priced_with_both(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = changed(job, "{name: ./model}", "{name: mistralai/Mixtral-8x7B-v0.1}")
+    Path(spec).write_text(Path(spec).read_text().replace("generation:", "engine: {tensorParallel: 2}\n      generation:"))
+    row = rows(capsys, spec, "--price", "h100=2.5")[-1]
+    assert (row["tensorParallel"], row["rented"], row["cost_per_hour"]) == (2, 4, 10)
+
+
+def test_without_rows_there_is_a_speed_and_no_time(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (job.parent / "chats.jsonl").unlink()
+    row = rows(capsys, str(job))[0]
+    assert (row["rows"], row["duration_s"], row["cost"]) == (None, None, None)
+    assert row["tokens_per_s"] > 0
+    assert "the time of the data set is unknown" in row["length_from"]
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"), [("", "the file is empty"), ('{"other": "x"}\n', "no column question (data.prompt); columns found: other")]
+)
+def test_a_data_set_without_a_row_to_score_has_no_time_and_says_why(
+    job: Path, content: str, cause: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (job.parent / "chats.jsonl").write_text(content)
+    row = rows(capsys, str(job))[0]
+    assert (row["rows"], row["duration_s"]) == (None, None)
+    assert cause in row["length_from"]
+
+
+def test_prompts_without_room_for_an_answer_are_counted(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = changed(job, "generation:", "engine: {maxLength: 90}\n      generation:")
+    assert rows(capsys, spec)[0]["too_long"] == 300
+    assert main(["plan", spec]) == 0
+    assert "about 300 of 300 rows have prompts beyond the 90 tokens of an engine" in words(capsys)
+
+
+def test_a_length_beyond_the_model_is_refused_once(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = changed(job, "generation:", "engine: {maxLength: 9000}\n      generation:")
+    [row] = rows(capsys, spec, code=1)
+    assert row["reason"] == (
+        "judge: engine.maxLength is 9000, but the model was built for 8192 positions; set engine.maxLength to at most 8192"
+    )
+
+
+def test_an_encoder_has_no_cache_and_no_plan(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = {"model_type": "bert", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 100}
+    (job.parent / "model" / "config.json").write_text(json.dumps(config))
+    [row] = rows(capsys, str(job), code=1)
+    assert row["reason"].startswith("judge: no KV cache, and no engine that generates with it: a bert model is an encoder")
+
+
+def test_a_state_space_model_has_no_cache_and_is_not_predicted(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config: dict[str, Any] = {"model_type": "mamba", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100, "state_size": 8}
+    (job.parent / "model" / "config.json").write_text(json.dumps(config))
+    [row] = rows(capsys, str(job))
+    assert row["fits"] is None
+    assert row["reason"].startswith("judge: a mamba model keeps no KV cache")
