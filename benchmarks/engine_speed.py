@@ -26,12 +26,12 @@ from tuneyard.catalog import ModelShape, gpu, known_config, shape_from_config  #
 from tuneyard.catalog.gpu_facts import Dtype  # noqa: E402
 from tuneyard.planning import step_tokens  # noqa: E402
 from tuneyard.planning.engines import (  # noqa: E402
+    IN_USE,
     Engine,
     EngineEfficiency,
     EngineModel,
     RowLengths,
     data_set_time,
-    efficiency_of,
 )
 from tuneyard.tracking.charts import Line  # noqa: E402
 
@@ -73,7 +73,7 @@ class Row:
     def is_fit(self) -> bool:
         return self.values["part"] == "fit"
 
-    def engine(self, efficiency: EngineEfficiency | None = None) -> Engine:
+    def engine(self, efficiency: EngineEfficiency) -> Engine:
         kind, weight_bytes = gpu(self.values["gpu"]), float(self.values["weight_bytes"])
         dtype = "fp8" if weight_bytes == 1 and "fp8" in kind.peak_flops else "bf16"
         model = EngineModel(shape=_shape(self.values["model"]), weight_bytes=weight_bytes, cache_bytes=float(self.values["kv_bytes"]))
@@ -81,7 +81,7 @@ class Row:
         tokens = step_tokens(kind, degree, 1, 1 << 20)
         return Engine(model=model, gpu=kind, dtype=cast(Dtype, dtype), tensor_parallel=degree, step_tokens=tokens, efficiency=efficiency)
 
-    def predicted(self, efficiency: EngineEfficiency | None = None) -> float:
+    def predicted(self, efficiency: EngineEfficiency = IN_USE) -> float:
         """The figure of this row, in its unit. Where a rate was measured, the cache bounds the batch."""
         values, engine = self.values, self.engine(efficiency)
         prompt, output, requests = (int(values[name]) for name in ("input", "output", "requests"))
@@ -183,7 +183,7 @@ def _page(rows: Sequence[Row]) -> Iterator[str]:
 
 def _constants() -> str:
     """The constants, in a line of the page."""
-    own = efficiency_of(gpu("h100-80gb"))
+    own = IN_USE
     times = {"a step": own.step_s, "a layer": own.layer_s, "experts of a layer": own.experts_s, "a sequence": own.sequence_s}
     shares = f"weights {own.weights:.0%} and cache {own.cache:.0%} of the memory bandwidth, matrices {own.matmul:.0%} of the peak"
     micro = ", ".join(f"{name} {1e6 * value:.0f} µs" for name, value in (*times.items(), ("an all-reduce", own.collective_s)))

@@ -216,6 +216,17 @@ class History:
         )
         return [row for row in self._rows(query) if row["settings"]]
 
+    def score_runs(self) -> list[dict[str, Any]]:
+        """Score attempts that have succeeded, oldest first: `job`, `task`, `result`."""
+        job, attempt = tables.jobs.c, tables.attempts.c
+        query = (
+            sa.select(job.name.label("job"), attempt.task, attempt.result)
+            .join(tables.jobs, job.id == attempt.job_id)
+            .where(attempt.kind == "score", attempt.status == "succeeded")
+            .order_by(attempt.started_at, attempt.id)
+        )
+        return self._rows(query)
+
     def training_page(self, wanted: JobFilter, limit: int, after: str = "") -> tuple[list[dict[str, Any]], str]:
         """One page of such runs of the jobs that are wanted, the newest first, with where they ran (`past.training_runs_of`)."""
         with self._engine.connect() as connection:

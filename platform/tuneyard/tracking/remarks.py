@@ -1,11 +1,11 @@
-"""Remarks of a report on a task: the reason for an early end, the bottleneck, and what was proven of its model."""
+"""Remarks of a report on a task: the reason for an early end, the bottleneck, what was proven of its model, and its predicted time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-_WITH_SENTENCE = ("early_stop", "bottleneck", "bound", "proof")
+_WITH_SENTENCE = ("early_stop", "bottleneck", "bound", "proof", "speed")
 """Keys of a task's details that hold a sentence."""
 
 

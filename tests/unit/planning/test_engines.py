@@ -41,15 +41,15 @@ def score(**fields: object) -> ScoreTask:
 
 def test_a_step_of_one_sequence_reads_all_weights_and_its_cache() -> None:
     own = engine()
-    read = 2 * LLAMA_8B.linear_parameters / (3350e9 * own.constants.weights)
-    cached = 2 * 32 * 8 * 128 * 2 * 1000 / (3350e9 * own.constants.cache)
+    read = 2 * LLAMA_8B.linear_parameters / (3350e9 * own.efficiency.weights)
+    cached = 2 * 32 * 8 * 128 * 2 * 1000 / (3350e9 * own.efficiency.cache)
     assert own.decode(1, 1000).decode_s == pytest.approx(read + cached)
 
 
 def test_a_long_prompt_is_bound_by_flops() -> None:
     flops = 2 * (LLAMA_8B.linear_parameters - LLAMA_8B.head.weights) * 4096 + 2 * LLAMA_8B.head.weights
     spent = engine().prefill(4096).prefill_s
-    matmul = flops / (989.4e12 * engine().constants.matmul)
+    matmul = flops / (989.4e12 * engine().efficiency.matmul)
     assert matmul < spent < 1.2 * matmul  # and attention
 
 

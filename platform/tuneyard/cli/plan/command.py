@@ -28,6 +28,7 @@ from tuneyard.cli.plan.text import WIDTH, note_lines, peak_lines, rank_table, tr
 from tuneyard.cli.template_files import TemplatesOption, templates_in
 from tuneyard.extras import need
 from tuneyard.planning import DEFAULT, Calibration, DataRate, past_rates
+from tuneyard.runtime.score.past import past_scores
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -82,6 +83,7 @@ def plan(
         data_rates=past.data_rates,
         core_price=_core_price(core_price),
         sweep=swept_names(sweep) if sweep is not None else (),
+        past_scores=past_scores(_without_history),
     )
     rows = list(rows_of(_job(file, templates), file.parent, placements))
     for line in _calibration_lines(rows, past):
@@ -169,20 +171,21 @@ def _past() -> _Past:
     from tuneyard.runtime.tune.past import past_attempts
     from tuneyard.tuning import calibration_of, history_frame, imported_runs
 
-    def say(why: str) -> None:
-        typer.echo(f"planned without history: {why}", err=True)
-
-    attempts = past_attempts(say)
+    attempts = past_attempts(_without_history)
     if not attempts:
         return _Past()
     rates = past_rates(attempts)
     try:
         need("train", "calibration by your own runs")
     except BadInput as error:
-        say(f"{error.cause}: {error.next_step}")
+        _without_history(f"{error.cause}: {error.next_step}")
         return _Past(data_rates=rates)
     frame = history_frame(attempts)
     return _Past(*calibration_of(frame), rates, imported_runs(frame))
+
+
+def _without_history(why: str) -> None:
+    typer.echo(f"planned without history: {why}", err=True)
 
 
 def _calibration_lines(rows: Sequence[Mapping[str, Any]], past: _Past) -> list[str]:
@@ -190,9 +193,16 @@ def _calibration_lines(rows: Sequence[Mapping[str, Any]], past: _Past) -> list[s
     planned = dict.fromkeys(row["sku"] for row in rows if row.get("kind") != "score" and row.get("tokens_per_s") is not None)
     counts = {sku: past.runs[sku] for sku in planned if past.runs.get(sku)}
     of_others = {sku: f", {count} of them imported" for sku, count in past.imported.items()}
+    engines = {row["sku"]: row["corrected_by_runs"] for row in rows if row.get("corrected_by_runs")}
     return [
-        f"speeds on {sku} are calibrated by {count} run{'' if count == 1 else 's'} of your history{of_others.get(sku, '')}"
-        for sku, count in counts.items()
+        *(
+            f"speeds on {sku} are calibrated by {count} run{'' if count == 1 else 's'} of your history{of_others.get(sku, '')}"
+            for sku, count in counts.items()
+        ),
+        *(
+            f"speeds of engines on {sku} are corrected by {count} run{'' if count == 1 else 's'} of your history"
+            for sku, count in engines.items()
+        ),
     ]
 
 

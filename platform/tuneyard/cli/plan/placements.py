@@ -16,6 +16,7 @@ from tuneyard.catalog.measured import known_measurement
 from tuneyard.planning import DEFAULT, LIBRARIES_GB, Calibration, DataRate
 from tuneyard.runtime.models import model_shape
 from tuneyard.runtime.references import named_model
+from tuneyard.runtime.score.past import PastScores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,8 @@ class Placements:
     """Price of a core of a data worker for an hour."""
     sweep: tuple[str, ...] = ()
     """Settings of which every combination is planned, instead of the settings of the file."""
+    past_scores: PastScores = field(default_factory=PastScores)
+    """Past runs of engines, which correct their speeds."""
     libraries_gb: float = field(default_factory=lambda: measured_libraries_gb() or LIBRARIES_GB)
     """Memory of a rank on `cpu` before it loads the model."""
 

@@ -24,13 +24,10 @@ from tuneyard.cli.plan.placements import (
     skus_of,
 )
 from tuneyard.planning import EnginePlan, engine_length, keeps_no_cache, resolve_engine_plan
-from tuneyard.planning.engines import ScoreCount, ScorePlan, row_lengths
+from tuneyard.planning.engines import ScoreCount, ScorePlan, row_lengths, uncounted
 from tuneyard.runtime.references import source_of
 from tuneyard.runtime.score.rankers import ranker_of
 from tuneyard.storage import is_local
-
-_USUAL_PROMPT = 512.0
-"""Tokens of a prompt where no row can be read: as `engine.batch: auto` assumes."""
 
 
 def score_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
@@ -58,7 +55,7 @@ def score_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements)
     if keeps_no_cache(shape):
         yield {**head, "fits": None, "reason": f"{task.name}: {_without_cache(shape)}"}
         return
-    known = _known_rows(job, task, base_dir)
+    known = _known_rows(job, task, base_dir, placements.past_scores.answer_tokens(job.metadata.name, task.name))
     for sku in skus_of(job, task, placements):
         yield {**head, "sku": sku, "engines": task.resources.instances, **_on_sku(task, shape, sku, placements, known, longest)}
 
@@ -74,8 +71,17 @@ def _on_sku(task: Task, shape: ModelShape, sku: str, placements: Placements, kno
         found = resolve_engine_plan(task.score, shape, kind, instances=task.resources.instances, gpus_per_node=placements.gpus_per_node)
     except BadInput as error:
         return {"fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
-    lengths = row_lengths(task.score, known.count or _USUAL, max_length=longest)
-    plan = ScorePlan.of(task.score, shape, kind, found, lengths, instances=task.resources.instances, calibration=placements.calibration)
+    lengths = row_lengths(task.score, known.count or uncounted(0), max_length=longest, output_tokens=known.answer_tokens)
+    plan = ScorePlan.of(
+        task.score,
+        shape,
+        kind,
+        found,
+        lengths,
+        instances=task.resources.instances,
+        calibration=placements.calibration,
+        correction=placements.past_scores.correction(sku),
+    )
     return {
         **_engine_fields(found),
         **_speed_fields(plan, known, placements.prices),
@@ -91,6 +97,8 @@ class _Known:
 
     count: ScoreCount | None
     why: str = ""
+    answer_tokens: float | None = None
+    """Tokens of an answer in the latest run of the task."""
 
     def fields(self, task: ScoreTask, plan: ScorePlan, longest: int) -> dict[str, Any]:
         lengths = plan.lengths
@@ -114,31 +122,31 @@ class _Known:
             prompts = f"{self.count.rows:,} rows were counted: prompts of {lengths.prompt:,.0f} tokens{by}"
         if not lengths.output:
             return f"{prompts}; no answers, as metrics compare likelihoods"
-        if lengths.output < task.generation.max_tokens and lengths.longest_output is None:
+        if self.answer_tokens is not None:
+            return f"{prompts}; answers of {lengths.output:,.0f} tokens, as in the latest run of this task"
+        if lengths.output < task.generation.max_tokens:
             return f"{prompts}; answers of {lengths.output:,.0f} tokens, up to engine.maxLength"
         return f"{prompts}; answers of {lengths.output:,.0f} tokens (generation.maxTokens), the most they can have"
 
 
-_USUAL = ScoreCount(rows=0, prompt_tokens=(_USUAL_PROMPT,), reference_tokens=0.0, assumed_tokens=True)
-
-
-def _known_rows(job: JobSpec, task: Task, base_dir: Path) -> _Known:
-    """The rows of a task, where they can be read."""
+def _known_rows(job: JobSpec, task: Task, base_dir: Path, answer_tokens: float | None) -> _Known:
+    """The rows of a task, where they can be read. `answer_tokens`: of its latest run."""
     from tuneyard.data import count_score_rows
 
     assert task.score is not None
     if task.score.data.from_task is not None:
-        return _Known(None, f"task {task.score.data.from_task} makes its data")
+        return _Known(None, answer_tokens=answer_tokens, why=f"task {task.score.data.from_task} makes its data")
     data = source_of(task.score.data, base_dir, {})
     if not is_local(data.source or ""):
-        return _Known(None, f"{redact(data.source or '')} would have to be read over the network")
+        return _Known(None, answer_tokens=answer_tokens, why=f"{redact(data.source or '')} would have to be read over the network")
     print(f"counting {redact(data.source or '')}", file=sys.stderr)
     model = name_of_model(job, task)
     tokenizer = tokenizer_of(model, task.score.model.revision, base_dir) if model else None
     try:
-        return _Known(count_score_rows(task.score.model_copy(update={"data": data}), tokenizer=tokenizer))
+        count = count_score_rows(task.score.model_copy(update={"data": data}), tokenizer=tokenizer)
+        return _Known(count, answer_tokens=answer_tokens)
     except TuneyardError as error:
-        return _Known(None, error.cause.splitlines()[0])
+        return _Known(None, answer_tokens=answer_tokens, why=error.cause.splitlines()[0])
 
 
 def _without_cache(shape: ModelShape) -> str:
@@ -183,6 +191,7 @@ def _speed_fields(plan: ScorePlan, known: _Known, prices: Mapping[str, float]) -
     per_s, rows_per_s = plan.engines * last.output_tokens_per_s, plan.engines * last.rows_per_s
     return {
         "batch": plan.batch,
+        "corrected_by_runs": plan.correction.runs,
         "tokens_per_s": per_s,
         "rows_per_s": rows_per_s,
         "ttft_s": last.ttft_s,

@@ -2,13 +2,14 @@
 
 from tuneyard.planning.engines.correction import UNCORRECTED, Correction, ScoreRun, corrected_by
 from tuneyard.planning.engines.dataset import DataSetTime, data_set_time
-from tuneyard.planning.engines.efficiency import EngineEfficiency, efficiency_of
-from tuneyard.planning.engines.rows import ScoreCount, row_lengths
+from tuneyard.planning.engines.efficiency import IN_USE, EngineEfficiency
+from tuneyard.planning.engines.rows import ScoreCount, row_lengths, uncounted
 from tuneyard.planning.engines.speed import Engine, EngineSpeed, EngineTime, RowLengths
 from tuneyard.planning.engines.task import ScorePlan
 from tuneyard.planning.engines.work import EngineModel
 
 __all__ = [
+    "IN_USE",
     "UNCORRECTED",
     "Correction",
     "DataSetTime",
@@ -23,6 +24,6 @@ __all__ = [
     "ScoreRun",
     "corrected_by",
     "data_set_time",
-    "efficiency_of",
     "row_lengths",
+    "uncounted",
 ]

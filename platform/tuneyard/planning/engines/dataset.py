@@ -49,7 +49,7 @@ def data_set_time(engine: Engine, lengths: RowLengths, *, rows: float, engines: 
     if lengths.longest_output is not None and lengths.longest_output > lengths.output:
         draining = engine.decode(max(1.0, _DRAINED * min(batch, sequences)), lengths.prompt + lengths.longest_output)
         time = time.plus(draining.times(lengths.longest_output - lengths.output))
-    own = engine.constants
+    own = engine.efficiency
     weights_gb = engine.model.shape.parameters * engine.model.weight_bytes / 1e9
     return DataSetTime(
         start_s=own.start_s + (0.0 if engine.eager else own.graphs_s),

@@ -3,14 +3,12 @@
 Those of GPUs were fitted once, in logarithms of seconds, robustly (soft L1), with a prior around each, to the rows of
 benchmarks/data/published_engines.csv that are marked `fit`: vLLM on A100, H100, H200 and MI300X, dense models of 7 to 70 billion
 parameters, and two mixtures. docs/benchmarks/engine_speed.md has the errors on these rows and on the others. `experts_s` was introduced
-with rows in sight that were not in the fit.
+with rows in sight that were not in the fit. On `cpu` they hold until past runs of the machine correct them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from tuneyard.catalog import Gpu
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +39,4 @@ class EngineEfficiency:
     """Rate at which weights are read into a machine. An assumption: one NVMe disk, shared."""
 
 
-GPU = EngineEfficiency()
-CPU = EngineEfficiency()
-
-
-def efficiency_of(gpu: Gpu) -> EngineEfficiency:
-    return CPU if gpu.is_cpu else GPU
+IN_USE = EngineEfficiency()

@@ -9,6 +9,7 @@ from tuneyard.api import ScoreTask
 from tuneyard.metrics import metric_named, needing
 from tuneyard.planning.engines.speed import RowLengths
 
+_USUAL_PROMPT = 512.0
 _USUAL_CHOICES = 4
 """Choices of a row that has choices of its own."""
 _CHOICE_TOKENS = 8.0
@@ -35,6 +36,11 @@ class ScoreCount:
     def share_beyond(self, limit: int) -> float:
         """Share of the rows whose prompts have no room for an answer in `limit` tokens."""
         return sum(tokens >= limit for tokens in self.prompt_tokens) / len(self.prompt_tokens)
+
+
+def uncounted(rows: int) -> ScoreCount:
+    """Rows whose lengths are not known: prompts of the length that `engine.batch: auto` assumes."""
+    return ScoreCount(rows=rows, prompt_tokens=(_USUAL_PROMPT,), reference_tokens=0.0, assumed_tokens=True)
 
 
 def row_lengths(task: ScoreTask, count: ScoreCount, *, max_length: int, output_tokens: float | None = None) -> RowLengths:

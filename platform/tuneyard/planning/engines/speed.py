@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from tuneyard.catalog import Gpu
 from tuneyard.catalog.gpu_facts import Dtype
 from tuneyard.planning.calibration import DEFAULT, Calibration
-from tuneyard.planning.engines.efficiency import EngineEfficiency, efficiency_of
+from tuneyard.planning.engines.efficiency import IN_USE, EngineEfficiency
 from tuneyard.planning.engines.work import EngineModel
 from tuneyard.planning.links import GIGA, Links
 
@@ -93,14 +93,9 @@ class Engine:
     step_tokens: int = 8192
     eager: bool = False
     calibration: Calibration = DEFAULT
-    efficiency: EngineEfficiency | None = None
-    """None: that of the kind of device."""
+    efficiency: EngineEfficiency = IN_USE
     correction: EngineTime = EngineTime(prefill_s=1.0, decode_s=1.0, collectives_s=1.0, engine_s=1.0)
     """Factors of the terms, as past runs have measured them."""
-
-    @property
-    def constants(self) -> EngineEfficiency:
-        return self.efficiency or efficiency_of(self.gpu)
 
     @property
     def devices(self) -> float:
@@ -113,13 +108,13 @@ class Engine:
         steps = length / tokens  # of one prompt; below 1 if several share a step
         matmul = self._matmul_s(tokens, tokens if all_logits else 1 / steps) * steps
         attention = self.model.prefill_attention_flops(round(length)) / (self._peak * self.calibration.of(self.gpu).attention)
-        own = self._passes_s() * steps + self.constants.sequence_s
+        own = self._passes_s() * steps + self.efficiency.sequence_s
         return self._corrected(EngineTime(prefill_s=matmul + attention, collectives_s=self._collectives_s(tokens) * steps, engine_s=own))
 
     def decode(self, batch: float, context: float) -> EngineTime:
         """A step in which `batch` sequences of `context` tokens get a token each."""
-        cached = batch * self.model.cached_bytes(context, self.tensor_parallel) / (self._bandwidth * self.constants.cache)
-        own = self._passes_s() + self.constants.sequence_s * batch
+        cached = batch * self.model.cached_bytes(context, self.tensor_parallel) / (self._bandwidth * self.efficiency.cache)
+        own = self._passes_s() + self.efficiency.sequence_s * batch
         decoded = self._matmul_s(batch, batch) + cached
         return self._corrected(EngineTime(decode_s=decoded, collectives_s=self._collectives_s(batch), engine_s=own))
 
@@ -153,11 +148,11 @@ class Engine:
         return self.gpu.memory_bandwidth_gb_s * GIGA * self.devices
 
     def _matmul_s(self, tokens: float, with_head: float) -> float:
-        read = self.model.weight_bytes_read(tokens) / (self._bandwidth * self.constants.weights)
-        return max(read, self.model.matmul_flops(tokens, with_head) / (self._peak * self.constants.matmul))
+        read = self.model.weight_bytes_read(tokens) / (self._bandwidth * self.efficiency.weights)
+        return max(read, self.model.matmul_flops(tokens, with_head) / (self._peak * self.efficiency.matmul))
 
     def _passes_s(self) -> float:
-        own, model = self.constants, self.model
+        own, model = self.efficiency, self.model
         return own.step_s + own.layer_s * model.shape.layers + own.experts_s * model.layers_with_experts
 
     def _collectives_s(self, tokens: float) -> float:
@@ -167,7 +162,7 @@ class Engine:
             return 0.0
         links = Links.between(self.gpu, self.calibration.of(self.gpu), ranks, ranks)
         moved = 2 * self.model.reduced_bytes(tokens) * (ranks - 1) / ranks / GIGA / links.inside_gb_s
-        return self.model.all_reduces * (moved + self.constants.collective_s)
+        return self.model.all_reduces * (moved + self.efficiency.collective_s)
 
     def _corrected(self, time: EngineTime) -> EngineTime:
         return EngineTime(**{name: value * getattr(self.correction, name) for name, value in vars(time).items()})

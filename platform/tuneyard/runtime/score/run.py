@@ -9,6 +9,8 @@ from tuneyard.api.attempt_report import RankPlace
 from tuneyard.runtime.gang.mailbox import RankProcess
 from tuneyard.runtime.machines import engine_log
 from tuneyard.runtime.references import Start, resolved
+from tuneyard.runtime.score.past import past_scores
+from tuneyard.runtime.score.predicted import promise_of, speed_of
 from tuneyard.runtime.task_context import Attempts, Result, TaskContext
 from tuneyard.scoring.request import ScoreRequest
 from tuneyard.tracking import Placed
@@ -30,7 +32,11 @@ def run_score(task: Task, context: TaskContext, attempts: Attempts) -> Result:
         return context.should_stop()
 
     logs = EngineLogs(machines.logs, EnginePlaces(task, context))
-    return asdict(score(request, emit=context.emit, should_stop=should_stop, logs=logs, server=server))
+    promise = promise_of(request, past_scores(lambda _: None)) if _needs_vllm(request) else None
+    result = asdict(score(request, emit=context.emit, should_stop=should_stop, logs=logs, server=server))
+    if promise is not None and (speed := speed_of(request, result, promise)) is not None:
+        result["details"]["speed"] = speed
+    return result
 
 
 def _needs_vllm(request: ScoreRequest) -> bool:
