@@ -161,7 +161,8 @@ class Hub:
     def _job_changed(self, key: Key, status: JobStatus | None) -> None:
         spec = last_resort.stored_spec(self.jobs.items[key]) if status is not None else {}
         try:
-            freed = self.placements.sync(key, spec, status, time.time())
+            labels = self.jobs.items[key]["metadata"].get("labels") if status is not None else None
+            freed = self.placements.sync(key, spec, status, time.time(), labels)
         except Exception:  # one broken job must not stop the others
             log.exception("the allocations of %s/%s cannot be counted", *key)
             freed = True

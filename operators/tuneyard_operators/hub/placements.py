@@ -76,7 +76,9 @@ class Placements:
         if record is not None and task in record.demand.tasks:
             self._backlog.drop(self.scheduler, record, task, now)
 
-    def sync(self, key: Key, spec: Mapping[str, Any], status: JobStatus | None, now: float) -> bool:
+    def sync(
+        self, key: Key, spec: Mapping[str, Any], status: JobStatus | None, now: float, labels: Mapping[str, str] | None = None
+    ) -> bool:
         """Allocate the GPUs of a job's attempts, by its stored status (None: the job is deleted). True if any GPUs became free."""
         record = self._records.recall(key) if status is not None else self._records.find(key)
         if record is None:
@@ -84,7 +86,7 @@ class Placements:
         demand, allocated = record.demand, set()
         if status is None:
             self._corrections.forget(record)
-        elif (team := self._corrections.learn(record, spec, status)) is not None:
+        elif (team := self._corrections.learn(record, spec, status, labels or {})) is not None:
             self._backlog.correct(self.scheduler, team)
         demand.victims = _open_notices(demand.victims, status)
         for attempt in attempts_of(record.name, spec, key[0], status, now, self._grace_s) if status is not None and status.attempts else ():

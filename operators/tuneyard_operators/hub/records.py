@@ -49,6 +49,8 @@ class Demand:
     """Names of attempts that hold GPUs in the scheduler."""
     taught: frozenset[str] = frozenset()
     """Ended tasks that have corrected the guesses of their team."""
+    repeated: frozenset[str] = frozenset()
+    """Ended tasks that predict the next run of their Schedule."""
 
 
 @dataclass(slots=True)

@@ -8,12 +8,13 @@ from typing import Any, cast, get_args
 
 from tuneyard.api.schedule import ScheduleGoal
 from tuneyard.api.schedule_status import RunKind
+from tuneyard.federation import SCHEDULE_LABEL
 from tuneyard.schedules import LastGood, Moment, Run, Start, due_of, figures_of, rendered, run_spec, why_not_compared
 from tuneyard_operators.hub.clock import at, written
 from tuneyard_operators.hub.jobspecs import JobSpecs
 from tuneyard_operators.kube import SCHEDULE, Key
 
-LABEL = "tuneyard.dev/schedule"
+LABEL = SCHEDULE_LABEL
 KIND_LABEL = "tuneyard.dev/run"
 DUE = "tuneyard.dev/due"
 Object = dict[str, Any]

@@ -1,7 +1,8 @@
 """The asks of a job for the scheduler: the same for the hub, `tuneyard why` and `tuneyard submit --dry-run`.
 
 1. `fits` finds the SKUs and numbers of GPUs on which the model fits, where its shape is in the catalog.
-2. The planner (`planning`) predicts the duration of train tasks with `steps` of such models, and of searches over them.
+2. The planner (`planning`) predicts the duration of train tasks with `steps` of such models, of searches over them, and of score tasks that
+   say how many rows they take.
 3. `federation.ask_of` makes the ask, and chooses among the sources of a duration.
 4. SKUs and numbers of workers with which the task's settings cannot work are left out (`combinations`).
 
@@ -17,6 +18,7 @@ from functools import lru_cache
 from tuneyard import federation
 from tuneyard.admission.combinations import Combinations
 from tuneyard.admission.fits import fits_of
+from tuneyard.admission.scoring import scored_s
 from tuneyard.admission.shapes import shape_of
 from tuneyard.api import CPU, BadInput, JobSpec, JobStatus, Task, TrainTask
 from tuneyard.catalog import ModelShape, canonical_sku, kinds
@@ -64,6 +66,8 @@ def planned_s(task: Task, combinations: Combinations, fits: Fits | None = None) 
     Full rows are assumed: padded data take less time.
     """
     gang = combinations.task
+    if gang.score is not None:
+        return scored_s(combinations.job, gang)
     train = gang.training
     worlds = fits.worlds if fits is not None else worlds_of(gang)
     skus = combinations.skus or tuple(sku for sku, least in (fits.least if fits is not None else ()) if least <= worlds[0])

@@ -106,7 +106,7 @@ class PlacementStatus(StatusFields):
     seconds_from: str = Field(
         default="",
         description="origin of the prediction: pace, given (expectedDuration), corrected (expectedDuration, scaled by the error of the "
-        "team's earlier guesses), plan, or assumed if nothing is known of the task",
+        "team's earlier guesses), history (the latest runs of its Schedule), plan, or assumed if nothing is known of the task",
     )
     guessed_seconds: float | None = Field(
         default=None, ge=0, description="seconds there by expectedDuration alone, to be compared with the task's duration at its end"

@@ -19,10 +19,12 @@ from tuneyard.catalog import canonical_sku
 from tuneyard.cluster.hub_cluster import HubCluster, hub_cluster
 from tuneyard.federation import (
     POLICIES,
+    SCHEDULE_LABEL,
     Ask,
     Guesses,
     Member,
     Place,
+    Repeats,
     Running,
     Wait,
     World,
@@ -32,6 +34,8 @@ from tuneyard.federation import (
     member_of,
     read_team,
     scheduler_of,
+    series_of,
+    spent_by,
     taken_by,
     unknown_team,
 )
@@ -90,7 +94,7 @@ class Snapshot:
         seconds = now.timestamp()
         running: list[Running] = []
         asks: list[Ask] = []
-        guesses = Guesses()
+        guesses, repeats = Guesses(), Repeats()
         for item in self.jobs:
             found = self.read_job(item)
             if found is None:
@@ -100,8 +104,14 @@ class Snapshot:
             asks += self.asks(job, created_at(item), status)[0]
             for taken in taken_by(status):
                 guesses.learn((job_name(job), taken.task), job.team, taken.guessed_s, taken.took_s, taken.ended)
+            for task, spent_s, ended in spent_by(status):
+                series = series_of(job.metadata.namespace or "default", job.metadata.labels.get(SCHEDULE_LABEL, ""), task)
+                repeats.learn((job_name(job), task), series, spent_s, ended)
         wanted = list(extra)
-        asks = [guesses.corrected(ask) for ask in [*(ask for ask in asks if all(ask.job != other.job for other in wanted)), *wanted]]
+        asks = [
+            repeats.expected(guesses.corrected(ask))
+            for ask in [*(ask for ask in asks if all(ask.job != other.job for other in wanted)), *wanted]
+        ]
         teams = [read_team(item, now)[0] for item in self.teams]
         names = {team.name for team in teams}
         if names:

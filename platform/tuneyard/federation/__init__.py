@@ -17,6 +17,7 @@ these modules, in this order:
 
 from tuneyard.federation.forecast import forecast
 from tuneyard.federation.from_api import (
+    SCHEDULE_LABEL,
     Fits,
     Taken,
     ask_of,
@@ -35,6 +36,7 @@ from tuneyard.federation.guesses import Guesses
 from tuneyard.federation.native import NativeScheduler, new_scheduler, schedule, scheduler_of
 from tuneyard.federation.policy import POLICIES, REFERENCE_SKU, Policy, Speed, by_roofline, speed_factor
 from tuneyard.federation.queues import pod_sizes
+from tuneyard.federation.repeats import Repeats, series_of, spent_by
 from tuneyard.federation.scheduler import Scheduler
 from tuneyard.federation.team_objects import read_team, rights_of, same_month, team_of, unknown_team
 from tuneyard.federation.world import (
@@ -64,6 +66,7 @@ __all__ = [
     "POLICIES",
     "PRIORITIES",
     "REFERENCE_SKU",
+    "SCHEDULE_LABEL",
     "UNKNOWN_DURATION_S",
     "Ask",
     "Basis",
@@ -77,6 +80,7 @@ __all__ = [
     "Place",
     "Policy",
     "Preempt",
+    "Repeats",
     "Running",
     "Scheduler",
     "SkuFacts",
@@ -103,9 +107,11 @@ __all__ = [
     "same_month",
     "schedule",
     "scheduler_of",
+    "series_of",
     "sku_names",
     "skus_of",
     "speed_factor",
+    "spent_by",
     "taken_by",
     "team_of",
     "unknown_team",

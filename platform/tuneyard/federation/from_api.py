@@ -27,9 +27,12 @@ from tuneyard.api.moments import moment_of
 from tuneyard.api.worker_counts import MOST_AUTO, WORKERS_ON_CPU, worker_counts
 from tuneyard.catalog import canonical_sku
 from tuneyard.federation.policy import speed_factor
+from tuneyard.federation.repeats import series_of
 from tuneyard.federation.world import PRIORITIES, UNKNOWN_DURATION_S, Ask, Basis, Member, Node, Running, SkuFacts
 
 _LEAST_S = 60.0
+SCHEDULE_LABEL = "tuneyard.dev/schedule"
+"""The label of a job that names the Schedule which has created it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +82,7 @@ def ask_of(
         ),
         seconds=seconds,
         basis=basis,
+        series=series_of(job.metadata.namespace or "default", job.metadata.labels.get(SCHEDULE_LABEL, ""), task_name),
         near=tuple(_near(gang, status)),
         preemptible=job.preemptible,
         owed_since=next((_at(task.owed_since) for task in status.tasks if task.name == task_name), None),

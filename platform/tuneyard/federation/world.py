@@ -17,13 +17,14 @@ FITS_NEVER = 2**31 - 1
 """Stands for the fewest GPUs of a SKU where a model fits on no number of GPUs."""
 _SOON_S = 60.0
 """The least remaining time of an attempt that has overrun its prediction."""
-Basis = Literal["pace", "given", "corrected", "plan", "assumed"]
+Basis = Literal["pace", "given", "corrected", "history", "plan", "assumed"]
 """The source of a predicted duration: the task's own pace so far, `expectedDuration` of its job, the same corrected by past errors of its
-team, the planner, or an assumption."""
+team, the latest runs of its Schedule, the planner, or an assumption."""
 _BASES: Mapping[str, str] = {
     "pace": "by its pace so far",
     "given": "by expectedDuration",
     "corrected": "by expectedDuration, corrected by earlier guesses of its team",
+    "history": "as the latest runs of its Schedule took",
     "plan": "as planned",
     "assumed": "assumed, as nothing is known of it: set spec.expectedDuration",
 }
@@ -114,6 +115,8 @@ class Ask:
     """Predicted duration with `worlds[0]` workers on the reference SKU. It may be wrong by any factor."""
     basis: Basis = "assumed"
     """The source of `seconds`."""
+    series: str = ""
+    """The Schedule's task that this is a run of (`repeats.series_of`); empty: it is not a run of a Schedule."""
     near: tuple[str, ...] = ()
     """URIs of its large inputs: its data, its last checkpoint."""
     preemptible: bool = True

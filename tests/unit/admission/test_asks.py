@@ -103,3 +103,37 @@ def test_a_task_at_an_endpoint_asks_for_a_head_and_no_gpu() -> None:
 
     assert found.worlds == (0,)
     assert found.fit == ""
+
+
+def scoring(name: str = "meta-llama/Llama-3.1-8B", sku: str = "h100-80gb", instances: int = 1, **data: Any) -> JobSpec:
+    score = {
+        "model": {"name": name},
+        "data": {"source": "s3://b/rows.jsonl", "prompt": "question"} | data,
+        "generation": {"maxTokens": 200},
+    }
+    task = {"name": "judge", "score": score, "resources": {"sku": [sku], "instances": instances}}
+    return JobSpec.model_validate({"metadata": {"name": "j", "namespace": "default"}, "spec": {"tasks": [task]}})
+
+
+def test_scoring_takes_as_long_as_the_rows_that_the_task_names() -> None:
+    few, many = (ask(scoring(limit=limit), task="judge") for limit in (100, 1_000_000))
+    assert (few.basis, many.basis) == ("plan", "plan")
+    assert 60 < few.seconds < 600
+    assert many.seconds > 100 * few.seconds
+    half = ask(scoring(limit=1_000_000, instances=2), task="judge")
+    assert half.seconds < 0.6 * many.seconds
+    assert ask(scoring(limit=1_000_000, sample=100), task="judge").seconds == few.seconds
+
+
+def test_scoring_on_a_faster_gpu_is_converted_to_the_reference() -> None:
+    on_a100, on_h100 = (ask(scoring(sku=sku, limit=1_000_000), task="judge").seconds for sku in ("a100-80gb", "h100-80gb"))
+    assert on_h100 == pytest.approx(on_a100, rel=0.4)
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [scoring(), scoring(sample=0.1), scoring("acme/secret-model", limit=100), scoring(sku="cpu", limit=100)],
+    ids=["rows", "a share of unknown rows", "a model that is not known", "cpu"],
+)
+def test_scoring_of_what_is_not_known_is_assumed(unknown: JobSpec) -> None:
+    assert ask(unknown, task="judge").basis == "assumed"

@@ -199,3 +199,18 @@ def test_on_a_hub_without_members_why_says_that_none_is_registered_and_what_to_d
         "it waits for a member cluster: none is registered with this hub",
         "next: add one as docs/install.md says; tuneyard clusters lists them",
     ]
+
+
+def test_why_names_the_latest_runs_of_a_schedule_as_the_source_of_a_duration() -> None:
+    labels = {"tuneyard.dev/schedule": "nightly"}
+    done = job("nightly-1", {"phase": "Succeeded", "tasks": [{"name": "train", "phase": "Succeeded"}], **_ran()})
+    waiting = job("nightly-2", {"phase": "Queued"}, workers=64)
+    for item in (done, waiting):
+        item["metadata"]["labels"] = labels
+    (found,) = outlook(Snapshot((cluster("gcp-h100", 2),), (done, waiting), ()), waiting)
+    page = lines(hub_job(waiting), [found], NOW)
+    assert any(line.startswith("  takes about") and "as the latest runs of its Schedule took" in line for line in page)
+
+
+def _ran() -> dict[str, Any]:
+    return {"attempts": [make_attempt(startedAt=CREATED, endedAt="2026-11-21T13:00:00Z", cleaned=True)]}

@@ -10,7 +10,7 @@ from tests.builders.worlds import ask
 
 from tuneyard.admission import ask_of
 from tuneyard.api import Attempt, Cluster, JobSpec, JobStatus, NodeInventory, Phase, PlacementStatus, TaskStatus
-from tuneyard.federation import POLICIES, Ask, Basis, Place, Team, taken_by
+from tuneyard.federation import POLICIES, Ask, Basis, Place, Team, speed_factor, taken_by
 from tuneyard_operators.hub.decisions import Decided, TaskRecord
 from tuneyard_operators.hub.placement_status import guessed_s, placement_of
 from tuneyard_operators.hub.placements import Placements
@@ -231,6 +231,26 @@ def test_a_task_that_was_given_up_teaches_only_that_it_took_longer(took_s: int, 
     given_up = ended(4000.0, took_s)
     given_up.phase = given_up.tasks[0].phase = Phase.FAILED
     assert [taken.took_s for taken in taken_by(given_up)] == ([took_s] if teaches else [])
+
+
+def test_a_run_of_a_schedule_is_expected_to_take_what_its_latest_runs_took() -> None:
+    placements = made()
+    nightly = {"tuneyard.dev/schedule": "nightly"}
+    assumed = replace(ask("maps/a", 16, team="maps"), series="maps/nightly/train")
+    placements.want(KEY, {"train": assumed}, 99)
+    placements.sync(("maps", "old"), {}, ended(0.0, 7200), 100, nightly)
+    known = placements.scheduler.ask("maps/a", "train")
+    assert known is not None
+    assert known.basis == "history"
+    gpus = ended(0.0, 7200).attempts[0].placement
+    assert gpus is not None
+    assert known.seconds == pytest.approx(7200 * gpus.gpus * speed_factor(gpus.sku) / 16)
+    assert waiting(placements).ask == assumed
+    placements.sync(("maps", "old"), {}, None, 102)
+    placements.want(("maps", "c"), {"train": replace(assumed, job="maps/c")}, 103)
+    fresh = placements.scheduler.ask("maps/c", "train")
+    assert fresh is not None
+    assert fresh.basis == "assumed", "runs that are deleted teach nothing any more"
 
 
 def test_guesses_of_a_team_are_corrected_by_what_its_tasks_took_and_no_others() -> None:
