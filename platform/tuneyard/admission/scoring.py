@@ -12,7 +12,7 @@ from tuneyard.api import CPU, BadInput, JobSpec, ScoreTask, Task
 from tuneyard.catalog import kinds
 from tuneyard.federation import REFERENCE_SKU, skus_of, speed_factor
 from tuneyard.planning import engine_length, keeps_no_cache, resolve_engine_plan
-from tuneyard.planning.engines import ScorePlan, row_lengths, uncounted
+from tuneyard.planning.engines import ScorePlan, row_lengths, rows_at_most, uncounted
 
 _REMEMBERED = 4096
 
@@ -21,7 +21,7 @@ def scored_s(job: JobSpec, task: Task) -> float | None:
     """Predicted seconds of a score task on the reference SKU. None: its rows or its model are unknown, or an endpoint answers."""
     score = task.score
     assert score is not None
-    rows = _rows(score)
+    rows = rows_at_most(score)
     skus = tuple(sku for sku in skus_of(job, task) if sku != CPU.sku)
     on_cpu = not skus and bool(skus_of(job, task))
     name = _model_of(job, task)
@@ -29,13 +29,6 @@ def scored_s(job: JobSpec, task: Task) -> float | None:
         return None
     essence = score.model_copy(update={"data": score.data.model_copy(update={"source": "any", "from_task": None, "path": None})})
     return _planned_s(essence.model_dump_json(by_alias=True, exclude_unset=True), name.lower(), rows, task.resources.instances, skus)
-
-
-def _rows(score: ScoreTask) -> int | None:
-    """The rows that a task takes at most, as far as it says so."""
-    sample = score.data.sample
-    counts = [each for each in (score.data.limit, int(sample) if sample is not None and sample > 1 else None) if each is not None]
-    return min(counts) if counts else None
 
 
 def _model_of(job: JobSpec, task: Task) -> str | None:

@@ -105,6 +105,15 @@ def test_without_rows_there_is_a_speed_and_no_time(job: Path, capsys: pytest.Cap
     assert "the time of the data set is unknown" in row["length_from"]
 
 
+def test_rows_that_are_not_read_count_as_many_as_the_task_allows(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = rows(capsys, changed(job, "source: chats.jsonl", "source: 's3://evals/rows.jsonl', limit: 5000"))[0]
+    assert (row["rows"], row["prompt_tokens"]) == (5000, 512)
+    assert row["duration_s"] > 0
+    assert "5,000 rows are taken, the most that data.limit and data.sample allow" in row["length_from"]
+    row = rows(capsys, changed(job, "source: chats.jsonl", "source: 's3://evals/rows.jsonl'"))[0]
+    assert (row["rows"], row["duration_s"]) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("content", "cause"), [("", "the file is empty"), ('{"other": "x"}\n', "no column question (data.prompt); columns found: other")]
 )

@@ -24,7 +24,7 @@ from tuneyard.cli.plan.placements import (
     skus_of,
 )
 from tuneyard.planning import EnginePlan, engine_length, keeps_no_cache, resolve_engine_plan
-from tuneyard.planning.engines import ScoreCount, ScorePlan, row_lengths, uncounted
+from tuneyard.planning.engines import ScoreCount, ScorePlan, row_lengths, rows_at_most, uncounted
 from tuneyard.runtime.references import source_of
 from tuneyard.runtime.score.rankers import ranker_of
 from tuneyard.storage import is_local
@@ -93,10 +93,11 @@ def _on_sku(task: Task, shape: ModelShape, sku: str, placements: Placements, kno
 
 @dataclass(frozen=True)
 class _Known:
-    """The rows of a task. `count` None: they cannot be read before the task runs, and `why` is the reason."""
+    """The rows of a task. `count` None: their number is unknown."""
 
     count: ScoreCount | None
     why: str = ""
+    """Why the rows are not read before the task runs; empty: they are."""
     answer_tokens: float | None = None
     """Tokens of an answer in the latest run of the task."""
 
@@ -117,6 +118,9 @@ class _Known:
         lengths = plan.lengths
         if self.count is None:
             prompts = f"the time of the data set is unknown: {self.why}. Prompts are taken to have {lengths.prompt:,.0f} tokens"
+        elif self.why:
+            at_most = f"{self.count.rows:,} rows are taken, the most that data.limit and data.sample allow: {self.why}"
+            prompts = f"{at_most}. Prompts are taken to have {lengths.prompt:,.0f} tokens"
         else:
             by = ", taken to have 4 characters a token" if self.count.assumed_tokens else ""
             prompts = f"{self.count.rows:,} rows were counted: prompts of {lengths.prompt:,.0f} tokens{by}"
@@ -134,11 +138,13 @@ def _known_rows(job: JobSpec, task: Task, base_dir: Path, answer_tokens: float |
     from tuneyard.data import count_score_rows
 
     assert task.score is not None
+    named = rows_at_most(task.score)
+    at_most = uncounted(named) if named is not None else None
     if task.score.data.from_task is not None:
-        return _Known(None, answer_tokens=answer_tokens, why=f"task {task.score.data.from_task} makes its data")
+        return _Known(at_most, f"task {task.score.data.from_task} makes its data", answer_tokens)
     data = source_of(task.score.data, base_dir, {})
     if not is_local(data.source or ""):
-        return _Known(None, answer_tokens=answer_tokens, why=f"{redact(data.source or '')} would have to be read over the network")
+        return _Known(at_most, f"{redact(data.source or '')} would have to be read over the network", answer_tokens)
     print(f"counting {redact(data.source or '')}", file=sys.stderr)
     model = name_of_model(job, task)
     tokenizer = tokenizer_of(model, task.score.model.revision, base_dir) if model else None
@@ -146,7 +152,7 @@ def _known_rows(job: JobSpec, task: Task, base_dir: Path, answer_tokens: float |
         count = count_score_rows(task.score.model_copy(update={"data": data}), tokenizer=tokenizer)
         return _Known(count, answer_tokens=answer_tokens)
     except TuneyardError as error:
-        return _Known(None, answer_tokens=answer_tokens, why=error.cause.splitlines()[0])
+        return _Known(None, error.cause.splitlines()[0], answer_tokens)
 
 
 def _without_cache(shape: ModelShape) -> str:

@@ -3,7 +3,7 @@
 from tuneyard.planning.engines.correction import UNCORRECTED, Correction, ScoreRun, corrected_by
 from tuneyard.planning.engines.dataset import DataSetTime, data_set_time
 from tuneyard.planning.engines.efficiency import IN_USE, EngineEfficiency
-from tuneyard.planning.engines.rows import ScoreCount, row_lengths, uncounted
+from tuneyard.planning.engines.rows import ScoreCount, row_lengths, rows_at_most, uncounted
 from tuneyard.planning.engines.speed import Engine, EngineSpeed, EngineTime, RowLengths
 from tuneyard.planning.engines.task import ScorePlan
 from tuneyard.planning.engines.work import EngineModel
@@ -25,5 +25,6 @@ __all__ = [
     "corrected_by",
     "data_set_time",
     "row_lengths",
+    "rows_at_most",
     "uncounted",
 ]

@@ -43,6 +43,13 @@ def uncounted(rows: int) -> ScoreCount:
     return ScoreCount(rows=rows, prompt_tokens=(_USUAL_PROMPT,), reference_tokens=0.0, assumed_tokens=True)
 
 
+def rows_at_most(task: ScoreTask) -> int | None:
+    """The rows that a task takes at most, as far as its JobSpec says so (`data.limit`, a number in `data.sample`)."""
+    sample = task.data.sample
+    counts = [each for each in (task.data.limit, int(sample) if sample is not None and sample > 1 else None) if each is not None]
+    return min(counts, default=None)
+
+
 def row_lengths(task: ScoreTask, count: ScoreCount, *, max_length: int, output_tokens: float | None = None) -> RowLengths:
     """Tokens of a row on average. `output_tokens`: of an answer, as past runs had them; None: `generation.maxTokens`, the most that an
     answer can have.
