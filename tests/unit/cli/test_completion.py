@@ -59,7 +59,7 @@ def answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     return run
 
 
-@pytest.mark.parametrize(("line", "partial", "offered"), [("tuneyard", "s", STARTING_WITH_S), ("tuneyard plan", "--s", ["--sku"])])
+@pytest.mark.parametrize(("line", "partial", "offered"), [("tuneyard", "s", STARTING_WITH_S), ("tuneyard plan", "--s", ["--sku", "--sweep"])])
 def test_bash_completes(line: str, partial: str, offered: list[str]) -> None:
     assert sorted(in_bash(line, partial)) == sorted(offered)
 
@@ -70,7 +70,7 @@ def test_bash_completes(line: str, partial: str, offered: list[str]) -> None:
         ("tuneyard", "", [command.name for command in COMMANDS if not command.hidden]),
         ("tuneyard", "s", STARTING_WITH_S),
         ("tuneyard checkpoints", "", ["list", "verify", "convert", "prune"]),
-        ("tuneyard plan", "--s", ["--sku"]),
+        ("tuneyard plan", "--s", ["--sku", "--sweep"]),
         ("tuneyard completion", "", ["bash", "zsh", "fish"]),
         ("tuneyard status", "", []),  # no hub to ask for names, and no word about it
         ("tuneyard nonsense", "x", []),
