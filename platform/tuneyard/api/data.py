@@ -137,7 +137,8 @@ class TrainData(Source):
     show_sample: bool = Field(default=True, description="print one sample as the model sees it when the task starts")
     streaming: bool | None = Field(
         default=None,
-        description="read, tokenise and pack while the task trains, shard by shard, instead of before; default: above 1 GiB",
+        description="read, tokenise and pack while the task trains, shard by shard, instead of before; default: with "
+        "`steps`, what takes longer than about ten seconds to prepare; with `epochs`, above 1 GiB",
     )
     workers: DataWorkerCount | Literal["auto"] = Field(
         default="auto",

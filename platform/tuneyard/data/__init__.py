@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tuneyard.data.score_rows import ScoreRow, ScoreRows
     from tuneyard.data.streaming import read_so_far, work_of
     from tuneyard.data.turns import turn_end
+    from tuneyard.data.way import Ways, ways_before
+    from tuneyard.data.ways import choose_ways, prepared_here
 
 __all__ = [
     "DataReport",
@@ -30,18 +32,22 @@ __all__ = [
     "Prepared",
     "ScoreRow",
     "ScoreRows",
+    "Ways",
     "cache_root",
     "cached_folder",
+    "choose_ways",
     "count_data",
     "count_score_rows",
     "inspect",
     "open_dataset",
     "prepare",
     "prepare_rows",
+    "prepared_here",
     "prompts_are_chats",
     "read_so_far",
     "set_prompt_form",
     "turn_end",
+    "ways_before",
     "work_of",
 ]
 
@@ -53,18 +59,22 @@ _HOMES = {
     "Prepared": "preparation",
     "ScoreRow": "score_rows",
     "ScoreRows": "score_rows",
+    "Ways": "way",
     "cache_root": "cache",
     "cached_folder": "cache",
+    "choose_ways": "ways",
     "count_data": "counting",
     "count_score_rows": "score_counting",
     "inspect": "inspection",
     "open_dataset": "dataset",
     "prepare": "preparation",
     "prepare_rows": "raw_rows",
+    "prepared_here": "ways",
     "prompts_are_chats": "prompt_form",
     "read_so_far": "streaming",
     "set_prompt_form": "prompt_form",
     "turn_end": "turns",
+    "ways_before": "way",
     "work_of": "streaming",
 }
 

@@ -39,6 +39,15 @@ def cache_root(cache_dir: str | Path | None = None) -> Path:
     return Path(cache_dir or os.environ.get("TUNEYARD_CACHE") or Path.home() / ".cache" / "tuneyard").expanduser()
 
 
+def entry_of(root: Path, key: Mapping[str, Any]) -> Path:
+    """The folder of an entry, whether or not it is there."""
+    return root / sha256(_text_of(key).encode()).hexdigest()[:32]
+
+
+def _text_of(key: Mapping[str, Any]) -> str:
+    return json.dumps(key, sort_keys=True, default=str)
+
+
 def cached_folder(
     root: Path, key: Mapping[str, Any], build: Callable[[Path], None], *, on_wait: Callable[[str], None] = lambda _: None
 ) -> tuple[Path, bool]:
@@ -48,8 +57,7 @@ def cached_folder(
     builder (Ctrl-Z) does not block the others: after PATIENCE_S without growth of its folder another process builds too, and the first
     to finish wins. A complete folder needs no permission to write. Raises StorageError if the disk is full or not writable.
     """
-    text = json.dumps(key, sort_keys=True, default=str)
-    entry = root / sha256(text.encode()).hexdigest()[:32]
+    entry, text = entry_of(root, key), _text_of(key)
     try:
         if _complete(entry):
             return entry, True

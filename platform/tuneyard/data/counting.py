@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import IO
 
 from tuneyard.api import TrainTask
+from tuneyard.catalog.cpu import usable_cores
 from tuneyard.data.access import reading
 from tuneyard.data.decompression import decompressed
 from tuneyard.data.file_types import COMPRESSED_ENDINGS, DataFile
-from tuneyard.data.preparation import streams
 from tuneyard.data.records import arrow_batches, parquet_file
 from tuneyard.data.roles import Pair
 from tuneyard.data.samples import Placed, Tally, training_samples
 from tuneyard.data.shown import plain_pieces
 from tuneyard.data.sources import Located, locate
+from tuneyard.data.ways import expects_stream
 from tuneyard.planning import DataCount, Interval
 
 READ_WHOLE_BYTES = 32 << 20
@@ -66,7 +67,7 @@ def count_data(task: TrainTask, *, tokenizer: Path | None = None) -> DataCount:
         characters_per_token=ratio or USUAL_CHARACTERS,
         assumed_tokens=ratio is None,
         splits=roles.format == "text" and data.overlong == "truncate",
-        streamed=streams(data, located),
+        streamed=expects_stream(data, located.size_bytes, steps=task.steps, cores=usable_cores()),
         format=roles.format,
         files=kind_name(located.files[0]),
     )

@@ -23,6 +23,7 @@ from tuneyard.data.report import DataReport
 from tuneyard.data.samples import Objective
 from tuneyard.data.streaming import validation_data
 from tuneyard.data.token_batch import TokenBatch
+from tuneyard.data.way import Ways
 from tuneyard.tracking import Emit, Warned
 
 
@@ -132,6 +133,7 @@ def prepare_mixture(
     service: Path | None,
     emit: Emit,
     task: str,
+    ways: Ways,
 ) -> Prepared:
     """As `prepare`, for `spec.mix`. Raises BadInput that names the part."""
     names = part_names(spec.mix)
@@ -140,14 +142,14 @@ def prepare_mixture(
     def prepared_part(name: str, part: TrainData) -> Prepared:
         how: Any = {"objective": objective, "seed": seed, "cache_dir": cache_dir, "service": service, "task": task}
         try:
-            return prepare(part, tokenizer, emit=events.of(name), **how)
+            return prepare(part, tokenizer, emit=events.of(name), ways={"": ways[name]}, **how)
         except BadInput as error:
             raise of_part(name, error) from error
 
     parts = [prepared_part(name, part_data(spec, part)) for name, part in zip(names, spec.mix, strict=True)]
     mixture = Mixture(
         [
-            Part(name, prepared.order.epoch_rows, part.weight, part.repeats)
+            Part(name, ways[name].rows or prepared.order.epoch_rows, part.weight, part.repeats)
             for name, prepared, part in zip(names, parts, spec.mix, strict=True)
         ],
         seed=seed,
@@ -166,7 +168,7 @@ def prepare_mixture(
         emit(Warned(task=task, message=note))
     report = _report(spec, parts, mixture, chat_template=chosen, notes=notes)
     streams = tuple((name, stream) for name, part in zip(names, parts, strict=True) for _, stream in part.streams)
-    return Prepared(rows, validation, report, all(part.cached for part in parts), order, mixture, streams, tuple(parts))
+    return Prepared(rows, validation, report, all(part.cached for part in parts), order, mixture, streams, tuple(parts), ways=ways)
 
 
 def _mixed(parts: Sequence[Prepared], mixture: Mixture) -> tuple[Any, RowOrder]:

@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuneyard.api import BadInput, Source, TrainData
-from tuneyard.data.cache import cache_root, cached_folder
+from tuneyard.data.cache import MANIFEST, cache_root, cached_folder, entry_of
 from tuneyard.data.chat import ChatTemplate, template_text
 from tuneyard.data.content import Content, in_brackets, knows, layout_of, without_places
 from tuneyard.data.encoders import encoder_of
@@ -40,6 +40,7 @@ from tuneyard.data.stream.windows import Windows
 from tuneyard.data.token_rows import TokenFiles
 from tuneyard.data.tokens import Encoder, encode_all
 from tuneyard.data.turns import end_text, ends_last_answer
+from tuneyard.data.way import Ways
 from tuneyard.tracking import Emit, Stage, Warned, silent
 
 if TYPE_CHECKING:
@@ -51,8 +52,7 @@ CODE_VERSION = 11
 _ENTRY_VERSION = 2
 """Part of the key of an entry alone, and not of a stream's. Raise it with every change of an entry's files that leaves rows the same."""
 _SEVERAL_PROCESSES_FROM_BYTES = 1 << 20
-_STREAMS_ABOVE_BYTES = 1 << 30
-_MAX_PROCESSES = 32
+MAX_PROCESSES = 32
 _BACK = "restore the data and their settings to resume, or start again in another output"
 _UNPROVEN = "an earlier version of Tuneyard wrote the checkpoint, which does not prove that {} has the same rows as then"
 _WRITTEN_ANEW = "files of {} were copied or written anew since the checkpoint; their sizes and a sample of their rows are the same"
@@ -86,6 +86,8 @@ class Prepared:
     """The parts of a mixture."""
     content: Content | None = None
     """What the rows are; None for streams, whose cursors know it, and for mixtures."""
+    ways: Ways = field(default_factory=dict)
+    """How the rows of each data set are made. A checkpoint stores them, and an attempt that resumes keeps them."""
 
     def cursors(self, position: int) -> dict[str, Any]:
         """The cursor of each stream at a position of `order`, and the identity of each order of prepared rows, for `place`.
@@ -176,24 +178,30 @@ def prepare(
     service: Path | None = None,
     emit: Emit = silent,
     task: str = "",
+    steps: int | None = None,
+    ways: Ways | None = None,
 ) -> Prepared:
     """Read, tokenise and pack the data of `spec` (with `from` resolved to `source`), or find the result in the cache.
 
-    `service`: the folder in which the ingestion service of this machine finds streams.
+    `service`: the folder in which the ingestion service of this machine finds streams. `steps`: those of the task; None: its epochs are
+    counted. `ways`: of each data set, as `choose_ways` gives them; None: choose them here.
     Several processes may call this function with the same input: one works, the others wait. The result depends on the content alone.
     Raises BadInput (unusable data, with file and line), StorageError (source not reachable, disk full).
     """
+    if ways is None:
+        from tuneyard.data.ways import choose_ways  # late: it imports `is_prepared`
+
+        ways = choose_ways(spec, tokenizer, objective=objective, seed=seed, steps=steps, cache_dir=cache_dir)
+    how: Any = {"objective": objective, "seed": seed, "cache_dir": cache_dir, "service": service, "emit": emit, "task": task, "ways": ways}
     if spec.mix:
         from tuneyard.data.mixing import prepare_mixture  # late: it imports `prepare`
 
-        return prepare_mixture(spec, tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, service=service, emit=emit, task=task)
+        return prepare_mixture(spec, tokenizer, **how)
     train = located_source(spec)
-    if streams(spec, train):
+    if ways[""].streamed:
         from tuneyard.data.streaming import prepare_stream  # late: it imports `prepare`
 
-        return prepare_stream(
-            spec, train, tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, service=service, emit=emit, task=task
-        )
+        return prepare_stream(spec, train, tokenizer, **how)
     held_out = located_source(spec.validation) if spec.validation else None
     work = _Work(spec, tokenizer, objective, seed, train, held_out, emit, task)
     entry, cached = cached_folder(
@@ -209,7 +217,7 @@ def prepare(
     held_out_rows = _rows(entry / "validation.arrow")
     splits = json.loads((entry / "splits.json").read_text())
     content = Content.of_entry(entry, _inputs(work), read=report.samples, rows="train.arrow", layout=splits.get("layout", ""))
-    return Prepared(rows, held_out_rows, report, cached, _order(splits, seed, shuffle=spec.shuffle), content=content)
+    return Prepared(rows, held_out_rows, report, cached, _order(splits, seed, shuffle=spec.shuffle), content=content, ways=ways)
 
 
 def _ordered_otherwise(uri: str, cursor: Mapping[str, Any], settings: str, *, same_rows: bool) -> BadInput:
@@ -240,11 +248,13 @@ def _order(splits: Mapping[str, Any], seed: int, *, shuffle: bool) -> RowOrder:
     return PreparedOrder(Windows.over(splits["bytes"], seed, shuffle=shuffle, sequences=sequences), tuple(splits["rows"]))
 
 
-def streams(spec: TrainData, located: Located) -> bool:
-    """Whether rows are streamed while the task trains."""
-    if spec.limit is not None:
-        return False
-    return located.size_bytes > _STREAMS_ABOVE_BYTES if spec.streaming is None else spec.streaming
+def is_prepared(
+    spec: TrainData, located: Located, tokenizer: Any, *, objective: Objective, seed: int, cache_dir: str | Path | None = None
+) -> bool:
+    """Whether the cache has an entry for these data. Local files are hashed; the files of the entry are not. Raises BadInput."""
+    held_out = located_source(spec.validation) if spec.validation else None
+    key = _cache_key(_Work(spec, tokenizer, objective, seed, located, held_out, silent, ""))
+    return (entry_of(cache_root(cache_dir) / "tokens", key) / MANIFEST).exists()
 
 
 def row_settings(spec: TrainData, tokenizer: Any, objective: Objective) -> dict[str, Any]:
@@ -390,7 +400,7 @@ class _Work:
     ) -> TokenFiles:
         items = TokenFiles(folder, name)
         available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        processes = min(available, _MAX_PROCESSES) if located.size_bytes >= _SEVERAL_PROCESSES_FROM_BYTES else 1
+        processes = min(available, MAX_PROCESSES) if located.size_bytes >= _SEVERAL_PROCESSES_FROM_BYTES else 1
         for encoded in encode_all(encoder, samples, processes):
             items.append(encoded)
             losses.add(encoded)

@@ -17,7 +17,9 @@ from tuneyard.data.report import COUNTS, DataReport
 from tuneyard.data.samples import Objective
 from tuneyard.data.sources import Located
 from tuneyard.data.stream import open_stream
+from tuneyard.data.stream.held_out_rows import HeldOutRows
 from tuneyard.data.streamed import Streamed
+from tuneyard.data.way import Ways
 from tuneyard.tracking import Emit, Stage, Warned
 
 
@@ -50,11 +52,22 @@ def prepare_stream(
     service: Path | None,
     emit: Emit,
     task: str,
+    ways: Ways,
 ) -> Prepared:
     """As `prepare`, but returns once a sample of some MiB was tokenised. Raises as `open_stream`."""
     emit(Stage(task=task, name="opening the data as a stream"))
     settings = row_settings(spec, tokenizer, objective)
-    stream = open_stream(spec, located, tokenizer, objective=objective, seed=seed, key=settings, cache_dir=cache_dir, service=service)
+    stream = open_stream(
+        spec,
+        located,
+        tokenizer,
+        objective=objective,
+        seed=seed,
+        key=settings,
+        cache_dir=cache_dir,
+        service=service,
+        all_held_out=ways[""].all_held_out,
+    )
     validation: Any = stream.validation
     if spec.validation is not None:
         validation = prepare(
@@ -96,7 +109,7 @@ def prepare_stream(
         emit(Warned(task=task, message=message))
     rows = f"about {report.rows:,} rows an epoch, by a sample of {bytes_text(sample.source_bytes)} of {bytes_text(located.size_bytes)}"
     emit(Stage(task=task, name=f"streaming {rows}"))
-    return Prepared(stream.rows, validation, report, False, StreamedOrder(stream.rows), streams=(("", stream.rows),))
+    return Prepared(stream.rows, validation, report, False, StreamedOrder(stream.rows), streams=(("", stream.rows),), ways=ways)
 
 
 def validation_data(spec: TrainData) -> TrainData:
@@ -131,4 +144,6 @@ def read_so_far(prepared: Prepared) -> DataReport:
     report, facts = prepared.report, prepared.streams[0][1].tally.facts
     counts = {name: getattr(facts, name) for name in (*COUNTS, "dropped_examples", "bad_examples")}
     packed = efficiency(facts.rows, facts.tokens, report.row_length)
-    return replace(report, **counts, rows=facts.rows, validation_rows=facts.held_out, packing_efficiency=packed)
+    held_out = prepared.validation.counted if isinstance(prepared.validation, HeldOutRows) else None
+    validation_rows = facts.held_out if held_out is None else held_out
+    return replace(report, **counts, rows=facts.rows, validation_rows=validation_rows, packing_efficiency=packed)

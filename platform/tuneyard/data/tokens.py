@@ -110,7 +110,7 @@ class Encoder:
 
     def _add(self, encoded: Encoded, placed: Placed, tokens: Tokens) -> None:
         ids, labels = _with_labels(tokens)
-        digest = _digest(placed.sample)
+        digest = digest_of(placed.sample)
         for start, end in self._borders(encoded, placed, len(ids)):
             labels[start : start + 1] = IGNORED
             if (labels[start:end] == IGNORED).all():
@@ -133,7 +133,7 @@ class Encoder:
             encoded.alike += 1
         else:
             encoded.cut_answers += sum(_is_cut(labels, end) for _, end in borders for _, labels in whole)
-            digest = _digest(placed.sample)
+            digest = digest_of(placed.sample)
             for ids, labels in cut:
                 encoded.append(ids, labels, digest, placed.split)
 
@@ -302,7 +302,8 @@ def _is_cut(labels: Ints, end: int) -> bool:
     return bool((labels[end:] != IGNORED).any())
 
 
-def _digest(sample: Sample) -> int:
+def digest_of(sample: Sample) -> int:
+    """A hash of a sample's content before it is tokenised."""
     return int.from_bytes(blake2b(canonical_json(sample).encode(), digest_size=8).digest(), "little")
 
 

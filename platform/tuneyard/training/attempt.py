@@ -67,6 +67,7 @@ from tuneyard.training.throughput import Throughput
 from tuneyard.training.token_mean import take_token_mean
 from tuneyard.training.trainer import SteppedTrainer
 from tuneyard.training.vocabulary import check_vocabulary, fit_embedding
+from tuneyard.training.ways import ways_of
 
 _LAST_SAVE_S = 60.0
 """After a failure, seconds for a running save to finish."""
@@ -108,6 +109,7 @@ class Attempt:
         self.before: Before | None = None
         self.base: dict[str, str] = {}
         self.use = MachineUse(ranks=world.local_size, gpus=world.device.type == "cuda")
+        self.resumed: Mapping[str, Any] | None = None
 
     def run(self) -> TrainResult:
         """Run the attempt. Raises BadInput if another job is writing to the output."""
@@ -126,6 +128,7 @@ class Attempt:
         return result
 
     def _run(self, checkpoints: Checkpoints) -> TrainResult:
+        self.resumed = checkpoints.newest() if self.request.resume else None
         material = self._prepare()
         trainer = self._build_trainer(material)
         # After loading: only then are all files of a Hugging Face name here.
@@ -222,9 +225,9 @@ class Attempt:
             config = AutoConfig.from_pretrained(start, revision=task.model.revision, trust_remote_code=trust)
             cut = prove_on_first(config, plan, self.world, dtype=load_dtype(request), trust_remote_code=trust)
         service = Path(request.streams) if request.streams else None
-        prepared = data.prepare(
-            task.data, tokenizer, objective=task.objective, seed=task.seed, service=service, emit=self.emit, task=request.name
-        )
+        ways = ways_of(request, self.world, tokenizer, self.resumed)
+        how: Any = {"objective": task.objective, "seed": task.seed, "service": service, "emit": self.emit, "task": request.name}
+        prepared = data.prepare(task.data, tokenizer, steps=task.steps, ways=ways, **how)
         if prepared.chat_template is not None:
             tokenizer.chat_template = prepared.chat_template
         data.set_prompt_form(tokenizer, chats=prepared.chats)
@@ -364,6 +367,7 @@ class Attempt:
                 "row": rows,
                 "cursors": material.data.cursors(rows),
                 "contents": material.data.contents,
+                "ways": {name: asdict(way) for name, way in material.data.ways.items()},
                 "base": self.base,
                 "world_size": self.world.size,
                 "plan": plan.to_dict(),

@@ -135,4 +135,4 @@ def test_data_of_unknown_size_may_be_streamed(write_job: WriteJob, capsys: pytes
     job = write_job(source="s3://nowhere/texts", streaming=None, workers=0)
     job.write_text(job.read_text().replace("epochs: 2", "steps: 100"))
     assert plan_of(capsys, job)["data"]["streamed"] == "maybe"
-    assert "if the data are above 1 GiB, they are streamed" in said(capsys, job)
+    assert "if the data take too long to prepare, they are streamed" in said(capsys, job)

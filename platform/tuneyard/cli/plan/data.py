@@ -88,7 +88,7 @@ def data_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     needed, waits = data["needed"], data["asked"]["stall"] >= SMALL_STALL
     if data["streamed"] == "maybe" and not waits:
         return []
-    when = "data are streamed" if data["streamed"] == "yes" else "if the data are above 1 GiB, they are streamed"
+    when = "data are streamed" if data["streamed"] == "yes" else "if the data take too long to prepare, they are streamed"
     taken = f"{row['workers']} x {row['sku']} take {rounded_text(data['tokens_per_s'])} tokens/s"
     made = f"a data worker makes {rounded_text(data['worker_tokens_per_s'])}, {data['rate_from']}"
     lines = [f"{when}: {taken}, and {made}", _needed_text(needed, data), _wait_text(data)]

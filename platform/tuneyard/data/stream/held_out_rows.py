@@ -12,13 +12,19 @@ from tuneyard.data.token_batch import TokenBatch
 
 
 class HeldOutRows:
-    """Rows held out of the first splits of the first epoch. They are built when they are first read."""
+    """Rows held out of the first splits of the first epoch, or of all splits in their order. They are built when they are first read."""
 
-    def __init__(self, stream: Stream[Shard], splits: int, *, packed: bool = False) -> None:
+    def __init__(self, stream: Stream[Shard], splits: int | None, *, packed: bool = False) -> None:
+        """`splits`: at least so many; None: all."""
         self._stream = stream
         self._packed = packed
         self._splits = splits
         self._found: list[tuple[Shard, int]] | None = None
+
+    @property
+    def counted(self) -> int | None:
+        """The number of rows, once they are built."""
+        return None if self._found is None else len(self._found)
 
     def __len__(self) -> int:
         return len(self._all())
@@ -36,11 +42,19 @@ class HeldOutRows:
 
     def _all(self) -> list[tuple[Shard, int]]:
         if self._found is None:
-            place = Place(0, 0)
-            chosen: list[int] = []
-            while len(chosen) < min(self._splits, len(self._stream.splits)):
-                chosen.extend(self._stream.windows.splits_at(place))
-                place = self._stream.windows.after(place)
-            shards = [self._stream.shard(self._stream.splits[number]) for number in chosen]
+            splits = [self._stream.splits[number] for number in self._chosen()]
+            for split in splits if self._splits is None else []:  # the ranks of a machine share the work
+                self._stream.build_unless_claimed(split)
+            shards = [self._stream.shard(split) for split in splits]
             self._found = [(shard, shard.facts.rows + row) for shard in shards for row in range(shard.facts.held_out)]
         return self._found
+
+    def _chosen(self) -> list[int]:
+        count, place = len(self._stream.splits), Place(0, 0)
+        if self._splits is None:
+            return list(range(count))
+        chosen: list[int] = []
+        while len(chosen) < min(self._splits, count):
+            chosen.extend(self._stream.windows.splits_at(place))
+            place = self._stream.windows.after(place)
+        return chosen

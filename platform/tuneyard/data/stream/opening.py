@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ from tuneyard.data.stream.recipe import Recipe
 from tuneyard.data.stream.rows import Announce, Stream, StreamedRows
 from tuneyard.data.stream.shard_files import remove_leftovers
 from tuneyard.data.stream.shards import Shard, ShardFacts
-from tuneyard.data.stream.splits import sample_of, sequences_of, split_bytes, splits_of
+from tuneyard.data.stream.splits import Split, sample_of, sequences_of, split_bytes, splits_of
 from tuneyard.data.stream.windows import Windows
 from tuneyard.data.stream.workers import DataWorkers
 
@@ -32,6 +33,44 @@ LEFT_TO_SERVICE_S = 3.0
 """A rank waits this long for its service to build a shard before it builds the shard itself."""
 _LEFT = "check data.maxLength and data.lossOn"
 _LOOK = "`tuneyard data inspect` shows the content of the data"
+
+
+@dataclass(frozen=True)
+class Described:
+    """A data set as a stream. `sample` stands for the whole."""
+
+    stream: Stream[Shard]
+    roles: Roles
+    sample: Split
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the stream's rows."""
+        assert isinstance(self.stream.recipe, Recipe)
+        return self.stream.recipe
+
+    @property
+    def size_bytes(self) -> int:
+        """Estimated decompressed bytes of all files."""
+        return sum(split.size_bytes for split in self.stream.splits)
+
+    @cached_property
+    def sampled(self) -> Shard:
+        """The rows of the sample, built unless this machine has them. Raises BadInput where none can be used, and StorageError."""
+        shard = self.stream.shard(self.sample)
+        if not shard.facts.rows:
+            raise _unusable(self.stream.uri, shard.facts)
+        return shard
+
+    @property
+    def share(self) -> float:
+        """The data set divided by its sample, in bytes."""
+        return self.size_bytes / max(1, self.sampled.facts.source_bytes)
+
+    @property
+    def epoch_rows(self) -> int:
+        """Rows of an epoch, estimated from the sample. It depends on the data alone."""
+        return max(1, math.ceil(self.sampled.facts.rows * self.share))
 
 
 @dataclass(frozen=True)
@@ -45,6 +84,39 @@ class OpenStream:
     sample: ShardFacts
 
 
+def describe_stream(
+    spec: TrainData,
+    located: Located,
+    tokenizer: Any,
+    *,
+    objective: Objective,
+    seed: int,
+    key: dict[str, Any],
+    folder: Path,
+    leave_s: float = 0.0,
+) -> Described:
+    """Describe a data set as a stream. The first rows and the footers of Parquet files are read.
+
+    `key`: all inputs of rows besides the files. `folder`: that of shards. `leave_s`: see `Stream`. Raises BadInput, StorageError.
+    """
+    roles, _ = training_samples(located, Tally(located.uri), source=spec, spec=spec, objective=objective)
+    encoder = encoder_of(spec, tokenizer, roles, objective)
+    needs_assistant = objective == "sft" and spec.loss_on != "all"
+    about = {**key, "roles": roles.identity}
+    recipe = Recipe(located.files, Canonical(roles, needs_assistant), encoder, spec.pack, spec.validation_fraction, seed, about)
+    splits = tuple(splits_of(located.files, split_bytes(located.size_bytes, spec.max_length)))
+    sizes = [split.size_bytes for split in splits]
+    windows = Windows.over(sizes, seed, shuffle=spec.shuffle, sequences=sequences_of(located.files, splits))
+    claims = Claims(folder / "claims" / recipe.stream_key)
+    stream: Stream[Shard] = Stream(located.uri, splits, recipe, windows, folder, claims, spec.max_bad_fraction, leave_s)
+    return Described(stream, roles, sample_of(located.files, splits))
+
+
+def shards_folder(cache_dir: str | Path | None) -> Path:
+    """The folder of shards in the cache."""
+    return cache_root(cache_dir) / "shards"
+
+
 def open_stream(
     spec: TrainData,
     located: Located,
@@ -55,34 +127,32 @@ def open_stream(
     key: dict[str, Any],
     cache_dir: str | Path | None,
     service: Path | None,
+    all_held_out: bool,
 ) -> OpenStream:
     """Open the stream. Only the first rows and a sample of 4 MiB are read.
 
     `key`: all inputs of rows besides the files. `service`: the folder in which the service of this machine finds streams; None: there is no
-    service, and this process starts workers.
+    service, and this process starts workers. `all_held_out`: evaluate on all samples that are held out, not on those of the first splits.
     Raises BadInput (unusable data), StorageError (source not reachable, no room for shards).
     """
-    roles, _ = training_samples(located, Tally(located.uri), source=spec, spec=spec, objective=objective)
-    encoder = encoder_of(spec, tokenizer, roles, objective)
-    needs_assistant = objective == "sft" and spec.loss_on != "all"
-    about = {**key, "roles": roles.identity}
-    recipe = Recipe(located.files, Canonical(roles, needs_assistant), encoder, spec.pack, spec.validation_fraction, seed, about)
-    splits = tuple(splits_of(located.files, split_bytes(located.size_bytes, spec.max_length)))
-    folder = cache_root(cache_dir) / "shards"
-    sizes = [split.size_bytes for split in splits]
-    windows = Windows.over(sizes, seed, shuffle=spec.shuffle, sequences=sequences_of(located.files, splits))
-    claims = Claims(folder / "claims" / recipe.stream_key)
+    folder, leave_s = shards_folder(cache_dir), LEFT_TO_SERVICE_S if service else 0.0
+    found = describe_stream(spec, located, tokenizer, objective=objective, seed=seed, key=key, folder=folder, leave_s=leave_s)
     remove_leftovers(folder)
-    leave_s = LEFT_TO_SERVICE_S if service else 0.0
-    stream: Stream[Shard] = Stream(located.uri, splits, recipe, windows, folder, claims, spec.max_bad_fraction, leave_s)
-    announce = announced(stream, 0 if service else worker_count(spec.workers), service)
-    sample = stream.shard(sample_of(located.files, splits)).facts
-    if not sample.rows:
-        raise _unusable(located.uri, sample)
-    estimate = max(1, math.ceil(sample.rows * sum(sizes) / max(1, sample.source_bytes)))
-    rows = StreamedRows(stream, epoch_rows=estimate, packed=recipe.has_samples, content=sample.content, announce=announce)
-    validation = HeldOutRows(stream, _HELD_OUT_SPLITS, packed=recipe.has_samples) if spec.validation_fraction > 0 else None
-    return OpenStream(rows, validation, roles, encoder, sample)
+    stream, recipe = found.stream, found.recipe
+    beside = None
+    if spec.validation_fraction > 0 and all_held_out:
+        aside = replace(recipe, only_held_out=True)
+        # Not a service's: it makes training rows.
+        beside = replace(stream, recipe=aside, claims=Claims(folder / "claims" / aside.stream_key), leave_s=0.0)
+    announce = announced(stream, 0 if service else worker_count(spec.workers), service, beside)
+    sample = found.sampled.facts
+    packed = recipe.has_samples
+    about: Any = {"epoch_rows": found.epoch_rows, "content": sample.content, "longest": found.sampled.longest}
+    rows = StreamedRows(stream, packed=packed, announce=announce, **about)
+    validation = None
+    if spec.validation_fraction > 0:
+        validation = HeldOutRows(beside or stream, None if beside else _HELD_OUT_SPLITS, packed=packed)
+    return OpenStream(rows, validation, found.roles, recipe.encoder, sample)
 
 
 def _unusable(uri: str, sample: ShardFacts) -> BadInput:
@@ -95,15 +165,18 @@ def _unusable(uri: str, sample: ShardFacts) -> BadInput:
     return BadInput(f"{what}{why}", sample.advice or _LOOK)
 
 
-def announced(stream: Stream[Any], workers: int, service: Path | None) -> Announce:
-    """Arrange that shards are built ahead: by the service of this machine, or by workers. Only local rank 0 does so, for all ranks."""
+def announced(stream: Stream[Any], workers: int, service: Path | None, beside: Stream[Any] | None = None) -> Announce:
+    """Arrange that shards are built ahead: by the service of this machine, or by workers. Only local rank 0 does so, for all ranks.
+
+    `beside`: see `DataWorkers`.
+    """
     if os.environ.get("LOCAL_RANK", "0") != "0":
         return lambda _place, _waited: None
     if service is not None:
         return publish(service, stream).tell
     if not workers:
         return lambda _place, _waited: None
-    here = DataWorkers(stream, workers)
+    here = DataWorkers(stream, workers, beside=beside)
     here.start()  # before the model: a fork of a small process, without a GPU
     return here.reads
 

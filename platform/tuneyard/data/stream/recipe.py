@@ -26,7 +26,7 @@ from tuneyard.data.stream.reading import SplitData
 from tuneyard.data.stream.shard_files import unfinished_name, writing_shards
 from tuneyard.data.stream.shards import Samples, Shard, ShardFacts, is_whole, write_shard
 from tuneyard.data.stream.splits import Split
-from tuneyard.data.tokens import IGNORED, Encoded, Encoder
+from tuneyard.data.tokens import IGNORED, Encoded, Encoder, digest_of
 
 _BATCH = 256
 _ITEM = TypeVar("_ITEM")
@@ -34,7 +34,9 @@ _ITEM = TypeVar("_ITEM")
 
 @dataclass(frozen=True)
 class Recipe:
-    """All inputs of rows. `about`: the settings of `encoder`, serialisable as JSON."""
+    """All inputs of rows. `about`: the settings of `encoder`, serialisable as JSON. `only_held_out`: shards have no training rows, and only
+    held-out samples are tokenised.
+    """
 
     files: tuple[DataFile, ...]
     canonical: Canonical
@@ -43,6 +45,7 @@ class Recipe:
     held_out: float
     seed: int
     about: dict[str, Any] = field(hash=False)
+    only_held_out: bool = False
 
     @property
     def has_samples(self) -> bool:
@@ -53,7 +56,8 @@ class Recipe:
     def key(self) -> str:
         """A hash of all inputs except the files."""
         libraries = {name: version(name) for name in ("tokenizers", "transformers", "trl")}
-        text = json.dumps([self.about, libraries, self.held_out, self.seed if self.held_out else 0], sort_keys=True, default=str)
+        inputs = [self.about, libraries, self.held_out, self.seed if self.held_out else 0, *(["held out"] if self.only_held_out else [])]
+        text = json.dumps(inputs, sort_keys=True, default=str)
         return sha256(text.encode()).hexdigest()
 
     @cached_property
@@ -117,6 +121,8 @@ class Recipe:
     def _encoded(self, samples: Iterator[Placed], facts: ShardFacts, tally: Tally, clock: _Clock) -> list[Encoded]:
         found = []
         while batch := list(islice(samples, _BATCH)):
+            if self.only_held_out:
+                batch = self._held_out_of(batch)
             with clock("tokenising"):
                 encoded = self.encoder.encode(batch)
             for place, reason, advice in encoded.bad:
@@ -131,6 +137,11 @@ class Recipe:
             facts.reasons, facts.tools = facts.reasons or encoded.reasons, facts.tools or encoded.tools
             found.append(encoded)
         return found
+
+    def _held_out_of(self, batch: list[Placed]) -> list[Placed]:
+        hashes = np.fromiter((digest_of(placed.sample) for placed in batch), dtype=np.uint64)
+        aside = held_out_by_hash(hashes, self.held_out, self.seed).tolist()
+        return [placed for placed, chosen in zip(batch, aside, strict=True) if chosen]
 
     def _layout(self, lengths: Any, chosen: Any) -> Sequence[Sequence[int]]:
         return laid_out(lengths, chosen, self.encoder.max_length, pack=self.pack, together=self.encoder.together)

@@ -84,6 +84,14 @@ class Stream(Generic[ShardT]):
             time.sleep(_POLL_S)
         return path
 
+    def build_unless_claimed(self, split: Split) -> None:
+        """Build the shard of a split, unless it is there or another process builds it now. Raises as `build`."""
+        if self.claims.take(split.number):
+            try:
+                self.recipe.build(split, self.folder)
+            finally:
+                self.claims.give_back(split.number)
+
     def shard(self, split: Split) -> ShardT:
         """The open shard of a split. A damaged shard, or one removed to make room, is built again. Raises as `build`."""
         for _ in range(_TRIES):
@@ -150,13 +158,18 @@ class StreamedRows:
         epoch_rows: int,
         packed: bool = False,
         content: str = "",
+        longest: int = 0,
         announce: Announce = lambda _place, _waited: None,
     ) -> None:
-        """`epoch_rows`: an estimate. `content`: a hash of a sample of the data. `announce`: see `Announce`."""
+        """`epoch_rows`: an estimate. `content`: a hash of a part of the data. `longest`: tokens of its longest sample. `announce`: see
+        `Announce`.
+        """
         self.stream = stream
         self._packed = packed
         self._epoch_rows = epoch_rows
         self._content = content
+        self.longest = longest
+        self._most_tokens: int | None = None
         self.tally = StreamTally()
         self._announce = announce
         self._open: OrderedDict[int, Shard] = OrderedDict()
@@ -190,6 +203,10 @@ class StreamedRows:
     def __getitems__(self, positions: Sequence[int]) -> TokenBatch:
         """The rows at these positions, in this order. Raises as `__getitem__`."""
         return TokenBatch.of_parts([self._parts(position) for position in positions])
+
+    def refuse_longer(self, tokens: int) -> None:
+        """Raise BadInput when a sample of more tokens is read."""
+        self._most_tokens = tokens
 
     def cursor(self, position: int) -> dict[str, Any]:
         """The start of a window from which `position` is found, and the rows of its splits; for `place`, on any machine.
@@ -259,7 +276,18 @@ class StreamedRows:
         shard = self._shard(split)
         if row >= shard.facts.rows:
             raise self._changed()
-        return shard.row(row)
+        parts = shard.row(row)
+        if self._most_tokens is not None:
+            self._check_length(parts, self._most_tokens)
+        return parts
+
+    def _check_length(self, parts: RowParts, most: int) -> None:
+        tokens = len(parts.ids) if parts.samples is None else int(parts.samples.max())
+        if tokens > most:
+            raise BadInput(
+                f"{self.stream.uri}: a sample has {tokens:,} tokens, and the model has positions for {most:,}",
+                f"set data.maxLength to at most {most}",
+            )
 
     def _window(self, position: int) -> CountedWindow:
         """The window of a position."""

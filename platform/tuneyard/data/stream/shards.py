@@ -127,6 +127,12 @@ class Shard:
         """Number of tokens of each row."""
         return np.concatenate([np.diff(_offsets(batch.column(0))) for batch in self._batches] or [np.zeros(0, np.int64)])
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sample; 0 where there is none."""
+        lengths = [batch.column(2).values.to_numpy() for batch in self._batches] if self.packed else [self.tokens]
+        return max((int(each.max()) for each in lengths if each.size), default=0)
+
 
 def is_whole(path: Path) -> bool:
     """Whether there is an undamaged shard at `path`."""

@@ -27,6 +27,11 @@ _SMALL = 4
 """A data set of at most this many first windows is one window."""
 
 
+def is_small(size_bytes: int) -> bool:
+    """Whether data of this size are one window, if they are shuffled: no row is there before all rows are made."""
+    return size_bytes <= _SMALL * _FIRST_BYTES
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """The place of a window: its epoch, and its number in the epoch."""

@@ -14,6 +14,7 @@ import signal
 import struct
 import time
 import traceback
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -34,9 +35,11 @@ _PR_SET_PDEATHSIG = 1
 class DataWorkers:
     """`count` worker processes, started by `start`. They end with this process, even if it is killed."""
 
-    def __init__(self, stream: Stream[Any], count: int, *, ahead: int = 2) -> None:
-        """`ahead`: windows to build, counted from the rank's window, which is included."""
-        self._stream = stream
+    def __init__(self, stream: Stream[Any], count: int, *, beside: Stream[Any] | None = None, ahead: int = 2) -> None:
+        """`beside`: a stream of which all shards are built when no others are wanted. `ahead`: windows to build, counted from the rank's
+        window, which is included.
+        """
+        self._stream, self._beside = stream, beside
         self._count = count
         self._ahead = ahead
         self._shared = mmap.mmap(-1, _PLACE.size)
@@ -89,29 +92,25 @@ class DataWorkers:
 
     def _work(self) -> None:
         self._stream.recipe.begin_worker()
-        seen = Done()
+        seen, left = Done(), deque(range(len(self._beside.splits)) if self._beside is not None else ())
         while os.getppid() == self._owner:
             place = Place(*_PLACE.unpack_from(self._shared, 0))
             done = seen.at(place)
             split = next(self._wanted(place, done), None)
+            if split is None and self._beside is not None and left:
+                with suppress(TuneyardError):  # as below
+                    self._beside.build_unless_claimed(self._beside.splits[left.popleft()])
+                continue
             if split is None:
                 time.sleep(_IDLE_S)
                 continue
             try:
-                self._build(split)
+                self._stream.build_unless_claimed(self._stream.splits[split])
             except TuneyardError:
                 done.add(split)  # the rank meets the same error, and reports it
                 time.sleep(_AFTER_FAILURE_S)
             else:
                 done.add(split)
-
-    def _build(self, number: int) -> None:
-        split = self._stream.splits[number]
-        if self._stream.claims.take(number):
-            try:
-                self._stream.recipe.build(split, self._stream.folder)
-            finally:
-                self._stream.claims.give_back(number)
 
     def _wanted(self, place: Place, done: set[int]) -> Iterator[int]:
         """Splits of the next windows that are neither built nor claimed."""

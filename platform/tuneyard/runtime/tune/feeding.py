@@ -20,20 +20,21 @@ class Feeding:
 
     @cached_property
     def streamed(self) -> bool:
-        """Whether rows are made while the task trains. Lists the sources if it must. Raises BadInput, StorageError."""
+        """Whether rows are probably made while the task trains. Lists the sources if it must. Raises BadInput, StorageError."""
         from tuneyard.data.mix_parts import part_data
 
         data = self._task.data
         return any(self._streams(part) for part in ([part_data(data, part) for part in data.mix] or [data]))
 
     def _streams(self, data: TrainData) -> bool:
-        from tuneyard.data.preparation import streams
         from tuneyard.data.sources import locate
+        from tuneyard.data.ways import expects_stream
 
         source = data.source or ""
         if data.streaming is False or (source.startswith("hf://") and data.streaming is None):
             return False  # the size of a Hugging Face data set is known only after a download
-        return streams(data, locate(source, file_type=data.file_type, split=data.split))
+        located = locate(source, file_type=data.file_type, split=data.split)
+        return expects_stream(data, located.size_bytes, steps=self._task.steps, cores=usable_cores())
 
     def no_choice(self) -> str:
         """Why the number of data workers cannot matter; empty if it can."""

@@ -290,6 +290,15 @@ class Checkpoints:
 
     # Restoring
 
+    def newest(self) -> Mapping[str, Any] | None:
+        """What the manifest of the newest readable checkpoint says beside its files (`extra` of `save`); None if there is none."""
+
+        def read() -> Mapping[str, Any] | None:
+            found = (self._read_small(commit.step) for commit in reversed(self._commits))
+            return next((small[1].extra for small in found if small is not None), None)
+
+        return self._from_first(read)
+
     def restore(self) -> Restored | None:
         """The newest committed checkpoint that is whole; None if there is none. Damaged ones are skipped, with a warning."""
         for commit in reversed(self._commits):

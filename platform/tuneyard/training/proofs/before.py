@@ -13,7 +13,7 @@ from tuneyard.training.distributed import World
 from tuneyard.training.models import DTYPES
 from tuneyard.training.proofs.finite import refuse_broken_weights
 from tuneyard.training.proofs.limit import late_before, limit_before, within
-from tuneyard.training.proofs.positions import check_positions, longest_sample
+from tuneyard.training.proofs.positions import bound_streams, check_positions, longest_sample
 from tuneyard.training.proofs.reach import MOST_TOKENS, freeze_unreached
 from tuneyard.training.request import TrainRequest
 
@@ -46,6 +46,7 @@ def _proven(model: Any, prepared: data.Prepared, longest: int, request: TrainReq
         refuse_broken_weights(model, request.model_uri, world)
         with torch.autocast(device.type, DTYPES[plan.precision], enabled=plan.precision != "fp32" and plan.zero == 0):
             warnings = [check_positions(model, longest, device), freeze_unreached(model, tokens, device)]
+            bound_streams(model, prepared, request.task.data.max_length, device)
     # Tokens of the data: others may stand for images and sounds, which a model asks for.
     ids = [int(token) for token in prepared.train[0]["input_ids"][:_TOKENS]]
     return Before(tokens, ids, tuple(filter(None, warnings)), round(time.perf_counter() - began, 3))

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tuneyard import data
 from tuneyard.api import BadInput
+from tuneyard.data.stream import StreamedRows
 from tuneyard.training.generators import kept_generators
 from tuneyard.training.proofs.gathering import gathered_by_module
 from tuneyard.training.proofs.kept_weights import kept_weights
@@ -96,16 +97,26 @@ def _table_below(model: nn.Module, longest: int, device: torch.device) -> int | 
     return None
 
 
+def bound_streams(model: nn.Module, prepared: data.Prepared, max_length: int, device: torch.device) -> None:
+    """Have streams refuse samples that reach beyond a table of positions: their longest sample is not known before. Collective."""
+    table = _table_below(model, max_length, device) if prepared.streams else None
+    for _, rows in prepared.streams:
+        if table is not None and isinstance(rows, StreamedRows):
+            rows.refuse_longer(table)
+
+
 def longest_sample(prepared: data.Prepared, max_length: int) -> int:
-    """Tokens of the longest sample; `max_length` for rows that are made while the task trains."""
-    if prepared.streams:
-        return max_length
+    """Tokens of the longest sample; of rows that are made while the task trains, of the longest in a part of them."""
     parts = prepared.parts or (prepared,)
     rows = [each for part in parts for each in (part.train, part.validation) if each is not None]
     return max((_longest_of(each, max_length) for each in rows), default=max_length)
 
 
 def _longest_of(rows: Any, max_length: int) -> int:
+    if isinstance(rows, StreamedRows):
+        return rows.longest
+    if not hasattr(rows, "data"):
+        return 0  # held out of a stream
     table = rows.data
     if "length" not in rows.column_names:
         return max_length

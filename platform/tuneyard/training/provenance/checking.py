@@ -134,14 +134,20 @@ def _data(subject: Subject, scratch: Path) -> Finding:
     uri = request.model_uri
     start = str(fetch_folder(uri, scratch / "base")) if looks_like_path(uri) else uri
     tokenizer = load_tokenizer(request, start)
-    prepared = data.prepare(request.task.data, tokenizer, objective=request.task.objective, seed=request.task.seed, task=request.name)
+    how: Any = {"objective": request.task.objective, "seed": request.task.seed}
+    kept = data.ways_before(then["cursors"], None)
+    ways = data.choose_ways(request.task.data, tokenizer, steps=request.task.steps, kept=kept, **how)
+    prepared = data.prepare(request.task.data, tokenizer, task=request.name, ways=ways, **how)
     try:
         unproven = prepared.place(then["cursors"], then["contents"])
     except BadInput as error:
         return Finding("data", "failed", error.cause)
     if unproven is not None:
         return Finding("data", "not checked", unproven)
-    return Finding("data", "ok", f"{prepared.report.source}: the same {prepared.report.samples:,} samples")
+    same = (
+        "the same files by size, and a sample of them is the same" if prepared.streams else f"the same {prepared.report.samples:,} samples"
+    )
+    return Finding("data", "ok", f"{prepared.report.source}: {same}")
 
 
 def _checkpoints(run: Store, certificate: Certificate) -> Finding:
