@@ -59,7 +59,9 @@ def answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     return run
 
 
-@pytest.mark.parametrize(("line", "partial", "offered"), [("tuneyard", "s", STARTING_WITH_S), ("tuneyard plan", "--s", ["--sku", "--sweep"])])
+@pytest.mark.parametrize(
+    ("line", "partial", "offered"), [("tuneyard", "s", STARTING_WITH_S), ("tuneyard plan", "--s", ["--sku", "--sweep"])]
+)
 def test_bash_completes(line: str, partial: str, offered: list[str]) -> None:
     assert sorted(in_bash(line, partial)) == sorted(offered)
 
