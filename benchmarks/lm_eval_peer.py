@@ -1,9 +1,10 @@
-"""Score tasks beside lm-evaluation-harness's own runner: the same tiny model, rows and formulas, two tasks.
+"""Score tasks beside lm-evaluation-harness's own runner: the same tiny model and rows.
 
-python benchmarks/lm_eval_peer.py [--rows 200] [--out docs/benchmarks/lm_eval_peer.md]
+python benchmarks/lm_eval_peer.py [--rows 200] [--more 50] [--out docs/benchmarks/lm_eval_peer.md]
 
-Its runner uses its class for transformers, on a CPU in fp32; ours is `tuneyard run` with vLLM. The tasks are files of its YAML: a multiple
-choice with three choices, and a generation with the filter `regex` and the metric exact_match that ignores case and punctuation.
+Its runner uses its class for transformers, on a CPU in fp32; ours is `tuneyard run` with vLLM. First its tasks are read by `data.lmEval`
+from the same YAML files, once whole and once by a run that is killed and resumed. Then two of them are written as plain score tasks, with
+fields of a JobSpec: a multiple choice, and a generation with the filter `regex` and the metric exact_match.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
@@ -24,34 +26,102 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pyarrow.parquet as pq
 import yaml
-from peer_packages import add_packages
 
 ROOT = Path(__file__).parents[1]
+TUNEYARD = str(Path(sys.executable).with_name("tuneyard"))
 PATTERN = "([a-z]+)"
-PACKAGES = (
-    *("lm-eval==0.4.13", "chardet==7.7.0", "dataproperty==1.1.1", "dill==0.4.1", "evaluate==0.4.6", "jsonlines==4.0.0"),
-    *("mbstrdecoder==1.1.5", "more-itertools==11.2.1", "pathvalidate==3.3.1", "pytablewriter==1.2.1", "sqlitedict==2.1.0"),
-    *("tabledata==1.3.5", "tcolorpy==0.1.7", "tqdm-multiprocess==0.0.11", "typepy==2.0.0", "word2number==1.1"),
-)
+POSITIONS = 256
+"""Of the model: windows are two tokens shorter, because vLLM evaluates the last token too, and generates one."""
+RUNS = {
+    "plain": {"tasks": ["choices", "words", "greedy", "rolling", "pair", "shots", "long_shots"]},
+    "chat": {"tasks": ["chat_choices", "chat_words"], "fewshot": 2, "chat": True},
+}
+"""Score tasks with `data.lmEval`."""
+WHAT = {
+    "choices": "multiple choice",
+    "words": "generation, filter `regex`",
+    "greedy": "log-likelihood, and whether it is greedy",
+    "rolling": "rolling log-likelihood, texts longer than the model",
+    "pair": "group of two multiple choices",
+    "pair_one": "its first task",
+    "pair_two": "its second task",
+    "shots": "multiple choice, 2 examples",
+    "long_shots": "generation, 30 examples, cut on the left",
+    "chat_choices": "multiple choice, chat template, 2 examples",
+    "chat_words": "generation, chat template, 2 examples",
+}
 _THEIRS = """
-import json, sys
+import json, os, sys
 import lm_eval
 from lm_eval import simple_evaluate
+from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
-folder = sys.argv[1]
-found = simple_evaluate(
-    model="hf", model_args=f"pretrained={folder}/model,dtype=float32", tasks=["choices", "words"], device="cpu", batch_size=1,
-    task_manager=TaskManager(include_path=f"{folder}/tasks", include_defaults=False), bootstrap_iters=0, log_samples=True,
-)
-by_row = {name: sorted(rows, key=lambda row: row["doc_id"]) for name, rows in found["samples"].items()}
+folder, positions, runs = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+model = HFLM(pretrained=f"{folder}/model", dtype="float32", device="cpu", batch_size=1, max_length=positions - 2)
+os.chdir(f"{folder}/tasks")
+found, samples = {}, {}
+for run in runs.values():
+    made = simple_evaluate(
+        model=model, tasks=run["tasks"], task_manager=TaskManager(include_path=".", include_defaults=False), bootstrap_iters=1000,
+        num_fewshot=run.get("fewshot"), apply_chat_template=run.get("chat", False), log_samples=True,
+    )
+    found |= made["results"]
+    samples |= made["samples"]
+by_row = {name: sorted(samples[name], key=lambda row: row["doc_id"]) for name in ("choices", "words")}
 logs = [[each[0] if isinstance(each[0], float) else each[0][0] for each in row["filtered_resps"]] for row in by_row["choices"]]
 words = [row["filtered_resps"][0] for row in by_row["words"]]
-print(json.dumps({"version": lm_eval.__version__, "results": found["results"], "logs": logs, "words": words}, default=str))
+print(json.dumps({"version": lm_eval.__version__, "results": found, "logs": logs, "words": words}, default=str))
 """
 
 
-def write(folder: Path, count: int) -> None:
-    """The model, the rows, and the tasks of both sides."""
+def likeliest(model: Path, texts: list[str]) -> list[str]:
+    """For every other text the token that the model says next, else a word: so that some continuations are greedy."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer, llm = AutoTokenizer.from_pretrained(model), AutoModelForCausalLM.from_pretrained(model)
+    found = []
+    for place, text in enumerate(texts):
+        ids = tokenizer(text, return_tensors="pt").input_ids
+        found.append("" if place % 2 else tokenizer.decode([int(llm(ids).logits[0, -1].argmax())]))
+    return [each or " dog" for each in found]
+
+
+def harness_tasks() -> dict[str, dict[str, Any]]:
+    """YAML of the harness, by name."""
+
+    def rows(file: str) -> dict[str, Any]:
+        return {"dataset_path": "json", "dataset_kwargs": {"data_files": {"test": file}}, "test_split": "test"}
+
+    choices = {"output_type": "multiple_choice", "doc_to_text": "question", "doc_to_choice": "choices", "doc_to_target": "right"}
+    choices["metric_list"] = [{"metric": "acc"}, {"metric": "acc_norm"}]
+    match = {"metric": "exact_match", "ignore_case": True, "ignore_punctuation": True}
+    words = {"output_type": "generate_until", "doc_to_text": "question", "doc_to_target": "word", "metric_list": [match]}
+    words["filter_list"] = [{"name": "word", "filter": [{"function": "regex", "regex_pattern": PATTERN}, {"function": "take_first"}]}]
+    to_the_end = {"until": [], "max_gen_toks": 16, "do_sample": False}
+    to_a_word = {"until": [" red", "\n"], "max_gen_toks": 24, "do_sample": False}
+    greedy = {"output_type": "loglikelihood", "doc_to_text": "question", "doc_to_target": "said", "target_delimiter": ""}
+    greedy["metric_list"] = [{"metric": "acc"}, {"metric": "perplexity"}]
+    rolling = {"output_type": "loglikelihood_rolling", "doc_to_text": "", "doc_to_target": "long"}
+    rolling["metric_list"] = [{"metric": each} for each in ("word_perplexity", "byte_perplexity", "bits_per_byte")]
+    few = rows("few.jsonl")
+    tasks = {
+        "choices": {**rows("rows.jsonl"), **choices},
+        "words": {**rows("rows.jsonl"), **words, "generation_kwargs": to_the_end},
+        "greedy": {**few, **greedy},
+        "rolling": {**few, **rolling},
+        "pair_one": {**few, **choices},
+        "pair_two": {**rows("rows.jsonl"), **choices, "doc_to_text": "Say: {{question}}"},
+        "shots": {**few, **choices, "num_fewshot": 2, "fewshot_split": "test"},
+        "long_shots": {**few, **words, "generation_kwargs": to_a_word, "num_fewshot": 30, "fewshot_split": "test"},
+        "chat_choices": {**few, **choices, "fewshot_split": "test"},
+        "chat_words": {**few, **words, "generation_kwargs": to_a_word, "fewshot_split": "test"},
+    }
+    group = {"group": "pair", "task": ["pair_one", "pair_two"], "aggregate_metric_list": [{"metric": "acc", "weight_by_size": True}]}
+    return {**{name: {"task": name, **task} for name, task in tasks.items()}, "pair": group}
+
+
+def write(folder: Path, count: int, more: int) -> None:
+    """The model, the rows, and the tasks of both sides. `more`: rows of the further tasks."""
     from tests.builders.models import sentences, write_model
 
     write_model(folder / "model", hidden_size=128, num_attention_heads=2, num_key_value_heads=1)
@@ -67,19 +137,12 @@ def write(folder: Path, count: int) -> None:
     ]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "tasks").mkdir()
-    data = {"dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(folder / "rows.jsonl")}}, "test_split": "test"}
-    choices = {"doc_to_text": "question", "doc_to_choice": "choices", "doc_to_target": "right"}
-    match = {"metric": "exact_match", "ignore_case": True, "ignore_punctuation": True}
-    words: dict[str, Any] = {"doc_to_text": "question", "doc_to_target": "word", "metric_list": [match]}
-    words["generation_kwargs"] = {"until": [], "max_gen_toks": 16, "do_sample": False}
-    words["filter_list"] = [{"name": "word", "filter": [{"function": "regex", "regex_pattern": PATTERN}, {"function": "take_first"}]}]
-    accuracies = {"metric_list": [{"metric": "acc"}, {"metric": "acc_norm"}]}
-    theirs = {
-        "choices": {"output_type": "multiple_choice", **choices, **accuracies},
-        "words": {"output_type": "generate_until", **words},
-    }
-    for name, task in theirs.items():
-        (folder / "tasks" / f"{name}.yaml").write_text(yaml.safe_dump({"task": name, **data, **task}))
+    (folder / "tasks" / "rows.jsonl").write_text((folder / "rows.jsonl").read_text())
+    said = likeliest(folder / "model", texts[:more])
+    few = [{**rows[place], "said": said[place], "long": " ".join(texts[place : place + 12])} for place in range(more)]
+    (folder / "tasks" / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in few))
+    for name, task in harness_tasks().items():
+        (folder / "tasks" / f"{name}.yaml").write_text(yaml.safe_dump(task))
     model = {"model": {"name": str(folder / "model")}}
     source = {"source": str(folder / "rows.jsonl"), "prompt": "question", "chat": False}
     ours = {
@@ -93,8 +156,11 @@ def write(folder: Path, count: int) -> None:
         },
     }
     tasks = [{"name": name, "score": {**model, **task}} for name, task in ours.items()]
-    job = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "peer"}, "spec": {"tasks": tasks}}
+    job: dict[str, Any] = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "peer"}, "spec": {"tasks": tasks}}
     (folder / "job.yaml").write_text(yaml.safe_dump(job))
+    asked = {name: {"data": {"lmEval": {**run, "folder": "tasks"}}, "rowsPerPart": 128} for name, run in RUNS.items()}
+    harness = [{"name": name, "score": {**model, **task}} for name, task in asked.items()]
+    (folder / "harness.yaml").write_text(yaml.safe_dump({**job, "spec": {"tasks": harness}}))
 
 
 def run(command: list[str], environment: Mapping[str, str]) -> str:
@@ -102,31 +168,86 @@ def run(command: list[str], environment: Mapping[str, str]) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, **environment}).stdout
 
 
-def page(count: int) -> str:
-    add_packages("lm-eval", PACKAGES)
-    packages = sys.path[-1]
+def killed_and_resumed(folder: Path, environment: Mapping[str, str]) -> int:
+    """Run the harness's tasks, kill the run once two parts are committed, and resume it. Returns the parts that were there when it was
+    killed."""
+    command = [TUNEYARD, "run", str(folder / "harness.yaml"), "--out", str(folder / "resumed")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, **environment})
+    parts = folder / "resumed" / "plain" / "parts"
+    while len(list(parts.glob("*.parquet"))) < 2:
+        assert process.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.002)
+    process.kill()
+    process.wait()
+    there = len(list(parts.glob("*.parquet")))
+    run([*command, "--resume"], environment)
+    return there
+
+
+def figures_of(folder: Path) -> dict[str, float]:
+    """All figures of the runs of `RUNS`."""
+    found = [json.loads((folder / name / "metrics.json").read_text())["metrics"] for name in RUNS]
+    return {name: value for each in found for name, value in each.items()}
+
+
+def figure_rows(theirs: Mapping[str, Mapping[str, Any]], ours: Mapping[str, float]) -> tuple[list[str], float]:
+    """A row for each of their figures, and the largest difference as a share of the value."""
+    rows, apart = [], 0.0
+    for task in WHAT:
+        for key, value in theirs[task].items():
+            metric, comma, of = key.partition(",")
+            if not comma or metric.endswith("_stderr"):
+                continue
+            our = ours[f"{task}/{metric}" if of == "none" else f"{task}/{metric}/{of}"]
+            apart = max(apart, abs(our - value) / max(abs(value), 1e-12) if our != value else 0.0)
+            rows.append(f"| {WHAT[task]} | {metric} | {value:.6g} | {our:.6g} |")
+    assert len(rows) == len(ours), "one side has figures that the other one lacks"
+    return rows, apart
+
+
+def page(count: int, more: int) -> str:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        write(folder, count)
-        offline = {"PYTHONPATH": packages, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "cache")}
-        said = run([sys.executable, "-c", _THEIRS, made], offline)
+        write(folder, count, more)
+        offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "cache"), "TUNEYARD_HISTORY": "off", "OMP_NUM_THREADS": "1"}
+        said = run([sys.executable, "-c", _THEIRS, made, str(POSITIONS), json.dumps(RUNS)], offline)
         theirs: dict[str, Any] = json.loads(said.splitlines()[-1])
-        command = [str(Path(sys.executable).with_name("tuneyard")), "run", str(folder / "job.yaml"), "--out", str(folder / "out")]
-        run(command, {"TUNEYARD_HISTORY": "off"})
+        run([TUNEYARD, "run", str(folder / "harness.yaml"), "--out", str(folder / "whole")], offline)
+        whole = figures_of(folder / "whole")
+        there = killed_and_resumed(folder, offline)
+        resumed = figures_of(folder / "resumed")
+        run([TUNEYARD, "run", str(folder / "job.yaml"), "--out", str(folder / "out")], offline)
         rows = {name: pq.read_table(folder / "out" / name / "parts").to_pylist() for name in ("choices", "words")}
         ours = {name: json.loads((folder / "out" / name / "metrics.json").read_text())["metrics"] for name in rows}
     pairs = [pair for row, logs in zip(rows["choices"], theirs["logs"], strict=True) for pair in zip(row["choice_logs"], logs, strict=True)]
     apart = max(abs(first - second) for first, second in pairs)
     answers = [(row["extracted"] or "[invalid]") == word for row, word in zip(rows["words"], theirs["words"], strict=True)]
     results = theirs["results"]
+    figures, share = figure_rows(results, whole)
+    same = "the same figures" if resumed == whole else "other figures"
     lines = [
         "# Score tasks beside lm-evaluation-harness",
         "",
-        f"`python benchmarks/lm_eval_peer.py --rows {count}`, {date.today()},",
+        f"`python benchmarks/lm_eval_peer.py --rows {count} --more {more}`, {date.today()},",
         f"Python {platform.python_version()}, two cores, no GPU. lm-evaluation-harness {theirs['version']},",
-        "with its class for transformers, in fp32.",
+        f"with its class for transformers, in fp32, `max_length` {POSITIONS - 2}.",
         "",
-        f"A Llama with 2 layers and random weights, {count} rows. `tuneyard run` with vLLM.",
+        f"A Llama with 2 layers, {POSITIONS} positions and random weights. `tuneyard run` with vLLM.",
+        "",
+        "## Its own tasks, by `data.lmEval`",
+        "",
+        f"Both sides read the same YAML files. The first two tasks and the second of the group have {count} rows, the others {more}.",
+        "",
+        "| task | figure | lm-evaluation-harness | score task |",
+        "|---|---|---:|---:|",
+        *figures,
+        "",
+        f"The figures differ by a share of {share:.1e} at most.",
+        f"A run that was killed by SIGKILL with {there} parts committed, and resumed, has {same}.",
+        "",
+        "## Two tasks, by fields of a JobSpec",
+        "",
+        f"The same rows as plain score tasks, {count} each.",
         "",
         "| task | figure | lm-evaluation-harness | score task |",
         "|---|---|---:|---:|",
@@ -143,9 +264,10 @@ def page(count: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=200)
+    parser.add_argument("--more", type=int, default=50, help="rows of the further tasks")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "benchmarks" / "lm_eval_peer.md")
     arguments = parser.parse_args()
-    arguments.out.write_text(page(arguments.rows))
+    arguments.out.write_text(page(arguments.rows, arguments.more))
 
 
 if __name__ == "__main__":

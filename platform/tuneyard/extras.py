@@ -19,7 +19,9 @@ from tuneyard.api.errors import BadInput
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-ASKED_FOR = ("", "train", "sign", "score", "operator", "console", "tables", "excel", "comet", "wandb", "mlflow", "tensorboard", "otel")
+ASKED_FOR = (
+    *("", "train", "sign", "score", "operator", "console", "tables", "excel", "lm-eval", "comet", "wandb", "mlflow", "tensorboard", "otel"),
+)
 """The extras that errors name, in the order of the search for a module. "" is the install without extras."""
 DISTRIBUTIONS = {"grpc": "grpcio", "mlflow": "mlflow-skinny", "yaml": "pyyaml"}
 """Distributions by module, where the names differ by more than `-`, `_` and `.`."""

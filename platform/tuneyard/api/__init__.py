@@ -12,6 +12,7 @@ from tuneyard.api.data import DataService, MixPart, ScoreData, Source, TrainData
 from tuneyard.api.endpoint import Endpoint
 from tuneyard.api.errors import BadInput, Blame, FailureKind, JobFailed, StorageError, TuneyardError
 from tuneyard.api.jobspec import STORED, Job, JobSpec, Retries
+from tuneyard.api.lm_eval import LmEval
 from tuneyard.api.loading import Document, load_documents, load_jobspec, load_resource, load_templates, parse
 from tuneyard.api.rank import EmbeddingTables, RankTask
 from tuneyard.api.rules import Violation, check_rules, check_task
@@ -64,6 +65,7 @@ __all__ = [
     "JobStatus",
     "Judge",
     "KeyRef",
+    "LmEval",
     "Metadata",
     "Method",
     "MixPart",

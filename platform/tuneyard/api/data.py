@@ -8,7 +8,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from tuneyard.api.base import Fields, Name
+from tuneyard.api.base import Fields, Name, located
+from tuneyard.api.lm_eval import LmEval, other_fields
 
 Format = Literal["auto", "chat", "prompt-completion", "preference", "text"]
 FileType = Literal["auto", "parquet", "jsonl", "json", "csv", "text", "arrow", "excel", "hf"]
@@ -196,9 +197,17 @@ class TrainData(Source):
         return self
 
 
+_INSIDE = {name: f", or put it into lmEval: {{{name}: …}}" for name in ("chat", "limit")}
+"""Fields that lmEval has too."""
+
+
 class ScoreData(Source):
     """Rows to score."""
 
+    lm_eval: LmEval | None = Field(
+        default=None,
+        description="tasks of lm-evaluation-harness instead of rows, with its figures; exactly one of source, from and lmEval",
+    )
     prompt: str = Field(default="prompt", description="column with the prompt: text, or a list of chat messages")
     reference: str | None = Field(
         default=None, description="column with the expected answer, or a list of them, for metrics; default: none"
@@ -226,6 +235,21 @@ class ScoreData(Source):
         description="texts of users and tools in a chat that spell a control token: text reads them as plain text; refuse makes the row "
         "an error; template turns them into the token. An endpoint decides by itself",
     )
+
+    def check_place(self) -> None:
+        """Raises ValueError unless the place is exactly one of a source, a task, and tasks of lm-evaluation-harness, which have no other
+        fields of data beside them."""
+        if self.lm_eval is None:
+            if self.source is None and self.from_task is None:
+                raise ValueError("give exactly one of source, from and lmEval")
+            return super().check_place()
+        for field in other_fields(self):
+            if field in ("source", "from"):
+                raise ValueError("give exactly one of source, from and lmEval")
+            raise located(
+                f"tasks of lm-evaluation-harness bring their own rows and prompts: leave {field} out{_INSIDE.get(field, '')}", field
+            )
+        return None
 
     @model_validator(mode="after")
     def _whole_sample(self) -> Self:

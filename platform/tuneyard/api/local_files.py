@@ -87,6 +87,9 @@ def _of_task(task: Task, root: Path) -> Iterator[LocalFile]:
         template = task.train.data.chat_template
         if template is not None and is_template_path(template) and is_relative(template):
             yield LocalFile((*root, "train", "data", "chatTemplate"), template, "template")
+    harness = task.score.data.lm_eval if task.score is not None else None
+    if harness is not None and harness.folder is not None and is_relative(harness.folder):
+        yield LocalFile((*root, "score", "data", "lmEval", "folder"), harness.folder, "folder")
     schema = task.score.generation.json_schema if task.score is not None else None
     if isinstance(schema, str) and is_relative(schema):
         yield LocalFile((*root, "score", "generation", "schema"), schema, "schema")

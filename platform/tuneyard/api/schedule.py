@@ -16,7 +16,7 @@ from tuneyard.api.moments import Moment
 from tuneyard.api.quantities import Duration
 from tuneyard.api.schedule_parts import FIGURE_PATTERN, MOST_LIMITS, Backfill, Limit, Notify, WaitFor
 from tuneyard.api.schedule_status import ScheduleStatus
-from tuneyard.metrics import FIGURES, own_figures
+from tuneyard.metrics import FIGURES, harness_figure, own_figures
 
 FixedPath = Annotated[str, StringConstraints(pattern=r"^(job|train|score|rank|resources)(\.[A-Za-z][A-Za-z0-9]*)+$", max_length=500)]
 _FIELD = r"[0-9A-Za-z*/,#?-]+"
@@ -104,10 +104,10 @@ class ScheduleGoal(Fields):
     @property
     def limits(self) -> dict[str, Limit]:
         """`regression`, each limit with the direction of its figure; `better` is None where no direction is known. Figures of own metrics
-        have that of `ownMetrics` in the template."""
+        have that of `ownMetrics` in the template, those of lm-evaluation-harness that of their metric."""
         scored = [task.score for task in self.template.spec.tasks if task.score is not None]
         known = {**own_figures(name for score in scored for name in score.own_metrics), **FIGURES}
-        return {name: limit.directed(known.get(name)) for name, limit in self.regression.items()}
+        return {name: limit.directed(known.get(name) or harness_figure(name)) for name, limit in self.regression.items()}
 
 
 class Schedule(Resource):

@@ -15,7 +15,7 @@ _DAY_PATTERN = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 _PERCENT_PATTERN = r"^[0-9]{1,6}(\.[0-9]{1,6})?%$"
 MOST_LIMITS = 32
 Occasion = Literal["regressed", "recovered", "failed", "missed"]
-FIGURE_PATTERN = r"[A-Za-z_][A-Za-z0-9_.@-]{0,99}"
+FIGURE_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.@/()+-]{0,199}"
 
 
 class WaitFor(Fields):

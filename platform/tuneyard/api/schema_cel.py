@@ -69,10 +69,10 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
         ),
         _without_template(
             "score",
-            "a model (name or from) or an endpoint, and data (source or from)",
+            "a model (name or from) or an endpoint, and data (source, from or lmEval)",
             "(has(t.score.engine) && has(t.score.engine.endpoint)) || "
             "(has(t.score.model) && (has(t.score.model.name) || has(t.score.model.from)))",
-            "has(t.score.data) && (has(t.score.data.source) || has(t.score.data.from))",
+            "has(t.score.data) && (has(t.score.data.source) || has(t.score.data.from) || has(t.score.data.lmEval))",
         ),
         _without_template(
             "rank",
@@ -122,7 +122,13 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
         ),
     ),
     "Source": _PLACE,
-    "ScoreData": _PLACE,
+    "ScoreData": (_at_most_one("has(self.source)", "has(self.from)", "has(self.lmEval)"), *_PLACE[1:]),
+    "LmEval": (
+        _rule(
+            "!has(self.folder) || self.folder.contains('://') || self.folder.startsWith('/')",
+            f"folder: a path beside the file: {ADVICE}",
+        ),
+    ),
     "MixPart": _PLACE,
     "TrainData": (
         _WITH_MIX,

@@ -11,6 +11,7 @@ from tuneyard.api.base import Fields, located
 from tuneyard.api.data import ScoreData, Source
 from tuneyard.api.endpoint import Endpoint
 from tuneyard.api.limits import MOST_GPUS_PER_NODE
+from tuneyard.api.lm_eval import as_data, check_harness
 from tuneyard.api.train import Auto, Count, ModelRef, Precision, no_model
 from tuneyard.metrics import FIGURES, METRICS, needing
 from tuneyard.metrics.answers import IGNORED
@@ -228,6 +229,19 @@ class ScoreTask(Fields):
             raise located("required field is missing", "model")
         if self.engine.endpoint is not None and self.model.is_given:
             raise located("the endpoint answers with engine.endpoint.model: leave this model out", "model")
+        return self
+
+    @field_validator("metrics", mode="before")
+    @classmethod
+    def _no_tasks(cls, metrics: Any) -> Any:
+        """Metrics are names that API servers know; a task of lm-evaluation-harness brings rows too."""
+        if (instead := as_data(metrics)) is not None:
+            raise ValueError(f"tasks of lm-evaluation-harness are data, not metrics: write data: {{{instead}}}, and leave metrics out")
+        return metrics
+
+    @model_validator(mode="after")
+    def _leaves_the_rest_to_the_harness(self) -> Self:
+        check_harness(self)
         return self
 
     @model_validator(mode="after")

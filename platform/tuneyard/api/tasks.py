@@ -154,13 +154,13 @@ class Task(Fields):
 
     def sources(self) -> dict[str, Source]:
         """Sources of the task's data, by the path of the field: `train.data`, `train.data.mix.0`, `train.data.validation`, `score.data`,
-        `score.judge.against`, `rank.table`.
+        `score.judge.against`, `rank.table`. Tasks of lm-evaluation-harness find their data themselves.
         """
         if self.train is not None:
             return {f"train.data.{field}".rstrip("."): source for field, source in self.train.data.sources().items()}
         if self.rank is not None:
             return {f"rank.{field}": source for field, source in self.rank.sources().items()}
-        if self.score is None:
+        if self.score is None or self.score.data.lm_eval is not None:
             return {}
         against = self.score.judge.against if self.score.judge is not None else None
         return {"score.data": self.score.data} | ({"score.judge.against": against} if against is not None else {})

@@ -23,12 +23,15 @@ def print_summary(report: Report) -> None:
     if trained and scored:
         print()
     if scored:
-        metrics = list(dict.fromkeys(metric for task in scored.values() for metric in task["metrics"]))
+        metrics = list(dict.fromkeys(metric for task in scored.values() for metric in task["metrics"] if "/" not in metric))
         rows = [_scored(name, task, metrics) for name, task in scored.items()]
         useless = [name for name in KINDS if any(task.get(name) for task in scored.values())]
         rates = [name for name in ("output_tokens_per_s", "rows_per_s") if any(name in task for task in scored.values())]
         cost = [name for name in ("cost", "per_1000_rows") if any(row[name] is not None for row in rows)]
         print_table(["scored", "rows", "errors", *useless, *metrics, *rates, "MFU", *cost, "time"], rows)
+    if of_harness := _of_harness(scored):
+        print()
+        print_table(["figure", *scored], of_harness, right=scored)
     for group in comparable(report.spec, list(scored)):
         same_rows = {name: scored[name] for name in group}
         for line in [*comparisons(same_rows, report.comparisons), *filter(None, [prompt_forms(same_rows)])]:
@@ -43,6 +46,15 @@ def print_summary(report: Report) -> None:
             print(f"{name}: {remark}")
     if any(task.get("peak_from") == "measured" for task in report.tasks.values()):
         print("MFU is of the measured peak")
+
+
+def _of_harness(scored: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each figure of lm-evaluation-harness: one task has up to some hundred of them."""
+    names = dict.fromkeys(metric for task in scored.values() for metric in task["metrics"] if "/" in metric)
+    return [
+        {"figure": name, **{task: _text(name, told["metrics"][name]) for task, told in scored.items() if name in told["metrics"]}}
+        for name in names
+    ]
 
 
 def comparisons(scored: Mapping[str, Mapping[str, Any]], paired: Sequence[Mapping[str, Any]] = ()) -> list[str]:

@@ -188,7 +188,7 @@ def figures_of(columns: Sequence[Column], paired: Mapping[str, tuple[str, bool]]
     for name in dict.fromkeys(name for column in columns for name in column.record.tasks):
         tasks = [column.record.tasks.get(name, {}) for column in columns]
         rows += [_row(f"{name}: {title}", [value(task) for task in tasks], higher, text) for title, value, higher, text in _TASK_FIGURES]
-        known = [known_figures(column.record.spec, name) for column in columns]
+        known = [known_figures(column.record.spec, name, task.get("metrics") or ()) for column, task in zip(columns, tasks, strict=True)]
         for metric in dict.fromkeys(metric for task in tasks for metric in task.get("metrics") or {}):
             figure = next((figures[metric] for figures in known if metric in figures), None)
             values = [(task.get("metrics") or {}).get(metric) for task in tasks]

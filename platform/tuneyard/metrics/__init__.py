@@ -4,6 +4,7 @@ The JobSpec's names, the columns and sums of scoring, the report and `docs/refer
 library is imported, until a metric that needs a package is computed, because `api` imports this room, and operators load it.
 """
 
+from tuneyard.metrics.harness import figure_name, harness_figure
 from tuneyard.metrics.metric import Figure, Interval, Metric, Need, Row, Totals, needing
 from tuneyard.metrics.own import metric_named, own_figures
 from tuneyard.metrics.table import FIGURES, METRICS
@@ -20,6 +21,8 @@ __all__ = [
     "Row",
     "Totals",
     "Ways",
+    "figure_name",
+    "harness_figure",
     "metric_named",
     "needing",
     "own_figures",

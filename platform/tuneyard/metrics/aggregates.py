@@ -8,9 +8,9 @@ from typing import Literal
 
 from tuneyard.metrics.metric import Figure, Interval, Metric, Need, Row, Totals
 
-_Z = 1.959964
+Z = 1.959964
 """97.5th percentile of the standard normal distribution."""
-_LEAST_ROWS = 30
+LEAST_ROWS = 30
 """The fewest rows with an interval. The mean of fewer rows is too far from normally distributed."""
 
 
@@ -70,17 +70,17 @@ def share_interval(sums: Totals) -> Interval | None:
     `sums`: rows, total (of values 0 or 1).
     """
     rows, share = sums["rows"], sums["total"] / sums["rows"]
-    spread = _Z * math.sqrt(share * (1 - share) / rows + (_Z / (2 * rows)) ** 2)
-    middle, scale = share + _Z * _Z / (2 * rows), 1 + _Z * _Z / rows
+    spread = Z * math.sqrt(share * (1 - share) / rows + (Z / (2 * rows)) ** 2)
+    middle, scale = share + Z * Z / (2 * rows), 1 + Z * Z / rows
     return max(0.0, (middle - spread) / scale), min(1.0, (middle + spread) / scale)
 
 
 def mean_interval(sums: Totals) -> Interval | None:
     """The mean plus and minus 1.96 standard errors. None for fewer than 30 rows. `sums`: rows, total, squares."""
     rows, middle = sums["rows"], sums["total"] / sums["rows"]
-    if rows < _LEAST_ROWS:
+    if rows < LEAST_ROWS:
         return None
-    spread = _Z * math.sqrt(max(0.0, sums["squares"] / rows - middle * middle) / (rows - 1))
+    spread = Z * math.sqrt(max(0.0, sums["squares"] / rows - middle * middle) / (rows - 1))
     return middle - spread, middle + spread
 
 
@@ -104,8 +104,8 @@ def ratio(sums: Totals) -> float:
 def ratio_interval(sums: Totals) -> Interval | None:
     """The ratio plus and minus 1.96 standard errors (Cochran 1977, Sampling Techniques, section 2.11). None for fewer than 30 rows."""
     rows, middle = sums["rows"], ratio(sums)
-    if rows < _LEAST_ROWS:
+    if rows < LEAST_ROWS:
         return None
     squares = sums["above_above"] - 2 * middle * sums["above_below"] + middle * middle * sums["below_below"]
-    spread = _Z * math.sqrt(max(0.0, squares) * rows / (rows - 1)) / sums["below"]
+    spread = Z * math.sqrt(max(0.0, squares) * rows / (rows - 1)) / sums["below"]
     return middle - spread, middle + spread

@@ -6,10 +6,11 @@ import os
 from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tuneyard.admission import Machine, admit, refused
-from tuneyard.api import BadInput, Embedding, Endpoint, JobSpec, ScoreTask, Source, Task
+from tuneyard.api import BadInput, Embedding, Endpoint, JobSpec, LmEval, ScoreTask, Source, Task
 from tuneyard.api.local_files import looks_like_path
 from tuneyard.api.programs import missing_object, module_files, module_of
 from tuneyard.catalog.built import model_shape_of
@@ -33,6 +34,8 @@ def check_installed(job: JobSpec, base_dir: Path) -> None:
             without_vllm = task.endpoint is not None or ranker_of(job.spec, task, base_dir) is not None
             extra = "train" if without_vllm else _EXTRAS[task.kind]
             need(extra, f"{task.kind} task {task.name}")
+        if task.score is not None and task.score.data.lm_eval is not None:
+            need("lm-eval", f"data.lmEval of task {task.name}")
 
 
 def check_trackers(job: JobSpec, environment: Mapping[str, str]) -> None:
@@ -58,6 +61,8 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine, names: Collecti
         if task.score is not None:
             _check_schema(task.score, base_dir)
             _check_own_metrics(task.name, task.score, base_dir)
+            if task.score.data.lm_eval is not None:
+                _check_harness(job, task, task.score.data.lm_eval, base_dir)
             if task.score.embedding is not None:
                 _check_embedding(job, task, task.score.embedding, base_dir)
         if task.endpoint is not None:
@@ -132,6 +137,24 @@ def _check_own_metrics(name: str, score: ScoreTask, base_dir: Path) -> None:
                 f"own metric {metric} of task {name}: there is no module {module} in {folder}, and no installed package has it",
                 "put the module beside the JobSpec, name its folder in score.metricsDir, or install its package where the job runs",
             )
+
+
+def _check_harness(job: JobSpec, task: Task, harness: LmEval, base_dir: Path) -> None:
+    """Raises BadInput for a ranker, and for a folder of own tasks that does not exist. Where the task waits for others, also for a task of
+    lm-evaluation-harness that does not exist; any other score task finds that out at once."""
+    if ranker_of(job.spec, task, base_dir) is not None:
+        raise BadInput(f"task {task.name}: data.lmEval is for language models, and the model is a ranker", "give data.source, a table")
+    uri = absolute(harness.folder, base_dir) if harness.folder is not None else None
+    if uri is not None and not is_local(uri):
+        return
+    folder = local_path(uri) if uri is not None else None
+    if folder is not None and not folder.is_dir():
+        raise BadInput(f"task {task.name}: data.lmEval.folder: there is no folder {folder}", "paths start at the JobSpec's folder")
+    if task.upstream():
+        from tuneyard.scoring.harness.process import Order, run_harness  # late, for the process
+
+        with TemporaryDirectory() as scratch:
+            run_harness("names", Order.of(harness, folder), Path(scratch))
 
 
 def _check_embedding(job: JobSpec, task: Task, embedding: Embedding, base_dir: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuneyard.api import ProcessTask, Source, Task
-from tuneyard.api.programs import module_files, program_files
+from tuneyard.api.programs import files_below, module_files, program_files
 from tuneyard.metrics.own import program_of
 from tuneyard.runtime.references import source_of
 from tuneyard.storage import absolute, is_local, local_path
@@ -34,7 +34,7 @@ def inputs_of(task: Task, base_dir: Path) -> Inputs:
     if task.process is not None:
         scripts = _scripts(task.process, base_dir)
         return {"process.command": _summary({name: [len(content), _hash(content)] for name, content in scripts.items()})} if scripts else {}
-    code = _program(task, base_dir)
+    code = _program(task, base_dir) | _harness(task, base_dir)
     given = {field: source for field, source in task.sources().items() if source.source is not None}
     return code | {field: _content(source, base_dir) for field, source in given.items() if not (source.source or "").startswith("hf://")}
 
@@ -86,6 +86,18 @@ def _program(task: Task, base_dir: Path) -> dict[str, Any]:
     paths = sorted({path for program in programs for path in module_files(program, folder)})
     files = {relpath(path, folder): path.read_bytes() for path in paths}
     return {field: _summary({name: [len(content), _hash(content)] for name, content in files.items()})} if files else {}
+
+
+def _harness(task: Task, base_dir: Path) -> dict[str, Any]:
+    """All files of own tasks of lm-evaluation-harness: they name their data and modules by code of their own. Nothing if their folder is a
+    URI, as in `_scripts`."""
+    folder = task.score.data.lm_eval.folder if task.score is not None and task.score.data.lm_eval is not None else None
+    uri = absolute(folder, base_dir) if folder is not None else None
+    if uri is None or not is_local(uri):
+        return {}
+    paths = [path for path in files_below(local_path(uri)) if path.is_file()]
+    files = {relpath(path, local_path(uri)): path.read_bytes() for path in paths}
+    return {"score.data.lmEval.folder": _summary({name: [len(content), _hash(content)] for name, content in files.items()})}
 
 
 def _is_script(path: Path) -> bool:

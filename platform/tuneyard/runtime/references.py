@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tuneyard.api import BadInput, Generation, Job, JobSpec, MixPart, ModelRef, ScoreTask, Source, Task, TrainData, TrainTask
+from tuneyard.api import BadInput, Generation, Job, JobSpec, MixPart, ModelRef, ScoreData, ScoreTask, Source, Task, TrainData, TrainTask
 from tuneyard.api.local_files import is_template_path, looks_like_path
 from tuneyard.api.programs import module_files
 from tuneyard.metrics.own import program_of
@@ -107,7 +107,7 @@ def resolved(task: Task, base_dir: Path, results: Mapping[str, Mapping[str, Any]
         if body.program is not None and (body.program_dir is not None or module_files(body.program, base_dir)):
             update["program_dir"] = absolute(body.program_dir or "", base_dir)
         return task.model_copy(update={"train": body.model_copy(update=update)}), start
-    update = {"model": model, "data": source_of(body.data, base_dir, results), "generation": generation_of(body.generation, base_dir)}
+    update = {"model": model, "data": _score_data_of(body, base_dir, results), "generation": generation_of(body.generation, base_dir)}
     if body.judge is not None and body.judge.against is not None:
         against = source_of(body.judge.against, base_dir, results)
         update["judge"] = body.judge.model_copy(update={"against": against})
@@ -115,6 +115,14 @@ def resolved(task: Task, base_dir: Path, results: Mapping[str, Mapping[str, Any]
         update["embedding"] = body.embedding.model_copy(update={"model": named_model(body.embedding.model, base_dir)})
     score = body.model_copy(update=update | _metrics_dir(body, base_dir))
     return task.model_copy(update={"score": score}), start
+
+
+def _score_data_of(score: ScoreTask, base_dir: Path, results: Mapping[str, Mapping[str, Any]]) -> ScoreData:
+    harness = score.data.lm_eval
+    if harness is None:
+        return source_of(score.data, base_dir, results)
+    folder = absolute(harness.folder, base_dir) if harness.folder is not None else None
+    return score.data.model_copy(update={"lm_eval": harness.model_copy(update={"folder": folder})})
 
 
 def _metrics_dir(score: ScoreTask, base_dir: Path) -> dict[str, str]:

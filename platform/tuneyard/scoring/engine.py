@@ -11,11 +11,14 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import asdict
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 from tuneyard.api import Generation
-from tuneyard.scoring.exchange import Answer, Asked, Evaluate, Generate
+from tuneyard.scoring.exchange import Answer, Asked, Evaluate, Generate, Sampling
+from tuneyard.scoring.prompts import Likelihood
 from tuneyard.scoring.rank_deaths import RankLost, never_waits_for_the_dead, wait_for_ends
 from tuneyard.scoring.ranks import executor_of, raise_reported, unnamed_shared_memory, use_folder, worker_class
 from tuneyard.scoring.settings import ENGINE_ENVIRONMENT, ENGINE_ENVIRONMENT_ON_CPU, EngineSettings
@@ -129,11 +132,13 @@ class VllmEngine:
             return SamplingParams(
                 max_tokens=1,  # the engine's minimum
                 temperature=0.0,
-                prompt_logprobs=0,  # only of the prompt's own tokens
+                prompt_logprobs=1 if request.greedy else 0,  # of the prompt's own tokens, and of the likeliest
                 flat_logprobs=True,
                 detokenize=False,
                 output_kind=RequestOutputKind.FINAL_ONLY,
             )
+        if request.sampling is not None:
+            return _own_sampling(request, request.sampling, self._settings.max_length)
         wished = self._generation
         return SamplingParams(
             max_tokens=min(wished.max_tokens, self._settings.max_length - len(request.prompt)),
@@ -181,17 +186,40 @@ def _generated(request: Generate, latency_s: float, made: Any, marks: SpecialMar
         return Answer(request.key, latency_s, error=f"the engine gave up on it ({made.finish_reason})")
     by_stop_text = isinstance(made.stop_reason, str)  # of an end token it is the token, or None
     text = made.text
-    if marks is not None:
+    if marks is not None and request.sampling is None:
         text = marks.text(made.token_ids, text)
-    return Answer(request.key, latency_s, text, made.finish_reason, len(made.token_ids), by_stop_text=by_stop_text)
+    ids = tuple(made.token_ids) if request.sampling is not None else None
+    return Answer(request.key, latency_s, text, made.finish_reason, len(made.token_ids), by_stop_text=by_stop_text, output_ids=ids)
+
+
+def _own_sampling(request: Generate, sampling: Sampling, max_length: int) -> Any:
+    """Settings of a request of its own. Control tokens stay in the text, so that texts of `stop` may be control tokens."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        **{**asdict(sampling), "max_tokens": min(sampling.max_tokens, max_length - len(request.prompt))},
+        seed=request.seed,
+        skip_special_tokens=False,
+        spaces_between_special_tokens=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
 
 
 def _likelihood(request: Evaluate, latency_s: float, logprobs: Any) -> Answer:
-    """The answer to an Evaluate. `logprobs` is flat: one entry per token after the first one."""
+    """The answer to an Evaluate. `logprobs` is flat: one entry per token after the first one; with `greedy` a second one, of the likeliest
+    token, unless that is the token itself."""
     nll = -sum(logprobs.logprobs[logprobs.start_indices[i]] for i, counts in enumerate(request.tokens.counted) if counts)
     if not math.isfinite(nll):
         return Answer(request.key, latency_s, error="the model gives the reference no finite likelihood (NaN or zero)")
-    return Answer(request.key, latency_s, nll=nll)
+    return Answer(request.key, latency_s, nll=nll, greedy=_is_greedy(request.tokens, logprobs) if request.greedy else None)
+
+
+def _is_greedy(tokens: Likelihood, logprobs: Any) -> bool:
+    """Whether each token that counts is the likeliest one. Where several are equally likely, in bf16 a case of every day, the engine names
+    one of them, as argmax does; ranks would count all of them as less likely."""
+    likeliest = (logprobs.token_ids[logprobs.end_indices[i] - 1] for i, counts in enumerate(tokens.counted) if counts)
+    return all(found == token for found, token in zip(likeliest, compress(tokens.ids, tokens.counted), strict=True))
 
 
 def engine_arguments(settings: EngineSettings) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tuneyard.api import BadInput, RankerScoring
 from tuneyard.scoring.charges import Spent, charge, charge_beside, has_price
-from tuneyard.scoring.job import Measured, finish, prepare
+from tuneyard.scoring.job import Figures, Measured, finish, prepare
 from tuneyard.scoring.metrics import Sums
 from tuneyard.scoring.partition import parts_at_once
 from tuneyard.scoring.parts import Layout, committed_parts, read_sums
@@ -77,7 +77,10 @@ class EngineWork:
         return charge_beside(self.request, beside)
 
     def finish(self, measured: Measured) -> ScoreResult:
-        return finish(self._job, self._new, measured)
+        return self._finished(measured)
+
+    def _finished(self, measured: Measured, own: Figures | None = None) -> ScoreResult:
+        return finish(self._job, self._new, measured, own)
 
     def warnings(self, result: ScoreResult) -> list[str]:
         return result.warnings(self.request.task.generation.max_tokens)

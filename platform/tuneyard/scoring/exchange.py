@@ -12,20 +12,36 @@ from tuneyard.scoring.rows import Paid
 
 
 @dataclass(frozen=True, slots=True)
+class Sampling:
+    """How one request samples, in place of the task's `generation`. `top_k` 0: all tokens. Texts of `stop` may be control tokens."""
+
+    max_tokens: int
+    stop: list[str]
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    repetition_penalty: float
+
+
+@dataclass(frozen=True, slots=True)
 class Generate:
-    """A request for an answer. `prompt`: as the engine's `Prompts` made it. `seed`: makes sampling repeatable."""
+    """A request for an answer. `prompt`: as the engine's `Prompts` made it. `seed`: makes sampling repeatable. `sampling`: of this request;
+    its answer then has `output_ids`."""
 
     key: Any
     prompt: Any
     seed: int | None = None
+    sampling: Sampling | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluate:
-    """A request for the likelihood of tokens."""
+    """A request for the likelihood of tokens. `greedy`: also whether they are the model's likeliest ones."""
 
     key: Any
     tokens: Likelihood
+    greedy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +54,10 @@ class Answer:
     finish_reason: str | None = None
     output_tokens: int = 0
     nll: float | None = None
+    greedy: bool | None = None
+    """Whether each token that counts is the likeliest one, where the request asks for it."""
+    output_ids: tuple[int, ...] | None = None
+    """The tokens of the answer, end tokens included, where the request has settings of its own."""
     error: str | None = None
     input_tokens: int | None = None
     """Tokens of the prompt by an endpoint's count; None: counted before (`Prompts.tokens_of`)."""

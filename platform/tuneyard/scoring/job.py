@@ -13,6 +13,7 @@ from tuneyard.catalog import gpu
 from tuneyard.data import ScoreRows
 from tuneyard.metrics import METRICS, needing
 from tuneyard.metrics.similarity import EMBEDDING_SIMILARITY
+from tuneyard.scoring.harness.rows import without_tokens
 from tuneyard.scoring.measuring import answer_settings, bleu_details, check_choices, with_tokenizer
 from tuneyard.scoring.metrics import Sums
 from tuneyard.scoring.parts import FOLDER, Columns, Layout, answer_columns, committed_parts, read_sums
@@ -47,6 +48,15 @@ class ScoreJob:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Figures:
+    """Figures that are not made from sums of parts: by name, their intervals at 95 %, and what metrics.json says about them."""
+
+    values: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    details: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Measured:
     """Measurements of one attempt by the runtime. `generation_s`: from the first ready engine to the last commit."""
 
@@ -74,7 +84,7 @@ def prepare(request: ScoreRequest) -> ScoreJob:
         )
     if isinstance(task.generation.json_schema, dict):
         check_schema(task.generation.json_schema)
-    rows = ScoreRows.open(task.rows_to_score)
+    rows = ScoreRows.open(task.rows_to_score)  # of requests of lm-evaluation-harness too: `harness.work` has put its file there
     if task.rows_against is not None:
         rows = rows.beside(task.rows_against)
     if rows.count() == 0:
@@ -89,13 +99,17 @@ def prepare(request: ScoreRequest) -> ScoreJob:
     task = request.task
     check_choices(task, first)
     layout, _ = agree(store, layout, _settings(request, rows))
-    columns = Columns.infer(first, task.measured, answer_columns(task))
+    kept = first if task.data.lm_eval is None else without_tokens(first)
+    columns = Columns.infer(kept, task.measured, answer_columns(task))
     committed = {part: read_sums(store, part) for part in sorted(committed_parts(store)) if part < layout.parts}
     return ScoreJob(WorkOrder(request, rows, layout, columns), committed, why)
 
 
-def finish(job: ScoreJob, new: Sequence[Sums], measured: Measured) -> ScoreResult:
-    """Add up all parts and write metrics.json. Raises JobFailed if more rows have errors than the task tolerates."""
+def finish(job: ScoreJob, new: Sequence[Sums], measured: Measured, own: Figures | None = None) -> ScoreResult:
+    """Add up all parts and write metrics.json. `own`: the figures, where not the sums of parts make them.
+
+    Raises JobFailed if more rows have errors than the task tolerates.
+    """
     request = job.order.request
     total, ours = Sums(), Sums()
     for sums in new:
@@ -111,8 +125,8 @@ def finish(job: ScoreJob, new: Sequence[Sums], measured: Measured) -> ScoreResul
         cut_off=total.cut_off,
         off_schema=total.off_schema,
         unanswered=total.unanswered,
-        metrics=total.figures(request.task.measured),
-        intervals=total.intervals(request.task.measured),
+        metrics=total.figures(request.task.measured) if own is None else own.values,
+        intervals=total.intervals(request.task.measured) if own is None else own.intervals,
         output=join(request.output, FOLDER),
         samples=samples(job.order.rows, open_store(request.output), cut=request.task.answer is not None),
         input_tokens=total.input_tokens,
@@ -127,7 +141,7 @@ def finish(job: ScoreJob, new: Sequence[Sums], measured: Measured) -> ScoreResul
         cost_per_1000_rows=cost / for_rows * 1000 if cost is not None and for_rows else None,
         status="stopped" if measured.stopped else "succeeded",
         rows_resumed=sum(sums.rows for sums in job.committed.values()),
-        details=_details(job, total, ours, measured),
+        details=_details(job, total, ours, measured) | ({} if own is None else own.details),
     )
     open_store(request.output).put(RESULT, json.dumps(asdict(result), indent=2).encode())
     if not measured.stopped:
@@ -256,6 +270,7 @@ def _mfu(flops: float, request: ScoreRequest, measured: Measured) -> float | Non
 def _settings(request: ScoreRequest, rows: ScoreRows) -> dict[str, Any]:
     """All settings that change the content of a part, by their names in the JobSpec."""
     task = request.task
+    data = {"prompt", "reference", "keep", "chat", "limit", "sample", "sample_seed", "answer"}
     return {
         "rows": rows.count(),
         "metrics": sorted(task.measured),
@@ -263,10 +278,9 @@ def _settings(request: ScoreRequest, rows: ScoreRows) -> dict[str, Any]:
         **_model_settings(request),
         **_embedding_settings(task.embedding),
         **answer_settings(task),
-        "data": {
-            **task.data.model_dump(
-                mode="json", by_alias=True, include={"prompt", "reference", "keep", "chat", "limit", "sample", "sample_seed", "answer"}
-            ),
+        "data": request.harness
+        or {
+            **task.data.model_dump(mode="json", by_alias=True, include=data),
             "files": _identity(rows),
             **({"against": _identity(rows.against)} if rows.against is not None else {}),
         },

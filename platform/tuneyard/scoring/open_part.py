@@ -14,6 +14,7 @@ from tuneyard.metrics import METRICS
 from tuneyard.scoring import choosing
 from tuneyard.scoring.answers import Answers, compared
 from tuneyard.scoring.exchange import Answer, Asked, Evaluate, Generate, Prompts
+from tuneyard.scoring.harness.rows import asked_of
 from tuneyard.scoring.judging import Judging, Request
 from tuneyard.scoring.own_metrics import OwnMetrics
 from tuneyard.scoring.prompts import BadRow
@@ -76,6 +77,8 @@ class OpenPart:
             return self._question(self._judging, index, row, prompts)
         if self._task.choices is not None:
             return self._choice_requests(index, prompts)
+        if self._task.data.lm_eval is not None:
+            return [self._harness_request(index, row)]
         asked: list[Asked] = []
         scored = self.scored[index]
         asks = asks_of(self._task)
@@ -112,6 +115,14 @@ class OpenPart:
         choices = self._choices[index] = choosing.ask(self._task.choices, row, prompts, reference=reference)
         self.scored[index].evaluated_tokens = sum(len(tokens.ids) for tokens in choices.tokens)
         return [Evaluate(self._key(index, place), tokens) for place, tokens in enumerate(choices.tokens)]
+
+    def _harness_request(self, index: int, row: ScoreRow) -> Asked:
+        request, scored = asked_of((self, index), row["kept"], self._seed(row)), self.scored[index]
+        if isinstance(request, Evaluate):
+            scored.reference_tokens, scored.evaluated_tokens = sum(request.tokens.counted), len(request.tokens.ids)
+        else:
+            scored.input_tokens = len(request.prompt)
+        return request
 
     def _key(self, index: int, place: int) -> tuple[OpenPart, int]:
         """The key of the request for a sample or a choice of a row; the first of them has the key of the row."""
@@ -207,6 +218,7 @@ class OpenPart:
     def _clear(self, row: ScoredRow) -> None:
         """Remove the scores of a row with an error. The answer of a judge without a score stays, with its tokens and its end."""
         row.values, row.sums, row.follows_schema = {}, {}, None
+        row.greedy = row.output_ids = None
         row.nll = row.latency_s = row.verdict = row.preference = row.similarity = None
         row.reference_tokens = 0
         row.choices, row.samples, row.drawn = None, (), ()
@@ -255,7 +267,7 @@ def _record(row: ScoredRow, answer: Answer, opened: bool | None) -> None:
     if answer.error is not None:
         row.error = answer.error
     elif answer.nll is not None:
-        row.nll = answer.nll
+        row.nll, row.greedy = answer.nll, answer.greedy
     else:
         cut_off = answer.finish_reason == "length" or answer.by_stop_text
         text, thoughts = answer.text or "", answer.reasoning
@@ -263,6 +275,7 @@ def _record(row: ScoredRow, answer: Answer, opened: bool | None) -> None:
         row.reasoning = "\n\n".join(filter(None, (row.reasoning, thoughts))) or None
         row.finish_reason = answer.finish_reason
         row.output_tokens += answer.output_tokens
+        row.output_ids = answer.output_ids
     if answer.input_tokens is not None:
         row.input_tokens += answer.input_tokens
     if answer.paid is not None:

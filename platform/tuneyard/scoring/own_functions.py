@@ -83,7 +83,7 @@ def _said(error: BaseException) -> str:
         return type(error).__name__
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """End this process when its parent ends, in whatever function it then is: the parent holds the other end of its input. Functions get an
     empty input instead."""
     lifeline = os.dup(0)
@@ -99,7 +99,7 @@ def _end_with_parent() -> None:
 
 def main(descriptor: int, folder: str, programs: list[str]) -> None:
     """Answer rows until the connection is closed."""
-    _end_with_parent()
+    end_with_parent()
     parent = Connection(descriptor)
     if folder:
         sys.path.insert(0, folder)

@@ -23,8 +23,15 @@ from tuneyard.storage import AlreadyExists, Store
 AnySums = TypeVar("AnySums")
 FOLDER = "parts"
 _FOOTER_KEY = b"tuneyard.sums"
-ANSWER_COLUMNS = {"extracted": ("string", False), "samples": ("string", True), "choice_logs": ("float64", True)}
-"""Columns of tasks with `answer`, with several samples, and with `choices`: type in Arrow, and whether each value is a list of it."""
+ANSWER_COLUMNS = {
+    "extracted": ("string", False),
+    "samples": ("string", True),
+    "choice_logs": ("float64", True),
+    "greedy": ("bool_", False),
+    "output_ids": ("int32", True),
+}
+"""Columns of tasks with `answer`, with several samples, with `choices`, and with tasks of lm-evaluation-harness: type in Arrow, and whether
+each value is a list of it."""
 
 
 @dataclass(frozen=True)
@@ -131,21 +138,24 @@ def _output_names(columns: Sequence[str], added: Collection[str]) -> list[str]:
 
 
 def added_names(metrics: Sequence[MetricName], score: Mapping[str, Any] | None = None) -> set[str]:
-    """The names of all columns that scoring adds. `score`: `answer`, `choices` and `generation` of the score task as in its JobSpec, or in
-    plan.json; what cannot be read in it is left out."""
+    """The names of all columns that scoring adds. `score`: `answer`, `choices`, `generation` and `data` of the score task as in its
+    JobSpec, or in plan.json; what cannot be read in it is left out."""
     return {*Columns(None, tuple(metrics), tuple(_columns_of(score or {})))._added([]), "row_hash"}
 
 
 def answer_columns(task: ScoreTask) -> list[str]:
     """Those of ANSWER_COLUMNS that the output of a task has."""
-    return _columns_of(task.model_dump(by_alias=True, include={"answer", "choices", "generation"}))
+    return _columns_of(task.model_dump(by_alias=True, include={"answer", "choices", "generation", "data"}))
 
 
 def _columns_of(score: Mapping[str, Any]) -> list[str]:
     generation = score.get("generation")
     samples = generation.get("samples") if isinstance(generation, Mapping) else None
     several = isinstance(samples, int) and samples > 1
+    data = score.get("data")
+    harness = isinstance(data, Mapping) and bool(data.get("lmEval"))
     asked = {"extracted": bool(score.get("answer")), "samples": several, "choice_logs": bool(score.get("choices"))}
+    asked |= {"greedy": harness, "output_ids": harness}
     return [name for name in ANSWER_COLUMNS if asked[name]]
 
 
@@ -192,7 +202,7 @@ class Columns:
             "latency_s": pa.float64(),
         }
         metrics = [metric_named(name) for name in self.metrics]
-        if needing("likelihood", metrics):
+        if needing("likelihood", metrics) or "greedy" in self.answers:
             types |= {"nll": pa.float64(), "reference_tokens": pa.int32()}
         types |= {name: pa.list_(getattr(pa, kind)()) if listed else getattr(pa, kind)() for name, (kind, listed) in self._of_answers()}
         arrays = {name: pa.array([getattr(row, name) for row in scored], type=kind) for name, kind in types.items()}

@@ -14,13 +14,16 @@ from tuneyard.scoring.request import ScoreRequest
 from tuneyard.storage import AlreadyExists, Store, open_store
 
 PLAN = "plan.json"
+REQUESTS = "requests"
+"""Folder of the requests of lm-evaluation-harness."""
 FORMAT = 7
 """Version of plan.json, of the sums and columns in parts, of words in metrics, of the rendering of prompts, and of the ends of answers."""
 
 
 def clear(store: Store) -> None:
-    """Remove the parts of earlier attempts, their plan, and the record of their charges."""
+    """Remove the parts of earlier attempts, their plan, their requests, and the record of their charges."""
     store.delete_prefix(FOLDER)
+    store.delete_prefix(REQUESTS)
     store.delete(PLAN)
     store.delete(CHARGED)
 

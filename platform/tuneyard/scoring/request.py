@@ -33,6 +33,8 @@ class ScoreRequest:
     price_per_device_hour: float = 0.0
     """Of a GPU, or of an engine's slot on `cpu`; 0: unknown."""
     attempt: int = 1
+    harness: dict[str, Any] = field(default_factory=dict)
+    """Of tasks of lm-evaluation-harness: what identifies their requests, by names in the JobSpec."""
     resume: bool = True
     """Keep the parts of earlier attempts under `output`; False: remove them first."""
 

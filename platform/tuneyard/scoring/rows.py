@@ -56,6 +56,10 @@ class ScoredRow:
     nll: float | None = None
     """Negative log-likelihood of all tokens of the reference, in nats."""
     reference_tokens: int = 0
+    greedy: bool | None = None
+    """Of a request of lm-evaluation-harness: whether all tokens of the continuation are the model's likeliest."""
+    output_ids: tuple[int, ...] | None = None
+    """Of such a request: the tokens of the answer."""
     evaluated_tokens: int = 0
     paid: Paid = UNPAID
     """Tokens for which an endpoint charges, also for a row with an error."""
@@ -124,6 +128,8 @@ def asks_of(task: ScoreTask) -> Asks:
     """The requests that a task needs per row. Outputs are not requested where the task has metrics and none of them needs outputs."""
     if task.judge is not None:
         return Asks(output=True, likelihood=False)
+    if task.data.lm_eval is not None:
+        return Asks(output=False, likelihood=False)  # each row is one request
     if task.choices is not None:
         return Asks(output=False, likelihood=False, choices=True, requests=len(task.choices.texts or ()) or _USUAL_CHOICES)
     metrics = [metric_named(name) for name in task.measured]

@@ -61,18 +61,17 @@ def resolve_engine(task: ScoreTask, model: Path, shape: ModelShape, adapter: Pat
     batch = engine.batch if engine.batch != "auto" else _batch(task, shape, max_length, precision, sku=sku)
     lora = read_adapter(adapter) if adapter is not None else None
     measured = [METRICS[name] for name in task.metrics]
-    by_likelihood = [*needing("likelihood", measured), *needing("choices", measured)]
+    by_likelihood = [*needing("likelihood", measured), *needing("choices", measured), *(["lmEval"] if task.data.lm_eval else [])]
     if lora is not None and lora.adapts_head and by_likelihood:
         # vLLM ignores the adapted head in likelihoods of prompts: silently on GPUs, with a crash on CPU (vLLM issue 51594).
         raise BadInput(
             f"the adapter in {lora.folder} adapts lm_head, and the engine gives wrong likelihoods for such adapters",
-            f"remove {', '.join(by_likelihood)} from metrics, or set merge: true in the method of the train task "
+            f"leave {', '.join(by_likelihood)} out of the score task, or set merge: true in the method of the train task "
             "and score its merged weights",
         )
     return EngineSettings(
         model=str(model),
-        # Training saves its tokenizer, with the chat template, beside the adapter.
-        tokenizer=str(adapter) if adapter is not None and (adapter / "tokenizer_config.json").exists() else str(model),
+        tokenizer=str(tokenizer_folder(model, adapter)),
         adapter=lora,
         precision=precision,
         max_length=max_length,
@@ -86,6 +85,11 @@ def resolve_engine(task: ScoreTask, model: Path, shape: ModelShape, adapter: Pat
         trust_remote_code=task.model.trust_remote_code,
         on_cpu=on_cpu,
     )
+
+
+def tokenizer_folder(model: Path, adapter: Path | None) -> Path:
+    """The folder with the tokenizer: training saves its own, with the chat template, beside the adapter."""
+    return adapter if adapter is not None and (adapter / "tokenizer_config.json").exists() else model
 
 
 def _precision(wished: Precision, sku: str) -> Dtype:

@@ -90,6 +90,10 @@ def work_of(request: ScoreRequest) -> Work:
         from tuneyard.scoring.ranker.work import RankerWork  # late: it loads libraries that only rankers need
 
         return RankerWork(request)
+    if request.task.data.lm_eval is not None:
+        from tuneyard.scoring.harness.work import HarnessWork  # late: it loads libraries that only language models need
+
+        return HarnessWork(request)
     from tuneyard.scoring.engine_work import EngineWork  # late: it loads libraries that only language models need
 
     return EngineWork(request)

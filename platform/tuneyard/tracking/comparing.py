@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_OF_ROWS = ("source", "from", "path", "split", "fileType", "limit", "sample", "sampleSeed", "reference")
+_OF_ROWS = ("source", "from", "lmEval", "path", "split", "fileType", "limit", "sample", "sampleSeed", "reference")
 _DEFAULTS = {"prompt": "prompt"}
 _OF_ANSWERS = ("judge", "answer", "ignore", "bleu", "numeric", "passAt", "choices")
 """Fields of a score task that say what its figures are of: a judge's score, or answers that are compared in one way."""

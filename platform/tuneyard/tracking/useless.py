@@ -53,5 +53,8 @@ def words_of(task: Mapping[str, Any]) -> str:
 
 
 def qualified(figure: str) -> bool:
-    """Whether a figure is computed from outputs. One of another version counts as such."""
+    """Whether a figure is computed from outputs. One of another version counts as such; one of lm-evaluation-harness does not, because its
+    task counts outputs and likelihoods of all of its tasks together."""
+    if "/" in figure:
+        return False
     return figure in _OF_OUTPUTS or figure not in {each.name for metric in METRICS.values() for each in metric.figures}

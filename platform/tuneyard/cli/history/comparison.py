@@ -102,7 +102,7 @@ def _figures(job: Mapping[str, Any]) -> Iterator[tuple[str, float | str | None]]
 def _directions(job: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     """Whether higher is better, of each figure of a score task whose direction is known."""
     for attempt in job["attempts"]:
-        known = known_figures(job["spec"], attempt["task"])
+        known = known_figures(job["spec"], attempt["task"], attempt["scores"])
         yield from ((f"{attempt['task']}: {name}", known[name].higher_is_better) for name in attempt["scores"] if name in known)
 
 

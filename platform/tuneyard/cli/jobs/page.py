@@ -130,7 +130,7 @@ def _metrics(job: HubJob) -> Iterator[str]:
     """`judge: exact match 0.447, ROUGE-L 0.521`, for each score task that has any."""
     scores = {outline.name for outline in job.tasks if outline.kind == "score"}
     for task in job.status.tasks:
-        known_to = known_figures({"spec": job.filled}, task.name) if task.name in scores else {}
+        known_to = known_figures({"spec": job.filled}, task.name, task.metrics) if task.name in scores else {}
         known = [(figure, task.metrics.get(figure.name)) for figure in known_to.values()]
         said = [f"{figure.title} {figure.text(value)}" for figure, value in known if isinstance(value, (int, float))]
         if said:

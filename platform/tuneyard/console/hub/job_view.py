@@ -95,7 +95,7 @@ def reasons_of(outlooks: Sequence[Outlook], now: datetime) -> list[dict[str, Any
 
 
 def _metrics(job: HubJob, task: str, told: dict[str, Any]) -> list[tuple[str, str]]:
-    known = [(figure, told.get(figure.name)) for figure in known_figures({"spec": job.filled}, task).values()]
+    known = [(figure, told.get(figure.name)) for figure in known_figures({"spec": job.filled}, task, told).values()]
     return [(figure.title, figure.text(value)) for figure, value in known if isinstance(value, int | float)]
 
 

@@ -62,7 +62,7 @@ class Side:
     @property
     def figures(self) -> Mapping[str, Figure]:
         """The figures that it can have."""
-        return known_figures(self.record.spec, self.task)
+        return known_figures(self.record.spec, self.task, self.told.get("metrics") or ())
 
     def alone(self) -> RunRecord:
         """The run with this score task alone, under one name, so that the figures of two sides stand in one row."""

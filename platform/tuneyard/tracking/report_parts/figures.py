@@ -102,7 +102,7 @@ def comparisons_of(
             {name: scored[name] for name in group},
             judged.get(tuple(group), {}),
             with_change=len(group) == 2,
-            known=known_figures(spec, group[0]),
+            known=known_figures(spec, group[0], tasks[group[0]]["metrics"]),
         )
         for group in groups
     ]
