@@ -74,18 +74,6 @@ print(json.dumps({"version": lm_eval.__version__, "results": found, "logs": logs
 """
 
 
-def likeliest(model: Path, texts: list[str]) -> list[str]:
-    """For every other text the token that the model says next, else a word: so that some continuations are greedy."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer, llm = AutoTokenizer.from_pretrained(model), AutoModelForCausalLM.from_pretrained(model)
-    found = []
-    for place, text in enumerate(texts):
-        ids = tokenizer(text, return_tensors="pt").input_ids
-        found.append("" if place % 2 else tokenizer.decode([int(llm(ids).logits[0, -1].argmax())]))
-    return [each or " dog" for each in found]
-
-
 def harness_tasks() -> dict[str, dict[str, Any]]:
     """YAML of the harness, by name."""
 
@@ -122,6 +110,7 @@ def harness_tasks() -> dict[str, dict[str, Any]]:
 
 def write(folder: Path, count: int, more: int) -> None:
     """The model, the rows, and the tasks of both sides. `more`: rows of the further tasks."""
+    from tests.builders.harness_tasks import likely_continuations
     from tests.builders.models import sentences, write_model
 
     write_model(folder / "model", hidden_size=128, num_attention_heads=2, num_key_value_heads=1)
@@ -138,7 +127,7 @@ def write(folder: Path, count: int, more: int) -> None:
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "tasks").mkdir()
     (folder / "tasks" / "rows.jsonl").write_text((folder / "rows.jsonl").read_text())
-    said = likeliest(folder / "model", texts[:more])
+    said = likely_continuations(folder / "model", texts[:more])
     few = [{**rows[place], "said": said[place], "long": " ".join(texts[place : place + 12])} for place in range(more)]
     (folder / "tasks" / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in few))
     for name, task in harness_tasks().items():

@@ -19,6 +19,8 @@ from tuneyard.tracking import comparable
 from tuneyard.tracking.known_figures import known_figures, measured_in
 from tuneyard.tracking.paired_rows import verdict
 
+CONTINUATION = "continuation"
+"""The column of a request of lm-evaluation-harness whose text has a likelihood (`scoring.harness.rows`)."""
 PAGE = 20
 LONGEST = 4_000
 """Characters of a text that are shown."""
@@ -56,8 +58,9 @@ class Side:
 
     @property
     def data(self) -> Mapping[str, Any]:
-        """`score.data` of its JobSpec."""
-        return self.body.get("data") or {}
+        """`score.data` of its JobSpec; of tasks of lm-evaluation-harness with the column of their continuations."""
+        data = self.body.get("data") or {}
+        return {**data, "reference": CONTINUATION} if data.get("lmEval") else data
 
     @property
     def figures(self) -> Mapping[str, Figure]:

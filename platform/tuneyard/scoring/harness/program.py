@@ -86,7 +86,7 @@ def _requests_of(tasks: Mapping[str, Any]) -> int:
 
 def _of_model(order: Mapping[str, Any]) -> tuple[Any, int, dict[str, Any]]:
     """Tokenizer, longest context and settings of generation. Raises Unusable."""
-    from transformers import AutoTokenizer, GenerationConfig
+    from transformers import AutoTokenizer
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(order["tokenizer"], trust_remote_code=order["trust_remote_code"])
@@ -96,9 +96,8 @@ def _of_model(order: Mapping[str, Any]) -> tuple[Any, int, dict[str, Any]]:
         raise Unusable("data.lmEval.chat is true, but the model's tokenizer has no chat template", "remove chat, or give the tokenizer one")
     if tokenizer.eos_token_id is None:
         raise Unusable("the model's tokenizer has no end token, with which the harness begins and ends texts", "give the tokenizer one")
-    has_settings = (Path(order["model"]) / "generation_config.json").is_file()
-    defaults = GenerationConfig.from_pretrained(order["model"]).to_diff_dict() if has_settings else {}
-    return tokenizer, order["max_length"], defaults
+    settings = Path(order["model"]) / "generation_config.json"
+    return tokenizer, order["max_length"], json.loads(settings.read_text()) if settings.is_file() else {}
 
 
 def _folder(order: Mapping[str, Any]) -> Path | None:
