@@ -85,6 +85,8 @@ def harness_tasks() -> dict[str, dict[str, Any]]:
     match = {"metric": "exact_match", "ignore_case": True, "ignore_punctuation": True}
     words = {"output_type": "generate_until", "doc_to_text": "question", "doc_to_target": "word", "metric_list": [match]}
     words["filter_list"] = [{"name": "word", "filter": [{"function": "regex", "regex_pattern": PATTERN}, {"function": "take_first"}]}]
+    letter = {"name": "letter", "filter": [{"function": "regex", "regex_pattern": "([a-z])"}, {"function": "take_first"}]}
+    letters = {"filter_list": [letter], "doc_to_target": "o"}
     to_the_end = {"until": [], "max_gen_toks": 16, "do_sample": False}
     to_a_word = {"until": [" red", "\n"], "max_gen_toks": 24, "do_sample": False}
     greedy = {"output_type": "loglikelihood", "doc_to_text": "question", "doc_to_target": "said", "target_delimiter": ""}
@@ -100,7 +102,7 @@ def harness_tasks() -> dict[str, dict[str, Any]]:
         "pair_one": {**few, **choices},
         "pair_two": {**rows("rows.jsonl"), **choices, "doc_to_text": "Say: {{question}}"},
         "shots": {**few, **choices, "num_fewshot": 2, "fewshot_split": "test"},
-        "long_shots": {**few, **words, "generation_kwargs": to_a_word, "num_fewshot": 30, "fewshot_split": "test"},
+        "long_shots": {**few, **words, **letters, "generation_kwargs": to_a_word, "num_fewshot": 30, "fewshot_split": "test"},
         "chat_choices": {**few, **choices, "fewshot_split": "test"},
         "chat_words": {**few, **words, "generation_kwargs": to_a_word, "fewshot_split": "test"},
     }

@@ -41,6 +41,14 @@ def _without_template(task: str, fields: str, *needs: str) -> CelRule:
     return _rule(rule, f"tasks: {task} needs {fields}, unless a template gives them")
 
 
+def _none_beside_harness(has_harness: str, fields: Sequence[str]) -> CelRule:
+    """Fields that tasks of lm-evaluation-harness leave no meaning."""
+    rule = f"!({has_harness}) || !({' || '.join(f'has(self.{field})' for field in fields)})"
+    return _rule(rule, f"tasks of lm-evaluation-harness bring their own: leave {', '.join(fields)} out")
+
+
+_OF_OTHER_SCORES = ("metrics", "ownMetrics", "judge", "choices")
+_OF_OTHER_ROWS = ("prompt", "reference", "keep", "columns", "sample", "limit", "chat")
 _PLACE = (
     _at_most_one("has(self.source)", "has(self.from)"),
     _rule("!has(self.path) || has(self.from)", "path needs from; put it into source instead"),
@@ -122,7 +130,11 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
         ),
     ),
     "Source": _PLACE,
-    "ScoreData": (_at_most_one("has(self.source)", "has(self.from)", "has(self.lmEval)"), *_PLACE[1:]),
+    "ScoreData": (
+        _at_most_one("has(self.source)", "has(self.from)", "has(self.lmEval)"),
+        *_PLACE[1:],
+        _none_beside_harness("has(self.lmEval)", _OF_OTHER_ROWS),
+    ),
     "LmEval": (
         _rule(
             "!has(self.folder) || self.folder.contains('://') || self.folder.startsWith('/')",
@@ -152,6 +164,11 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
         ),
     ),
     "ScoreTask": (
+        _none_beside_harness("has(self.data) && has(self.data.lmEval)", _OF_OTHER_SCORES),
+        _rule(
+            "!(has(self.data) && has(self.data.lmEval) && has(self.engine) && has(self.engine.endpoint))",
+            "endpoints give no likelihoods of given texts, which tasks of lm-evaluation-harness ask for: leave endpoint out",
+        ),
         _rule(
             "!has(self.metricsDir) || self.metricsDir.contains('://') || self.metricsDir.startsWith('/')",
             f"metricsDir: a path beside the file: {ADVICE}",

@@ -71,7 +71,7 @@ def comparisons(scored: Mapping[str, Mapping[str, Any]], paired: Sequence[Mappin
             f"{metric} {_text(metric, first[metric])} -> {_text(metric, other[metric])}"
             f"{_change(first[metric], other[metric], said.get((name, names[0], metric), ''))}"
             for metric in first
-            if metric in other
+            if metric in other and "/" not in metric  # those of lm-evaluation-harness stand side by side in their own table
         ]
         if parts:
             lines.append(f"{name} against {names[0]}: {', '.join(parts)}{_useless(names[0], scored[names[0]], name, scored[name])}")

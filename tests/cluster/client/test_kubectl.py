@@ -43,6 +43,7 @@ def wrong(path: str, value: Any) -> dict[str, Any]:
 TRAIN = "spec.tasks.0.train"
 SCORE = "spec.tasks.1.score"
 ENDPOINT = {"url": "https://api.example.com/v1", "model": "small"}
+HARNESS = {"tasks": ["arc_easy"]}
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,14 @@ ENDPOINT = {"url": "https://api.example.com/v1", "model": "small"}
             "exactly one of model, endpoint",
         ),
         (f"{SCORE}.embedding", {"revision": "r", "endpoint": ENDPOINT}, "spec.tasks[1].score.embedding", "leave revision out"),
+        (
+            f"{SCORE}.data",
+            {"source": "s3://b/x", "lmEval": HARNESS},
+            "spec.tasks[1].score.data",
+            "give exactly one of source, from, lmEval",
+        ),
+        (f"{SCORE}.data", {"lmEval": {**HARNESS, "folder": "mine"}}, "spec.tasks[1].score.data.lmEval", "`tuneyard submit FILE` ships it"),
+        (f"{SCORE}.data", {"lmEval": HARNESS, "limit": 5}, "spec.tasks[1].score.data", "bring their own: leave prompt, reference"),
         ("spec.template", "No_Name", "spec.template", "should match"),
         ("spec.placement", {"spread": "allowed"}, "spec.placement", "a gang runs in one cluster"),
         ("spec.tasks.1", {"name": "search", "tune": {"task": "search"}}, "spec", "only a train or rank task can be tuned"),
@@ -97,6 +106,17 @@ def test_kubectl_shows_path_and_reason_of_a_refusal(hub: Hub, kubectl: Kubectl) 
     assert (none.returncode, "spec.tasks[0]" in none.stderr) == (1, True)
     assert "give exactly one of train, score, tune, rank, process" in none.stderr
     assert hub.api.get(JOBS.format("default"))["items"] == []
+
+
+def test_kubectl_creates_a_job_with_tasks_of_the_harness_and_nothing_beside_them(hub: Hub, kubectl: Kubectl) -> None:
+    made = wrong(f"{SCORE}.data", {"lmEval": HARNESS})
+    made["spec"]["tasks"][1]["score"]["metrics"] = ["exact_match"]
+    refused = kubectl("create", "-f", "-", stdin=as_yaml(made))
+    assert "bring their own: leave metrics" in refused.stderr
+    del made["spec"]["tasks"][1]["score"]["metrics"]
+    done = kubectl("create", "-f", "-", stdin=as_yaml(made))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert held(hub)["spec"]["tasks"][1]["score"]["data"] == {"lmEval": HARNESS}
 
 
 def test_kubectl_creates_a_job_whose_texts_an_endpoint_embeds(hub: Hub, kubectl: Kubectl) -> None:

@@ -102,6 +102,19 @@ def test_other_figures_have_none(name: str) -> None:
     assert harness_figure(name) is None
 
 
+def test_outputs_of_the_harness_are_not_compared_row_by_row(tmp_path: Path) -> None:
+    from tuneyard.api import BadInput
+    from tuneyard.scoring.paired import compare
+    from tuneyard.scoring.parts import Layout
+    from tuneyard.scoring.plan import agree
+    from tuneyard.storage import open_store
+
+    settings = {"rows": 0, "generation": {}, "metrics": [], "data": {"lmEval": {"tasks": ["arc_easy"]}}}
+    agree(open_store(str(tmp_path)), Layout(0, 1), settings)
+    with pytest.raises(BadInput, match="whose figures are not of single rows"):
+        compare(str(tmp_path), str(tmp_path), names=("one", "other"))
+
+
 ROWS = [{"question": f"say {n}", "choices": ["a", "b"], "right": n % 2} for n in range(4)]
 CHOICES: dict[str, Any] = {
     "dataset_path": "json",

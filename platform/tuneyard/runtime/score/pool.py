@@ -54,7 +54,8 @@ def score(
     or keep dying, or too many rows with errors. Committed parts are kept in all cases.
     """
     began = time.monotonic()
-    emit(Stage(task=request.name, name="opening rows"))
+    harness = request.task.data.lm_eval is not None
+    emit(Stage(task=request.name, name="making requests of lm-evaluation-harness" if harness else "opening rows"))
     work = work_of(request)
     beside: list[Any] = []
     try:
@@ -66,6 +67,8 @@ def score(
             stopped = pool.run(should_stop)
         finally:
             beside += pool.close()
+        if harness:
+            emit(Stage(task=request.name, name="computing figures of lm-evaluation-harness"))
         result = work.finish(pool.measured(wall_s=time.monotonic() - began, stopped=stopped))
     finally:
         _tell_charge(work, beside, emit)

@@ -70,6 +70,12 @@ def _compared(ours: ScoredOutput, theirs: ScoredOutput, names: tuple[str, str]) 
 
 def _common(ours: ScoredOutput, theirs: ScoredOutput) -> list[Metric]:
     """The metrics of both tasks. One that the two have computed in different ways is left out."""
+    for output in (ours, theirs):
+        if "lmEval" in output.settings.get("data", {}):
+            raise BadInput(
+                f"{output.store.uri} holds requests of lm-evaluation-harness, whose figures are not of single rows",
+                "compare its figures: put both score tasks into one job, or see `tuneyard history compare`",
+            )
     both = [metric_named(name) for name in ours.metrics if name in theirs.metrics]
     if not both:
         first, second = (", ".join(output.metrics) or "none" for output in (ours, theirs))
