@@ -140,6 +140,8 @@ def _known_rows(job: JobSpec, task: Task, base_dir: Path, answer_tokens: float |
     assert task.score is not None
     named = rows_at_most(task.score)
     at_most = uncounted(named) if named is not None else None
+    if task.score.data.lm_eval is not None:
+        return _Known(None, "lm-evaluation-harness makes its requests when the task runs", answer_tokens)
     if task.score.data.from_task is not None:
         return _Known(at_most, f"task {task.score.data.from_task} makes its data", answer_tokens)
     data = source_of(task.score.data, base_dir, {})

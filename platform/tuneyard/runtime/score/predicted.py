@@ -87,7 +87,7 @@ def speed_of(request: ScoreRequest, result: Mapping[str, Any], promise: Promise)
 def _expected_s(request: ScoreRequest, shape: ModelShape, correction: Correction, answer_tokens: float | None) -> float | None:
     from tuneyard.data import count_score_rows
 
-    if not is_local(request.task.data.source or ""):
+    if request.task.data.lm_eval is not None or not is_local(request.task.data.source or ""):
         return None
     folder = local_path(request.model_uri) if is_local(request.model_uri) else None
     tokenizer = folder / _TOKENIZER if folder is not None and (folder / _TOKENIZER).is_file() else None
