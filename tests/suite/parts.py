@@ -74,6 +74,7 @@ PARTS = (
             "tests/integration/runtime/test_run_fails.py",
             "tests/integration/runtime/test_run_refuses.py",
             "tests/integration/runtime/test_schedule_run.py",
+            "tests/integration/runtime/test_run_scores.py",
             "tests/integration/runtime/test_local_week.py",
             "tests/integration/runtime/test_run_layouts.py",
             "tests/integration/runtime/test_tune.py",
