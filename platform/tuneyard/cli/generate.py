@@ -36,10 +36,13 @@ def generate(
     if 0 < temperature < 0.01:
         raise BadInput(f"--temperature {temperature:g}: too small to sample with", "use 0, or 0.01 and more")
     from tuneyard.api.local_files import looks_like_path
+    from tuneyard.runtime.models import base_of_adapter
     from tuneyard.runtime.trained import find_trained
 
     need("train", "tuneyard generate")
     found = find_trained(folder, task)
+    if found.adapter_uri:
+        base_of_adapter(found.adapter_uri)  # a base that is not there, or has changed, is refused
     # transformers imports it, and its import warns of kernels for 4-bit weights that it would download.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     from tuneyard.scoring.generation import Generator

@@ -16,7 +16,7 @@ from tuneyard.api.programs import missing_object, module_files, module_of
 from tuneyard.catalog.built import model_shape_of
 from tuneyard.extras import need
 from tuneyard.metrics.own import program_of
-from tuneyard.runtime.models import read_config
+from tuneyard.runtime.models import base_of_adapter, read_config
 from tuneyard.runtime.process.run import check_working_dir
 from tuneyard.runtime.references import generation_of, named_model, source_of
 from tuneyard.runtime.score.rankers import check_scored_table, ranker_of
@@ -187,7 +187,13 @@ def _check_model(job: JobSpec, task: Task, base_dir: Path) -> dict[str, Any]:
         return {}
     if ranker_of(job.spec, task, base_dir) is not None:
         return {}
-    return read_config(named_model(body.model.name, base_dir), body.model.revision)
+    uri = named_model(body.model.name, base_dir)
+    config = read_config(uri, body.model.revision)
+    if task.score is not None and is_local(uri) and (local_path(uri) / "adapter_config.json").is_file() and base_of_adapter(uri):
+        from tuneyard.scoring.adapter import read_adapter
+
+        read_adapter(local_path(uri))  # engines apply fewer adapters than PEFT
+    return config
 
 
 def _check_source(job: JobSpec, task: Task, source: Source, base_dir: Path) -> None:

@@ -12,9 +12,12 @@ from tuneyard.api import BadInput
 from tuneyard.api.local_files import looks_like_path
 from tuneyard.api.pointers import refuse_pointers
 from tuneyard.catalog import ModelShape, known_config, shape_from_config
+from tuneyard.catalog.adapter_files import check_adapter_files
 from tuneyard.catalog.built import model_shape_of
 from tuneyard.runtime.trained import origin_of
 from tuneyard.storage import NotFound, is_local, local_path, open_store
+from tuneyard.storage.marks import changed_marks, model_marks
+from tuneyard.training.origin import Origin
 
 CONFIG = "config.json"
 ADAPTER = "adapter_config.json"
@@ -46,10 +49,26 @@ def base_of_adapter(uri: str) -> Base | None:
     if not origin.base or origin.from_scratch:
         why = "was trained on random weights, which were not kept" if origin.from_scratch else "does not name its base model"
         raise BadInput(f"the adapter {uri} {why}", "merge it with its base first: tuneyard merge --base MODEL")
-    if is_local(origin.base) and looks_like_path(origin.base) and not local_path(origin.base).is_dir():
-        advice = "restore the base there, or merge the adapter with a copy: tuneyard merge --base MODEL"
-        raise BadInput(f"the adapter {uri} was trained on {origin.base}, and there is no such folder", advice)
+    folder = local_path(origin.base) if is_local(origin.base) and looks_like_path(origin.base) else None
+    if folder is not None:
+        _check_base(uri, origin)
+    if is_local(uri):
+        check_adapter_files(local_path(uri), folder, finite=False)
     return Base(origin.base, origin.revision)
+
+
+def _check_base(adapter: str, origin: Origin) -> None:
+    """Raises BadInput where the base of an adapter, a local folder, is not there, has changed, or is an adapter itself."""
+    folder, copy = local_path(origin.base), "or merge the adapter with a copy of it: tuneyard merge --base MODEL"
+    if not folder.is_dir():
+        raise BadInput(f"the adapter {adapter} was trained on {origin.base}, and there is no such folder", f"restore it there, {copy}")
+    if not (folder / CONFIG).is_file() and (folder / ADAPTER).is_file():
+        advice = f"merge that one first (tuneyard merge {folder}), and this one with the merged model (tuneyard merge --base)"
+        raise BadInput(f"the base of the adapter {adapter} is an adapter itself: {folder}", advice)
+    changed = changed_marks(origin.marks, model_marks(folder)) if origin.marks else []
+    if changed:
+        cause = f"{origin.base} has changed since the adapter {adapter} was trained on it: {', '.join(changed[:3])}"
+        raise BadInput(cause, f"restore it, {copy}")
 
 
 def model_shape(uri: str, revision: str | None = None) -> ModelShape:

@@ -60,6 +60,7 @@ def start_of(model: ModelRef, base_dir: Path, results: Mapping[str, Mapping[str,
         return Start(uri) if base is None else Start(base.uri, uri, base.revision)
     result = results[model.from_task]
     if model.path is None and result.get("adapter_uri"):
+        base_of_adapter(result["adapter_uri"])  # a base that has changed since then is refused
         return Start(result["base_model_uri"], result["adapter_uri"], result.get("base_revision"))
     if model.path is None and result.get("model_uri"):
         return Start(result["model_uri"])

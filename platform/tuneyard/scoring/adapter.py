@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuneyard.api import Adapter, BadInput
+from tuneyard.catalog.adapter_files import WEIGHTS, adapter_config, check_adapter_files
 
-CONFIG = "adapter_config.json"
-WEIGHTS = "adapter_model.safetensors"
-MERGE = "set merge: true in the method of the train task, and score its merged weights: model: {from: TASK, path: merged}"
+MERGE = (
+    "set merge: true in the method of the train task, and score its merged weights: model: {from: TASK, path: merged}; "
+    "or merge the adapter (tuneyard merge), and score the merged model"
+)
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # ranks of vLLM's compiled LoRA kernels
 
 
@@ -34,18 +35,16 @@ class LoraAdapter:
         return Adapter(rank=self.rank, targets=list(self.targets))
 
 
-def read_adapter(folder: Path) -> LoraAdapter:
-    """The adapter in `folder`. Raises BadInput for a missing adapter, or one that vLLM cannot apply."""
-    try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{folder} holds no adapter: {CONFIG} cannot be read ({error})", "give a folder that PEFT saved") from error
+def read_adapter(folder: Path, base: Path | None = None) -> LoraAdapter:
+    """The adapter in `folder`, for the model in `base`. Raises BadInput for a missing or damaged adapter, or one that vLLM cannot apply."""
+    config = adapter_config(folder)
     reasons = _unsupported(config)
     if reasons:
         raise BadInput(
             f"the engine cannot apply the adapter in {folder}: {'; '.join(reasons)}",
             MERGE,
         )
+    check_adapter_files(folder, base)
     rank = max([int(config["r"]), *(int(r) for r in (config.get("rank_pattern") or {}).values())])
     return LoraAdapter(str(folder), rank, next(r for r in _RANKS if r >= rank), _targets(folder, config))
 

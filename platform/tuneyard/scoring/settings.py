@@ -59,7 +59,7 @@ def resolve_engine(task: ScoreTask, model: Path, shape: ModelShape, adapter: Pat
     max_length = engine_length(task, shape)
     precision = _precision(engine.precision, sku)
     batch = engine.batch if engine.batch != "auto" else _batch(task, shape, max_length, precision, sku=sku)
-    lora = read_adapter(adapter) if adapter is not None else None
+    lora = read_adapter(adapter, model) if adapter is not None else None
     measured = [METRICS[name] for name in task.metrics]
     by_likelihood = [*needing("likelihood", measured), *needing("choices", measured), *(["lmEval"] if task.data.lm_eval else [])]
     if lora is not None and lora.adapts_head and by_likelihood:

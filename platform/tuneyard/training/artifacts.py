@@ -25,7 +25,7 @@ from tuneyard.training.models import DTYPES, quantization
 from tuneyard.training.origin import ORIGIN, Origin
 from tuneyard.training.proofs.limit import late_after, limit_of, within
 from tuneyard.training.proofs.saved import SavedProof, refuse_other_tokenizer, size_of
-from tuneyard.training.provenance.certificate import Origins, base_hashes, write_certificate
+from tuneyard.training.provenance.certificate import Origins, base_hashes, base_marks, write_certificate
 from tuneyard.training.provenance.signing import given_key, sign_folder
 from tuneyard.training.request import TrainRequest
 from tuneyard.training.trainer import SteppedTrainer
@@ -138,7 +138,8 @@ def _write(trainer: SteppedTrainer, request: TrainRequest, weights: Any, start: 
             within(limit, lambda: _prove_adapter(proof, trainer, request, weights, start, staging), late_after("adapter", limit))
         elif request.task.method.adapter.merge:
             merge(PeftModel.from_pretrained(_base(request, start), str(folder)), staging / MERGED)
-    origin, base = Origin.of(request.task, request.model_uri, request.plan.precision).to_dict(), base_hashes(request, start)
+    origin = Origin.of(request.task, request.model_uri, request.plan.precision).to_dict() | {"marks": base_marks(request, start)}
+    base = base_hashes(request, start)
     for name in (MERGED, MODEL):
         if (staging / name).is_dir():
             _dress(staging / name, beside)

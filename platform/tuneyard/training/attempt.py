@@ -21,6 +21,7 @@ from tuneyard.parallel.context import ContextParallel
 from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.planning import steps_of_epochs
 from tuneyard.storage import Commit, Holder
+from tuneyard.storage.marks import changed_marks
 from tuneyard.tracking.events import Emit, Evaluated, Stage, Warned
 from tuneyard.training.adapters import with_adapter
 from tuneyard.training.arguments import optimizer_of, training_arguments
@@ -53,7 +54,7 @@ from tuneyard.training.progress import Progress
 from tuneyard.training.proofs.before import Before, prove_before
 from tuneyard.training.proofs.first_pass import first_pass
 from tuneyard.training.proofs.saved import SavedProof
-from tuneyard.training.provenance.certificate import Origins, base_marks, changed_marks
+from tuneyard.training.provenance.certificate import Origins, base_marks
 from tuneyard.training.provenance.signing import given_key
 from tuneyard.training.reference import load_reference
 from tuneyard.training.request import TrainRequest, TrainResult
@@ -266,7 +267,7 @@ class Attempt:
         self.expert_load = ExpertLoad.of(model)
         if task.objective == "dpo":
             without_dropout(model)
-        adapter = adapter_source(request, self.world) if request.adapter_uri and task.method.adapter is not None else None
+        adapter = adapter_source(request, self.world, material.start) if request.adapter_uri and task.method.adapter is not None else None
         model = with_adapter(model, request, adapter, lambda message: self.emit(Warned(task=request.name, message=message)))
         self.shards = shard(model, cuts, self.world) if parts is None else parts.shards
         if task.proof == "full":

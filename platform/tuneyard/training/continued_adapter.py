@@ -13,7 +13,9 @@ from typing import Any
 from tuneyard.api import BadInput
 from tuneyard.api.resuming import scale_of
 from tuneyard.api.train import Adapter
+from tuneyard.storage import open_store
 from tuneyard.training.adapter_reach import out_of_reach
+from tuneyard.training.origin import ORIGIN
 from tuneyard.training.request import TrainRequest
 
 _SHOWN = 6
@@ -71,10 +73,20 @@ def continued_config(folder: str, request: TrainRequest, model: Any, warn: Calla
         warn(f"the adapter of {request.adapter_uri} has {'; '.join(taken)}, which counts from here on")
     if kept:
         warn(f"the adapter of {request.adapter_uri} keeps its own settings: {', '.join(kept)}")
-    base = base_warning(config, request)
-    if base is not None:
-        warn(base)
+    for message in (base_warning(config, request), _other_bits(request)):
+        if message is not None:
+            warn(message)
     return config
+
+
+def _other_bits(request: TrainRequest) -> str | None:
+    """The warning for an adapter whose base was rounded to 4 bits, and is not here, or the reverse; None where the adapter does not say."""
+    store = open_store(request.adapter_uri or "")
+    about = store.manifest("").extra.get(ORIGIN) if store.is_complete("") else None
+    if about is None or bool(about.get("quantized")) == (request.task.method.qlora is not None):
+        return None
+    before, now = ("in 4 bits", "whole") if about.get("quantized") else ("whole", "in 4 bits")
+    return f"the adapter of {request.adapter_uri} was trained on its base {before}, and the task takes the base {now}, with other logits"
 
 
 def base_warning(config: Any, request: TrainRequest) -> str | None:

@@ -17,6 +17,7 @@ from tuneyard.api import BadInput
 from tuneyard.api.pointers import refuse_pointers
 from tuneyard.api.train import QuantizedAdapter
 from tuneyard.catalog import refuse_encoders
+from tuneyard.catalog.adapter_files import check_adapter_files
 from tuneyard.planning import Plan
 from tuneyard.storage import fetch_folder
 from tuneyard.training.distributed import World, barrier
@@ -61,19 +62,20 @@ def find_start(request: TrainRequest, world: World) -> str:
     if request.task.model.init == "scratch":
         return _made_once(cache / "scratch", world, lambda folder: _initialise(source, folder, request))
     if request.adapter_uri is not None and request.task.method.name == "full":
-        adapter = adapter_source(request, world)
+        adapter = adapter_source(request, world, source)
         return _made_once(cache / "merged", world, lambda folder: _merge(source, adapter, folder, request))
     return source
 
 
-def adapter_source(request: TrainRequest, world: World) -> str:
-    """A local folder with the adapter to continue from."""
+def adapter_source(request: TrainRequest, world: World, start: str) -> str:
+    """A local folder with the adapter to continue from, whole and as its configuration says. `start`: the base's folder or name."""
     assert request.adapter_uri is not None
     folder = fetched(request.adapter_uri, Path(request.scratch) / "start" / "adapter", world)
     if not (Path(folder) / "adapter_config.json").is_file():
         raise BadInput(
             f"{request.adapter_uri} is not an adapter: it has no adapter_config.json", "point at the folder that a LoRA task wrote"
         )
+    check_adapter_files(Path(folder), Path(start) if Path(start).is_dir() else None)
     return folder
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tuneyard.api import TrainTask
@@ -22,6 +22,8 @@ class Origin:
     precision: str | None = None
     quantized: QuantizedAdapter | None = None
     from_scratch: bool = False
+    marks: Mapping[str, str] = field(default_factory=dict)
+    """Of the files of the base (`storage.marks`), where it was a folder."""
 
     @classmethod
     def of(cls, task: TrainTask, base: str, precision: str | None) -> Origin:
@@ -30,7 +32,8 @@ class Origin:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Origin:
         quantized = values["quantized"] and QuantizedAdapter.model_validate(values["quantized"])
-        return cls(values["base"], values["revision"], values["precision"], quantized, values["from_scratch"])
+        marks = values.get("marks") or {}
+        return cls(values["base"], values["revision"], values["precision"], quantized, values["from_scratch"], marks)
 
     def to_dict(self) -> dict[str, Any]:
         quantized = self.quantized and self.quantized.model_dump(mode="json", include={"quantization", "double_quantization"})

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from tuneyard.admission import model_origin
 from tuneyard.api import BadInput, JobSpec, ModelRef
 from tuneyard.api.local_files import looks_like_path
 from tuneyard.runtime.models import read_config
 from tuneyard.runtime.references import Start, named_model, resolved, with_model
+from tuneyard.storage import open_store
+from tuneyard.storage.marks import model_marks
+from tuneyard.training.origin import ORIGIN, Origin
 
 TRAIN = {"data": {"source": "train.jsonl"}, "steps": 1}
 BASE = {"name": "base", "train": {"model": {"name": "shape", "init": "scratch"}, **TRAIN}}
@@ -118,7 +123,10 @@ def test_paths_are_told_from_hub_names(name: str, is_path: bool, tmp_path: Path)
 
 def adapter_in(folder: Path, base: str | None, **more: object) -> Path:
     folder.mkdir(parents=True)
-    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base, "peft_type": "LORA", **more}))
+    about = {"base_model_name_or_path": base, "peft_type": "LORA", "r": 1, "target_modules": ["q_proj"]}
+    (folder / "adapter_config.json").write_text(json.dumps(about | more))
+    name = "base_model.model.model.layers.0.self_attn.q_proj.lora"
+    save_file({f"{name}_{part}.weight": np.zeros((1, 1), np.float32) for part in "AB"}, folder / "adapter_model.safetensors")
     return folder
 
 
@@ -161,3 +169,26 @@ def test_the_configuration_of_an_adapter_is_that_of_its_base(tmp_path: Path) -> 
     (tmp_path / "base" / "config.json").write_text(json.dumps({"model_type": "llama"}))
     adapter_in(tmp_path / "adapter", str(tmp_path / "base"))
     assert read_config(str(tmp_path / "adapter")) == {"model_type": "llama"}
+
+
+def test_a_base_that_has_changed_since_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    config = tmp_path / "base" / "config.json"
+    config.write_text("{}")
+    adapter = adapter_in(tmp_path / "staged", str(tmp_path / "base"))
+    origin = Origin(str(tmp_path / "base"), marks=model_marks(tmp_path / "base")).to_dict()
+    open_store(str(tmp_path)).commit_folder(adapter, "adapter", extra={ORIGIN: origin})
+    uri = str(tmp_path / "adapter")
+    assert start_at(uri, tmp_path)[1] == Start(str(tmp_path / "base"), uri)
+    config.write_text("{ }")
+    with pytest.raises(BadInput, match=r"has changed since the adapter .* was trained on it: config\.json"):
+        start_at(uri, tmp_path)
+
+
+def test_an_adapter_on_an_adapter_is_refused(tmp_path: Path) -> None:
+    first = adapter_in(tmp_path / "first", "owner/base")
+    adapter_in(tmp_path / "second", str(first))
+    itself = adapter_in(tmp_path / "third", str(tmp_path / "third"))
+    for name in ("second", itself.name):
+        with pytest.raises(BadInput, match="is an adapter itself"):
+            start_at(f"./{name}", tmp_path)

@@ -29,10 +29,14 @@ def resolve(folder: Path, *, sku: str = "cpu", adapter: Path | None = None, **en
     return resolve_engine(task, folder, shape_from_folder(folder), adapter, sku=sku)
 
 
-def write_adapter(folder: Path, **changes: Any) -> Path:
+def write_adapter(folder: Path, modules: tuple[str, ...] = ("q_proj", "v_proj"), **changes: Any) -> Path:
     folder.mkdir(exist_ok=True)
-    config = {"peft_type": "LORA", "r": 12, "lora_alpha": 24, "bias": "none", "target_modules": ["q_proj", "v_proj"]}
-    (folder / "adapter_config.json").write_text(json.dumps(config | changes))
+    config = {"peft_type": "LORA", "r": 12, "lora_alpha": 24, "bias": "none", "target_modules": [*modules]} | changes
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    weights = {}
+    for name in (f"base_model.model.model.layers.0.self_attn.{module}.lora" for module in modules):
+        weights |= {f"{name}_A.weight": np.zeros((config["r"], 4), np.float32), f"{name}_B.weight": np.zeros((4, config["r"]), np.float32)}
+    save_file(weights, folder / "adapter_model.safetensors")
     return folder
 
 
@@ -90,7 +94,7 @@ def test_an_adapter_that_engines_cannot_apply_has_to_be_merged(tmp_path: Path, c
 
 def test_likelihoods_are_refused_where_the_head_is_adapted(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    adapter = write_adapter(tmp_path / "adapter", target_modules=["q_proj", "lm_head"])
+    adapter = write_adapter(tmp_path / "adapter", ("q_proj", "lm_head"))
     fields = {"model": {"name": "m"}, "data": {"source": "x", "reference": "y"}, "metrics": ["perplexity"]}
 
     with pytest.raises(BadInput, match="lm_head"):
@@ -98,10 +102,7 @@ def test_likelihoods_are_refused_where_the_head_is_adapted(tmp_path: Path) -> No
 
 
 def test_targets_written_as_a_pattern_are_read_from_the_weights(tmp_path: Path) -> None:
-    adapter = write_adapter(tmp_path, target_modules=".*attn.*")
-    names = [f"base_model.model.model.layers.0.self_attn.{name}.lora_{half}.weight" for name in ("q_proj", "o_proj") for half in "AB"]
-    save_file({name: np.zeros((1, 1), np.float32) for name in names}, adapter / "adapter_model.safetensors")
-
+    adapter = write_adapter(tmp_path, ("q_proj", "o_proj"), target_modules=".*attn.*")
     assert read_adapter(adapter).targets == ("o_proj", "q_proj")
 
 

@@ -6,7 +6,6 @@ It names the URIs of base and data, and hashes of their content. Another person 
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import platform
 from collections.abc import Mapping, Sequence
@@ -22,13 +21,12 @@ from tuneyard.api.local_files import looks_like_path
 from tuneyard.planning import Plan
 from tuneyard.storage import MANIFEST, Commit
 from tuneyard.storage.folders import in_parallel
+from tuneyard.storage.marks import hash_of, model_marks
 from tuneyard.training.request import TrainRequest
 
 FILE = "provenance.json"
 SIGNATURE = "model.sig"
 FORMAT = 1
-_OF_A_MODEL = ("config.json", "*.py", "*.safetensors", "pytorch_model*.bin")
-_SMALL, _SAMPLE, _SAMPLES = 64 << 20, 1 << 16, 256
 _PACKAGES = ("torch", "transformers", "accelerate", "peft", "deepspeed", "bitsandbytes", "tokenizers", "liger-kernel", "flash-attn")
 
 
@@ -136,26 +134,7 @@ def base_marks(request: TrainRequest, start: str) -> dict[str, str]:
     large ones. Empty as for `base_hashes`.
     """
     folder = local_base(request, start)
-    if folder is None:
-        return {}
-    return {path.name: _mark(path) for pattern in _OF_A_MODEL for path in sorted(folder.glob(pattern))}
-
-
-def changed_marks(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Names of files that have changed, come or gone."""
-    return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
-
-
-def _mark(path: Path) -> str:
-    size = path.stat().st_size
-    if size <= _SMALL:
-        return hash_of(path)
-    digest = hashlib.sha256(str(size).encode())
-    with path.open("rb") as file:
-        for sample in range(_SAMPLES):
-            file.seek((size - _SAMPLE) * sample // (_SAMPLES - 1))
-            digest.update(file.read(_SAMPLE))
-    return digest.hexdigest()
+    return {} if folder is None else model_marks(folder)
 
 
 def local_base(request: TrainRequest, start: str) -> Path | None:
@@ -199,12 +178,6 @@ def request_from_dict(values: Mapping[str, Any], *, output: str, scratch: str) -
 
 def _is_beside(path: Path, hidden: bool) -> bool:
     return str(path) in (FILE, SIGNATURE, MANIFEST) or (not hidden and any(part.startswith(".") for part in path.parts))
-
-
-def hash_of(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @functools.cache

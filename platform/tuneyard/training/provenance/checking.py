@@ -16,6 +16,7 @@ from tuneyard import data
 from tuneyard.api import BadInput
 from tuneyard.api.local_files import looks_like_path
 from tuneyard.storage import MANIFEST, CommitLog, Store, fetch_folder, open_store
+from tuneyard.storage.marks import hash_of
 from tuneyard.training.checkpoint.catalogue import commit_of, verify
 from tuneyard.training.checkpoint.convert import bring
 from tuneyard.training.checkpoint.layout import LOG, MODEL
@@ -25,7 +26,7 @@ from tuneyard.training.checkpoint.stored import read_indices, read_manifest, rea
 from tuneyard.training.models import load_tokenizer
 from tuneyard.training.origin import Origin
 from tuneyard.training.proofs.saved import OF_A_SAVE
-from tuneyard.training.provenance.certificate import FILE, SIGNATURE, Certificate, file_hashes, hash_of, local_base, request_from_dict
+from tuneyard.training.provenance.certificate import FILE, SIGNATURE, Certificate, file_hashes, local_base, request_from_dict
 from tuneyard.training.provenance.findings import Finding, compared, tried
 from tuneyard.training.provenance.merged import Sum, adapter_of_run, compare_with_sum
 from tuneyard.training.request import TrainRequest
