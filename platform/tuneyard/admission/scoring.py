@@ -11,7 +11,7 @@ from tuneyard.admission.shapes import model_origin, shape_of
 from tuneyard.api import CPU, BadInput, JobSpec, ScoreTask, Task
 from tuneyard.catalog import kinds
 from tuneyard.federation import REFERENCE_SKU, skus_of, speed_factor
-from tuneyard.planning import engine_length, keeps_no_cache, resolve_engine_plan
+from tuneyard.planning import engine_length, gpus_of_machine, keeps_no_cache, resolve_engine_plan
 from tuneyard.planning.engines import ScorePlan, row_lengths, rows_at_most, uncounted
 
 _REMEMBERED = 4096
@@ -47,7 +47,7 @@ def _planned_s(essence: str, name: str, rows: int, instances: int, skus: tuple[s
         if kind is None:
             continue
         try:
-            found = resolve_engine_plan(task, shape, kind, instances=instances)
+            found = resolve_engine_plan(task, shape, kind, instances=instances, gpus_per_node=gpus_of_machine(task))
             lengths = row_lengths(task, uncounted(rows), max_length=engine_length(task, shape))
         except BadInput:  # no engine fits there
             continue

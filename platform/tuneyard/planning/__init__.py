@@ -10,7 +10,15 @@ from tuneyard.planning.calibration_fit import calibrated
 from tuneyard.planning.data_rates import DataRate, past_rates, usual_rate
 from tuneyard.planning.feed import SMALL_STALL, Feed, Machines, Staff, feed_of, stall_share, workers_needed
 from tuneyard.planning.host import SWAPPED_ELEMENTS
-from tuneyard.planning.inference import EnginePlan, engine_length, keeps_no_cache, kv_bytes_per_sequence, resolve_engine_plan, step_tokens
+from tuneyard.planning.inference import (
+    EnginePlan,
+    engine_length,
+    gpus_of_machine,
+    keeps_no_cache,
+    kv_bytes_per_sequence,
+    resolve_engine_plan,
+    step_tokens,
+)
 from tuneyard.planning.length import PACKED, DataCount, Interval, Length, length_of, steps_of_epochs
 from tuneyard.planning.links import usual_network_gb_s
 from tuneyard.planning.memory import LIBRARIES_GB, Estimate, estimate_memory
@@ -61,6 +69,7 @@ __all__ = [
     "estimate_speed",
     "feed_of",
     "fits",
+    "gpus_of_machine",
     "keeps_no_cache",
     "kv_bytes_per_sequence",
     "length_of",

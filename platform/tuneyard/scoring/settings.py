@@ -12,7 +12,7 @@ from tuneyard.api.train import Precision
 from tuneyard.catalog import ModelShape, gpu
 from tuneyard.catalog.gpus import Dtype
 from tuneyard.metrics import METRICS, needing
-from tuneyard.planning import engine_length, resolve_engine_plan, step_tokens
+from tuneyard.planning import engine_length, gpus_of_machine, resolve_engine_plan, step_tokens
 from tuneyard.scoring.adapter import LoraAdapter, read_adapter
 
 ENGINE_ENVIRONMENT = {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1"}
@@ -107,7 +107,7 @@ def _batch(task: ScoreTask, shape: ModelShape, max_length: int, precision: Dtype
         cache = _KV_DEFAULT_LIMIT_BYTES if engine.kv_cache is None else int(parse_size_bytes(engine.kv_cache))
         held = cache // _sequence_bytes(shape, usual, precision)
     else:
-        plan = resolve_engine_plan(task, shape, gpu(sku))
+        plan = resolve_engine_plan(task, shape, gpu(sku), gpus_per_node=gpus_of_machine(task))
         held = int(plan.kv_tokens // usual)
     return max(1, min(engine.most_in_flight, held))
 

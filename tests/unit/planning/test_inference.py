@@ -55,6 +55,32 @@ def test_a_degree_in_the_file_is_kept_or_refused_with_one_that_fits() -> None:
         resolve_engine_plan(score(tensorParallel=3), LLAMA_8B, gpu("h100-80gb"))
 
 
+@pytest.mark.parametrize(("heads", "kv_heads", "works"), [(12, 3, [1, 3, 6]), (32, 8, [1, 2, 4, 8]), (14, 2, [1, 2]), (8, 1, [1, 2, 4, 8])])
+def test_ranks_divide_kv_heads_or_repeat_them_evenly(heads: int, kv_heads: int, works: list[int]) -> None:
+    shape = replace(LLAMA_8B, heads=heads, kv_heads=kv_heads, ffn=5040 * 16)
+    for degree in range(1, 9):
+        if degree in works:
+            assert resolve_engine_plan(score(tensorParallel=degree), shape, gpu("h100-80gb")).tensor_parallel == degree
+            continue
+        with pytest.raises(BadInput, match=f"tensorParallel {degree} does not divide") as refused:
+            resolve_engine_plan(score(tensorParallel=degree), shape, gpu("h100-80gb"))
+        *first, last = map(str, works)
+        assert refused.value.next_step == f"set engine.tensorParallel to {', '.join(first)} or {last}"
+
+
+def test_latent_attention_has_no_kv_heads_to_divide() -> None:
+    assert resolve_engine_plan(score(tensorParallel=16), DEEPSEEK, gpu("h200-141gb"), gpus_per_node=16).tensor_parallel == 16
+
+
+def test_the_largest_batch_that_is_advised_fits_and_one_more_does_not() -> None:
+    with pytest.raises(BadInput, match="batch 1,000,000 is too large") as refused:
+        resolve_engine_plan(score(batch=1_000_000, tensorParallel=1), LLAMA_8B, gpu("h100-80gb"))
+    largest = int(refused.value.next_step.split()[-1].replace(",", ""))
+    assert resolve_engine_plan(score(batch=largest, tensorParallel=1), LLAMA_8B, gpu("h100-80gb")).max_sequences >= 1
+    with pytest.raises(BadInput, match="is too large"):
+        resolve_engine_plan(score(batch=largest + 1, tensorParallel=1), LLAMA_8B, gpu("h100-80gb"))
+
+
 def test_a_model_that_no_machine_holds_is_refused() -> None:
     with pytest.raises(BadInput, match="more memory than t4-16gb"):
         resolve_engine_plan(score(), LLAMA_70B, gpu("t4-16gb"))

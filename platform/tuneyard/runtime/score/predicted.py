@@ -8,7 +8,7 @@ from typing import Any
 
 from tuneyard.api import ScoreTask, TuneyardError
 from tuneyard.catalog import ModelShape, gpu, shape_from_config
-from tuneyard.planning import engine_length, resolve_engine_plan
+from tuneyard.planning import engine_length, gpus_of_machine, resolve_engine_plan
 from tuneyard.planning.engines import UNCORRECTED, Correction, DataSetTime, RowLengths, ScorePlan, row_lengths
 from tuneyard.runtime.models import known_shape, read_config
 from tuneyard.runtime.score.past import PastScores, machine_of
@@ -98,7 +98,7 @@ def _expected_s(request: ScoreRequest, shape: ModelShape, correction: Correction
 
 def _time(request: ScoreRequest, shape: ModelShape, lengths: RowLengths, rows: float, correction: Correction) -> DataSetTime:
     kind = gpu(request.sku)
-    found = resolve_engine_plan(request.task, shape, kind, instances=request.instances)
+    found = resolve_engine_plan(request.task, shape, kind, instances=request.instances, gpus_per_node=gpus_of_machine(request.task))
     plan = ScorePlan.of(request.task, shape, kind, found, lengths, instances=request.instances, correction=correction)
     return plan.time(rows)
 
