@@ -8,8 +8,9 @@ from tuneyard.admission.asks import least_s
 from tuneyard.admission.combinations import Combinations
 from tuneyard.admission.fits import fits_of
 from tuneyard.admission.shapes import Configs, of_origins
-from tuneyard.api import JobSpec
+from tuneyard.api import BadInput, JobSpec, Task
 from tuneyard.api.loading_yaml import Path
+from tuneyard.catalog import refuse_encoders
 from tuneyard.catalog.rows import LEAKING_WITHOUT_FLASH, positions_of
 from tuneyard.federation import REFERENCE_SKU, duration_words, worlds_of
 
@@ -36,12 +37,20 @@ def remarks(job: JobSpec) -> Iterator[tuple[Path, str]]:
 
 
 def model_remarks(job: JobSpec, configs: Configs) -> Iterator[tuple[Path, str]]:
-    """Train tasks whose rows their model may not take. `configs`: config.json of the models that tasks name, by task name.
+    """Tasks whose model is no language model, and train tasks whose rows their model may not take. `configs`: config.json of the models
+    that tasks name, by task name.
 
     Each has its path from the top of the JobSpec, and words. The run tests the loaded model before its first step.
     """
     origins = of_origins(job, job.spec.tasks, configs)
     for index, task in enumerate(job.spec.tasks):
+        if task.name in configs and _loads_language_model(task):
+            try:
+                refuse_encoders(configs[task.name])
+            except BadInput as error:
+                kind = "train" if task.train is not None else "score"
+                yield ("spec", "tasks", index, kind, "model"), f"{error.cause}; {error.next_step}"
+                continue
         if task.train is None or task.name not in origins:
             continue
         config, rows, root = origins[task.name], task.train.data, ("spec", "tasks", index, "train", "data")
@@ -60,3 +69,8 @@ def model_remarks(job: JobSpec, configs: Configs) -> Iterator[tuple[Path, str]]:
                 f"packed samples of a {kind} model see each other with sdpa and eager attention, and the run then ends before its first "
                 "step. Set data.pack to false, or model.attention to flash on a GPU",
             )
+
+
+def _loads_language_model(task: Task) -> bool:
+    """Whether the task loads its model as one that predicts the next token. A program loads it as it likes, and an endpoint has its own."""
+    return task.endpoint is None and (task.train is None or task.train.program is None)

@@ -27,14 +27,21 @@ _OF_OTHER_MODELS = frozenset(
         "trocr", "whisper",
     }
 )
-# fmt: on
 """Decoders that read an encoder's output. They can be loaded alone, but their loss compares each token with itself: they learn to copy."""
+_NEVER_ALONE = frozenset(
+    {
+        "fsmt", "led", "longt5", "m2m_100", "mt5", "nllb-moe", "pegasus_x", "pix2struct", "seamless_m4t", "speech_to_text",
+        "switch_transformers", "t5", "t5gemma", "t5gemma2", "udop", "umt5",
+    }
+)
+"""Encoders with decoders that cannot be loaded alone. A config.json may leave `is_encoder_decoder` out: true is their default."""
+# fmt: on
 
 
 def refuse_encoders(values: Mapping[str, Any]) -> None:
     """Raises GeneratesNothing for the configuration of an encoder, and of an encoder with a decoder."""
     kind, advice = values.get("model_type"), "use a decoder-only language model: Llama, Qwen, Gemma, GPT-2 and others"
-    if values.get("is_encoder_decoder"):
+    if values.get("is_encoder_decoder") or kind in _NEVER_ALONE:
         raise GeneratesNothing(f"a {kind} model has an encoder beside its decoder, which reads a separate text", advice)
     if kind in _OF_OTHER_MODELS:
         raise GeneratesNothing(

@@ -141,6 +141,44 @@ def test_a_length_beyond_the_model_is_refused_once(job: Path, capsys: pytest.Cap
     )
 
 
+def test_a_length_without_room_for_an_answer_is_refused(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [row] = rows(capsys, changed(job, "generation:", "engine: {maxLength: 1}\n      generation:"), code=1)
+    assert row["reason"].endswith("set engine.maxLength to at least 2")
+
+
+def test_an_engine_of_more_gpus_than_a_machine_has_does_not_fit(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = changed(job, "generation:", "engine: {tensorParallel: 16}\n      generation:")
+    for row in rows(capsys, spec, code=1):
+        assert row["fits"] is False
+        assert "the ranks of an engine are on one machine; set engine.tensorParallel to 1" in row["reason"]
+    assert all(row["engines_per_node"] == 1 for row in rows(capsys, spec, "--gpus-per-node", "16"))
+
+
+def test_a_degree_that_does_not_divide_kv_heads_is_refused_with_those_that_work(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = {"hidden_size": 1536, "num_attention_heads": 12, "num_key_value_heads": 3, "intermediate_size": 4608}
+    (job.parent / "model" / "config.json").write_text(json.dumps(LLAMA_8B | small))
+    found = rows(capsys, changed(job, "generation:", "engine: {tensorParallel: 2}\n      generation:"), code=1)
+    assert "tensorParallel 2 does not divide 3 KV heads; set engine.tensorParallel to 1, 3 or 6" in found[0]["reason"]
+
+
+def test_a_batch_whose_activations_do_not_fit_is_refused_for_its_size(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = rows(capsys, changed(job, "generation:", "engine: {batch: 1000000}\n      generation:"), code=1)
+    assert "engine.batch 1,000,000 is too large for 1 x a100-80gb" in found[0]["reason"]
+    assert "set engine.batch to auto, or to at most" in found[0]["reason"]
+
+
+@pytest.mark.parametrize("flag", [{}, {"is_encoder_decoder": True}])
+def test_an_encoder_with_a_decoder_is_refused_and_validate_warns(
+    job: Path, flag: dict[str, bool], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = {"model_type": "t5", "d_model": 64, "num_layers": 2, "num_heads": 2, "d_ff": 128, "vocab_size": 100}
+    (job.parent / "model" / "config.json").write_text(json.dumps(sizes | flag))
+    [row] = rows(capsys, str(job), code=1)
+    assert "a t5 model has an encoder beside its decoder" in row["reason"]
+    assert main(["validate", str(job)]) == 0
+    assert "spec.tasks[0].score.model: a t5 model has an encoder beside its decoder" in capsys.readouterr().err
+
+
 def test_an_encoder_has_no_cache_and_no_plan(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = {"model_type": "bert", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 100}
     (job.parent / "model" / "config.json").write_text(json.dumps(config))
