@@ -6,6 +6,7 @@ Rows have numbers (`score_rows`), so that their count is exact. Lengths are thos
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,32 +23,35 @@ _RANGE = 50
 def count_score_rows(task: ScoreTask, *, tokenizer: Path | None = None) -> ScoreCount:
     """Count the rows of a task whose `data.source` is resolved. `tokenizer`: a tokenizer.json, for characters per token.
 
-    Raises BadInput: no file, no row, no column with the name of the prompt, or no row that can be read.
+    Rows that cannot be scored (`ScoreRow.error`) are counted apart, and have no length. Raises BadInput: no file, no row, or no column with
+    the name of the prompt.
     """
     rows = ScoreRows.open(task.rows_to_score)
     total = rows.count()
     if total == 0:
         raise BadInput(f"{rows.uri}: there is no row to score", "check data.source, and raise data.limit")
-    read = [row for start in _starts(total) for row in rows.read(start, start + _RANGE)]
+    read = [row for start, stop in _ranges(total) for row in rows.read(start, stop)]
     good = [row for row in read if row["error"] is None]
-    if not good:
-        raise BadInput(f"{rows.uri}: no row can be scored: {read[0]['error']}", "`tuneyard data inspect` shows the rows")
     prompts = [_asked(row) for row in good]
     references = [row["references"][0] for row in good if row["references"]]
-    ratio = characters_per_token([*prompts[:: 1 + len(prompts) // 256]], tokenizer) if tokenizer is not None else None
+    sample = prompts[:: 1 + len(prompts) // 256]
+    ratio = characters_per_token(sample, tokenizer) if tokenizer is not None and sample else None
     characters = (ratio or USUAL_CHARACTERS).likely
     return ScoreCount(
         rows=total,
         prompt_tokens=tuple(len(text) / characters for text in prompts),
         reference_tokens=_mean([len(text) / characters for text in references]),
         assumed_tokens=ratio is None,
+        unusable=round(total * (1 - len(good) / len(read))),
+        unusable_why=next((row["error"] for row in read if row["error"] is not None), ""),
     )
 
 
-def _starts(total: int) -> Iterator[int]:
-    """The first rows of ranges that are spread evenly over all rows."""
+def _ranges(total: int) -> Iterator[tuple[int, int]]:
+    """Ranges of rows that are spread evenly over all rows: first row, and the row after the last. Few rows are all read, each once."""
     ranges = min(_READ_ROWS // _RANGE, -(-total // _RANGE))
-    yield from (int(total * i / ranges) for i in range(ranges))
+    starts = [int(total * i / ranges) for i in range(ranges)]
+    yield from ((start, min(start + _RANGE, following)) for start, following in pairwise([*starts, total]))
 
 
 def _asked(row: ScoreRow) -> str:

@@ -107,7 +107,7 @@ def test_without_rows_there_is_a_speed_and_no_time(job: Path, capsys: pytest.Cap
 
 def test_rows_that_are_not_read_count_as_many_as_the_task_allows(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     row = rows(capsys, changed(job, "source: chats.jsonl", "source: 's3://evals/rows.jsonl', limit: 5000"))[0]
-    assert (row["rows"], row["prompt_tokens"]) == (5000, 512)
+    assert (row["rows"], row["prompt_tokens"], row["too_long"], row["unusable"]) == (5000, 512, None, None)
     assert row["duration_s"] > 0
     assert "5,000 rows are taken, the most that data.limit and data.sample allow" in row["length_from"]
     row = rows(capsys, changed(job, "source: chats.jsonl", "source: 's3://evals/rows.jsonl'"))[0]
@@ -126,11 +126,61 @@ def test_a_data_set_without_a_row_to_score_has_no_time_and_says_why(
     assert cause in row["length_from"]
 
 
-def test_prompts_without_room_for_an_answer_are_counted(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_task_whose_prompts_all_lack_room_for_an_answer_would_fail(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = changed(job, "generation:", "engine: {maxLength: 90}\n      generation:")
-    assert rows(capsys, spec)[0]["too_long"] == 300
+    [row] = rows(capsys, spec, "--price", "h100=2.5", code=1)
+    assert (row["fits"], row["rows"], row["scored_rows"], row["too_long"]) == (False, 300, 0, 300)
+    assert main(["plan", spec]) == 1
+    said = words(capsys)
+    assert said.startswith("judge: the task would fail: 300 of 300 rows would end as errors, more than maxErrorFraction 0.1 tolerates")
+    assert "about 300 of 300 rows have prompts beyond the 90 tokens of an engine; raise engine.maxLength" in said
+
+
+BROKEN = ['{"question": "cut of', "[1, 2]", '{"question": null, "answer": "b"}', '{"question": " ", "answer": "b"}']
+
+
+def test_rows_that_would_be_errors_have_no_part_in_tokens_time_and_cost(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = changed(job, "generation:", "maxErrorFraction: 0.5\n      engine: {maxLength: 1000}\n      generation:")
+    without = rows(capsys, spec, "--price", "h100=2.5")[-1]
+    good = (job.parent / "chats.jsonl").read_text()
+    long = json.dumps({"question": "a" * 4000, "answer": "b" * 40})
+    (job.parent / "chats.jsonl").write_text("\n".join([*BROKEN, *[long] * 6]) + "\n" + good)
+    row = rows(capsys, spec, "--price", "h100=2.5")[-1]
+    assert (row["rows"], row["scored_rows"], row["unusable"], row["too_long"]) == (310, 300, 4, 6)
+    for name in ("prompt_tokens", "output_tokens", "duration_s", "cost", "tokens_per_s"):
+        assert row[name] == without[name], name
     assert main(["plan", spec]) == 0
-    assert "about 300 of 300 rows have prompts beyond the 90 tokens of an engine" in words(capsys)
+    said = words(capsys)
+    assert "300 rows in about" in said
+    assert "310 rows were counted" in said
+    assert "4 of 310 rows cannot be scored" in said
+    assert "about 6 of 310 rows have prompts beyond the 1,000 tokens of an engine" in said
+
+
+def test_a_task_with_more_broken_rows_than_it_tolerates_would_fail(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = (job.parent / "chats.jsonl").read_text().splitlines()[:10]
+    (job.parent / "chats.jsonl").write_text("\n".join([*good, *BROKEN]) + "\n")
+    [row] = rows(capsys, str(job), code=1)
+    assert "4 of 14 rows would end as errors, more than maxErrorFraction 0.1 tolerates" in row["reason"]
+    assert "`tuneyard data inspect` shows the rows" in row["reason"]
+    (job.parent / "chats.jsonl").write_text("\n".join(BROKEN[2:]) + "\n")
+    [row] = rows(capsys, changed(job, "generation:", "maxErrorFraction: 1\n      generation:"), code=1)
+    assert "2 of 2 rows would end as errors: 2 of 2 rows cannot be scored" in row["reason"]
+
+
+def test_no_more_sequences_are_in_flight_than_there_are_rows(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = changed(job, "prompt: question", "limit: 10, prompt: question")
+    Path(spec).write_text(Path(spec).read_text().replace("instances: 2", "instances: 4"))
+    row = rows(capsys, spec, "--price", "h100=2.5")[-1]
+    assert row["batch"] == row["speed_by_batch"][-1]["batch"] == 3
+    assert row["rows_per_s"] == pytest.approx(10 / 3 * row["speed_by_batch"][-1]["rows_per_s"])
+    assert row["tokens_per_s"] == pytest.approx(100 * row["rows_per_s"])
+    assert row["cost_per_1000_rows"] == pytest.approx(1000 / row["rows_per_s"] / 3600 * 4 * 2.5)
+
+
+def test_one_token_is_no_tokens(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", changed(job, "maxTokens: 100", "maxTokens: 1")]) == 0
+    assert "answers of 1 token (generation.maxTokens)" in words(capsys)
 
 
 def test_a_length_beyond_the_model_is_refused_once(job: Path, capsys: pytest.CaptureFixture[str]) -> None:

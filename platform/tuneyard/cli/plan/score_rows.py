@@ -23,6 +23,7 @@ from tuneyard.cli.plan.placements import (
     shape_of_task,
     skus_of,
 )
+from tuneyard.cli.plan.score_errors import RowErrors
 from tuneyard.planning import EnginePlan, engine_length, keeps_no_cache, resolve_engine_plan
 from tuneyard.planning.engines import ScoreCount, ScorePlan, row_lengths, rows_at_most, uncounted
 from tuneyard.runtime.references import source_of
@@ -56,11 +57,15 @@ def score_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements)
         yield {**head, "fits": None, "reason": f"{task.name}: {_without_cache(shape)}"}
         return
     known = _known_rows(job, task, base_dir, placements.past_scores.answer_tokens(job.metadata.name, task.name))
+    errors = RowErrors(known.count, longest)
+    if failure := errors.failure(task.score):
+        yield {**head, "fits": False, **errors.fields(), "reason": f"{task.name}: {failure}"}
+        return
     for sku in skus_of(job, task, placements):
-        yield {**head, "sku": sku, "engines": task.resources.instances, **_on_sku(task, shape, sku, placements, known, longest)}
+        yield {**head, "sku": sku, "engines": task.resources.instances, **_on_sku(task, shape, sku, placements, known, errors)}
 
 
-def _on_sku(task: Task, shape: ModelShape, sku: str, placements: Placements, known: _Known, longest: int) -> dict[str, Any]:
+def _on_sku(task: Task, shape: ModelShape, sku: str, placements: Placements, known: _Known, errors: RowErrors) -> dict[str, Any]:
     """The engines on one SKU with their speed, or the reason why there are none."""
     assert task.score is not None
     broken = check_task(placed_on(task, sku), device=rules_device(sku), head_size=shape.kernel_head_size)
@@ -71,7 +76,7 @@ def _on_sku(task: Task, shape: ModelShape, sku: str, placements: Placements, kno
         found = resolve_engine_plan(task.score, shape, kind, instances=task.resources.instances, gpus_per_node=placements.gpus_per_node)
     except BadInput as error:
         return {"fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
-    lengths = row_lengths(task.score, known.count or uncounted(0), max_length=longest, output_tokens=known.answer_tokens)
+    lengths = row_lengths(task.score, known.count or uncounted(0), max_length=errors.longest, output_tokens=known.answer_tokens)
     plan = ScorePlan.of(
         task.score,
         shape,
@@ -79,13 +84,15 @@ def _on_sku(task: Task, shape: ModelShape, sku: str, placements: Placements, kno
         found,
         lengths,
         instances=task.resources.instances,
+        rows=errors.scored,
         calibration=placements.calibration,
         correction=placements.past_scores.correction(sku),
     )
     return {
         **_engine_fields(found),
-        **_speed_fields(plan, known, placements.prices),
-        **known.fields(task.score, plan, longest),
+        **_speed_fields(plan, errors.scored, placements.prices),
+        **errors.fields(),
+        **known.fields(task.score, plan),
         **assumed_fields(task, shape),
         **_degree_to_set(found, task.score.engine.tensor_parallel),
     }
@@ -101,36 +108,34 @@ class _Known:
     answer_tokens: float | None = None
     """Tokens of an answer in the latest run of the task."""
 
-    def fields(self, task: ScoreTask, plan: ScorePlan, longest: int) -> dict[str, Any]:
+    def fields(self, task: ScoreTask, plan: ScorePlan) -> dict[str, Any]:
         lengths = plan.lengths
-        beyond = self.count.share_beyond(longest) if self.count is not None else 0.0
         return {
-            "rows": self.count.rows if self.count is not None else None,
             "prompt_tokens": lengths.prompt,
             "output_tokens": lengths.output,
             "evaluated_tokens": lengths.evaluated * lengths.evaluations,
             "length_from": self._words(task, plan),
-            "too_long": round(beyond * self.count.rows) if self.count is not None else None,
         }
 
     def _words(self, task: ScoreTask, plan: ScorePlan) -> str:
         """The source of the lengths, for people."""
         lengths = plan.lengths
         if self.count is None:
-            prompts = f"the time of the data set is unknown: {self.why}. Prompts are taken to have {lengths.prompt:,.0f} tokens"
+            prompts = f"the time of the data set is unknown: {self.why}. Prompts are taken to have {_tokens(lengths.prompt)}"
         elif self.why:
             at_most = f"{self.count.rows:,} rows are taken, the most that data.limit and data.sample allow: {self.why}"
-            prompts = f"{at_most}. Prompts are taken to have {lengths.prompt:,.0f} tokens"
+            prompts = f"{at_most}. Prompts are taken to have {_tokens(lengths.prompt)}"
         else:
             by = ", taken to have 4 characters a token" if self.count.assumed_tokens else ""
-            prompts = f"{self.count.rows:,} rows were counted: prompts of {lengths.prompt:,.0f} tokens{by}"
+            counted = f"{self.count.rows:,} row{' was' if self.count.rows == 1 else 's were'} counted"
+            prompts = f"{counted}: prompts of {_tokens(lengths.prompt)}{by}"
         if not lengths.output:
             return f"{prompts}; no answers, as metrics compare likelihoods"
         if self.answer_tokens is not None:
-            return f"{prompts}; answers of {lengths.output:,.0f} tokens, as in the latest run of this task"
+            return f"{prompts}; answers of {_tokens(lengths.output)}, as in the latest run of this task"
         if lengths.output < task.generation.max_tokens:
-            return f"{prompts}; answers of {lengths.output:,.0f} tokens, up to engine.maxLength"
-        return f"{prompts}; answers of {lengths.output:,.0f} tokens (generation.maxTokens), the most they can have"
+            return f"{prompts}; answers of {_tokens(lengths.output)}, up to engine.maxLength"
+        return f"{prompts}; answers of {_tokens(lengths.output)} (generation.maxTokens), the most they can have"
 
 
 def _known_rows(job: JobSpec, task: Task, base_dir: Path, answer_tokens: float | None) -> _Known:
@@ -155,6 +160,10 @@ def _known_rows(job: JobSpec, task: Task, base_dir: Path, answer_tokens: float |
         return _Known(count, answer_tokens=answer_tokens)
     except TuneyardError as error:
         return _Known(None, error.cause.splitlines()[0], answer_tokens)
+
+
+def _tokens(number: float) -> str:
+    return f"{number:,.0f} token{'' if round(number) == 1 else 's'}"
 
 
 def _without_cache(shape: ModelShape) -> str:
@@ -187,16 +196,17 @@ def _engine_fields(found: EnginePlan) -> dict[str, Any]:
     }
 
 
-def _speed_fields(plan: ScorePlan, known: _Known, prices: Mapping[str, float]) -> dict[str, Any]:
-    """Speed by batch of one engine; of all engines, the rate at the batch of the task, the time of the rows, and their cost."""
+def _speed_fields(plan: ScorePlan, rows: int | None, prices: Mapping[str, float]) -> dict[str, Any]:
+    """Speed by batch of one engine; of all engines, the rate at the batch of the task, the time of the rows, and their cost. `rows`: those
+    that are scored; None: their number is unknown."""
     speeds = plan.speeds()
     engine, gpu = plan.engine, plan.engine.gpu
     last = speeds[-1]
     rented = 1 if gpu.is_cpu else plan.engines * engine.tensor_parallel
     price = prices.get(gpu.sku)
     per_hour = price * rented if price is not None else None
-    time = plan.time(known.count.rows) if known.count is not None else None
-    per_s, rows_per_s = plan.engines * last.output_tokens_per_s, plan.engines * last.rows_per_s
+    time = plan.time(rows) if rows is not None else None
+    per_s, rows_per_s = plan.busy * last.output_tokens_per_s, plan.busy * last.rows_per_s
     return {
         "batch": plan.batch,
         "corrected_by_runs": plan.correction.runs,

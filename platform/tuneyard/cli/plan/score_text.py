@@ -32,7 +32,7 @@ def score_sentences(task: str, rows: Sequence[Row]) -> list[str]:
         said = [f"{task}: fastest, and {saves}: {_choice(fastest)}"]
     else:
         said = [f"{task}: {saves}: {_choice(cheapest)}", f"{task}: fastest: {_choice(fastest)}"]
-    return [*said, *dict.fromkeys(row["length_from"] for row in rows), *_too_long(rows[0])]
+    return [*said, *dict.fromkeys(row["length_from"] for row in rows), *rows[0]["error_notes"]]
 
 
 def score_table(rows: Sequence[Row]) -> list[str]:
@@ -105,7 +105,7 @@ def _choice(row: Row) -> str:
     count = row["engines"]
     parts = [f"{count} engine{'' if count == 1 else 's'} of {_devices(row)}, batch {row['batch']:,}"]
     if row["duration_s"] is not None:
-        parts.append(f"{row['rows']:,} row{'' if row['rows'] == 1 else 's'} in about {duration_text(row['duration_s'])}")
+        parts.append(f"{row['scored_rows']:,} row{'' if row['scored_rows'] == 1 else 's'} in about {duration_text(row['duration_s'])}")
     elif row["tokens_per_s"]:
         parts.append(f"{rounded_text(row['tokens_per_s'])} tokens/s")
     if row["cost"] is not None:
@@ -113,13 +113,3 @@ def _choice(row: Row) -> str:
     elif row["cost_per_million_tokens"] is not None:
         parts.append(f"{money_text(row['cost_per_million_tokens'])} for a million tokens")
     return ", ".join(parts)
-
-
-def _too_long(row: Row) -> list[str]:
-    """A warning about prompts that leave no room for an answer."""
-    if not row["too_long"]:
-        return []
-    return [
-        f"about {row['too_long']:,} of {row['rows']:,} rows have prompts beyond the {row['max_length']:,} tokens of an engine, and would "
-        "end as errors: raise engine.maxLength as far as the model goes, or cut the prompts"
-    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuneyard.api import ScoreTask
 from tuneyard.metrics import metric_named, needing
@@ -21,26 +21,37 @@ class ScoreCount:
     """Facts about the rows of a score task before it runs."""
 
     rows: int
+    """All rows, with those that cannot be scored."""
     prompt_tokens: Sequence[float]
-    """Estimated tokens of each prompt that was read, an even selection of all rows."""
+    """Estimated tokens of each prompt that was read, an even selection of the rows that can be scored. Empty: no prompt was read."""
     reference_tokens: float
     """Estimated tokens of a reference, on average; 0: there is none."""
     assumed_tokens: bool
     """Whether characters per token are the usual number because there is no tokenizer."""
+    unusable: int = 0
+    """Rows that cannot be scored, as far as the selection tells."""
+    unusable_why: str = ""
+    """Why the first such row cannot be scored."""
 
     @property
     def prompt(self) -> float:
-        """Tokens of a prompt, on average."""
-        return sum(self.prompt_tokens) / len(self.prompt_tokens)
+        """Tokens of a prompt, on average; where no prompt was read, the length that `engine.batch: auto` assumes."""
+        return sum(self.prompt_tokens) / len(self.prompt_tokens) if self.prompt_tokens else _USUAL_PROMPT
 
-    def share_beyond(self, limit: int) -> float:
-        """Share of the rows whose prompts have no room for an answer in `limit` tokens."""
-        return sum(tokens >= limit for tokens in self.prompt_tokens) / len(self.prompt_tokens)
+    def too_long(self, limit: int) -> int:
+        """Rows whose prompts have no room for an answer in `limit` tokens."""
+        beyond = sum(tokens >= limit for tokens in self.prompt_tokens)
+        return round(beyond / len(self.prompt_tokens) * (self.rows - self.unusable)) if beyond else 0
+
+    def within(self, limit: int) -> ScoreCount:
+        """The rows that get an answer in `limit` tokens: the others would end as errors."""
+        fitting = tuple(tokens for tokens in self.prompt_tokens if tokens < limit)
+        return replace(self, rows=self.rows - self.unusable - self.too_long(limit), prompt_tokens=fitting, unusable=0, unusable_why="")
 
 
 def uncounted(rows: int) -> ScoreCount:
-    """Rows whose lengths are not known: prompts of the length that `engine.batch: auto` assumes."""
-    return ScoreCount(rows=rows, prompt_tokens=(_USUAL_PROMPT,), reference_tokens=0.0, assumed_tokens=True)
+    """Rows whose lengths are not known."""
+    return ScoreCount(rows=rows, prompt_tokens=(), reference_tokens=0.0, assumed_tokens=True)
 
 
 def rows_at_most(task: ScoreTask) -> int | None:
@@ -51,10 +62,10 @@ def rows_at_most(task: ScoreTask) -> int | None:
 
 
 def row_lengths(task: ScoreTask, count: ScoreCount, *, max_length: int, output_tokens: float | None = None) -> RowLengths:
-    """Tokens of a row on average. `output_tokens`: of an answer, as past runs had them; None: `generation.maxTokens`, the most that an
-    answer can have.
+    """Tokens of a row on average, of the rows with room for an answer. `output_tokens`: of an answer, as past runs had them; None:
+    `generation.maxTokens`, the most that an answer can have.
     """
-    prompt = min(count.prompt, max_length - 1.0)
+    prompt = min(count.within(max_length).prompt, max_length - 1.0)
     longest = min(task.generation.max_tokens, max_length - prompt)
     likely = min(output_tokens, longest) if output_tokens is not None else longest
     if task.judge is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from tuneyard.api import ScoreTask
 from tuneyard.catalog import Gpu, ModelShape
@@ -18,12 +19,17 @@ from tuneyard.planning.setup import BYTES
 
 @dataclass(frozen=True, kw_only=True)
 class ScorePlan:
-    """The engines of a score task with rows of certain lengths. `batch`: sequences in flight, as far as the cache holds them."""
+    """The engines of a score task with rows of certain lengths.
+
+    `batch`: sequences in flight in an engine, as far as the cache holds them and there are rows. `busy`: engines whose batches are full at
+    once, a fraction where the rows do not fill all of them.
+    """
 
     engine: Engine
     engines: int
     lengths: RowLengths
     batch: int
+    busy: float
     correction: Correction = UNCORRECTED
 
     @classmethod
@@ -36,10 +42,11 @@ class ScorePlan:
         lengths: RowLengths,
         *,
         instances: int,
+        rows: int | None = None,
         calibration: Calibration = DEFAULT,
         correction: Correction = UNCORRECTED,
     ) -> ScorePlan:
-        """The engines of `plan`, which `resolve_engine_plan` has resolved for the task."""
+        """The engines of `plan`, which `resolve_engine_plan` has resolved for the task. `rows`: of all engines; None: unknown, and many."""
         width = BYTES[plan.precision]
         engine = Engine(
             model=EngineModel(shape=shape, weight_bytes=width, cache_bytes=width, activation_bytes=width),
@@ -53,11 +60,15 @@ class ScorePlan:
             correction=correction.terms,
         )
         held = int(plan.kv_tokens / (lengths.prompt + lengths.output))
+        sequences = rows * lengths.samples if rows is not None else None
+        of_engine = ceil(sequences / instances) if sequences is not None else held
+        batch = max(1, min(task.engine.most_in_flight, held, of_engine))
         return cls(
             engine=engine,
             engines=instances,
             lengths=lengths,
-            batch=max(1, min(task.engine.most_in_flight, held)),
+            batch=batch,
+            busy=min(instances, sequences / batch) if sequences is not None else instances,
             correction=correction,
         )
 

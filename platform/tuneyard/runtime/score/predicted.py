@@ -92,8 +92,12 @@ def _expected_s(request: ScoreRequest, shape: ModelShape, correction: Correction
     folder = local_path(request.model_uri) if is_local(request.model_uri) else None
     tokenizer = folder / _TOKENIZER if folder is not None and (folder / _TOKENIZER).is_file() else None
     count = count_score_rows(request.task, tokenizer=tokenizer)
-    lengths = row_lengths(request.task, count, max_length=engine_length(request.task, shape), output_tokens=answer_tokens)
-    return _time(request, shape, lengths, count.rows, correction).total_s
+    longest = engine_length(request.task, shape)
+    scored = count.within(longest).rows
+    if not scored:
+        return None
+    lengths = row_lengths(request.task, count, max_length=longest, output_tokens=answer_tokens)
+    return _time(request, shape, lengths, scored, correction).total_s
 
 
 def _time(request: ScoreRequest, shape: ModelShape, lengths: RowLengths, rows: float, correction: Correction) -> DataSetTime:
