@@ -454,3 +454,11 @@ def test_a_sweep_refuses_what_it_does_not_know_and_ends_with_1_where_nothing_fit
     assert "--sweep fash is no setting to sweep" in capsys.readouterr().err
     assert main(["plan", str(job), "--sku", "t4", "--workers", "1", "--sweep", "recompute"]) == 1
     assert "recompute no; recompute yes: not one row fits" in capsys.readouterr().out
+
+
+def test_a_sweep_of_refused_placements_says_why(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job.write_text(JOB.replace("      steps: 1000\n", "      steps: 1000\n      strategy: {precision: fp16}\n"))
+    assert main(["plan", str(job), "--sku", "cpu", "--workers", "1", "--sweep", "flash"]) == 1
+    said = capsys.readouterr().out
+    assert "fp16 training on cpu" in said
+    assert "no train, rank or score task" not in said

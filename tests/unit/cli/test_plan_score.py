@@ -178,6 +178,21 @@ def test_no_more_sequences_are_in_flight_than_there_are_rows(job: Path, capsys: 
     assert row["cost_per_1000_rows"] == pytest.approx(1000 / row["rows_per_s"] / 3600 * 4 * 2.5)
 
 
+def test_options_that_a_score_task_does_not_use_are_said(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for output in ("table", "json"):
+        assert main(["plan", str(job), "--price", "l40s=1", "--workers", "4", "-o", output]) == 0
+        said = capsys.readouterr().err
+        assert "--price l40s-48gb is not used: no task is planned on l40s-48gb; add --sku l40s-48gb" in said
+        assert "--workers 4 is not used" in said
+    assert main(["plan", str(job), "--price", "h100=1"]) == 0
+    assert "is not used" not in capsys.readouterr().err
+
+
+def test_a_sweep_without_a_train_task_is_refused(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(job), "--sweep", "flash"]) == 2
+    assert "--sweep is of train tasks, and the job has none" in capsys.readouterr().err
+
+
 def test_one_token_is_no_tokens(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", changed(job, "maxTokens: 100", "maxTokens: 1")]) == 0
     assert "answers of 1 token (generation.maxTokens)" in words(capsys)

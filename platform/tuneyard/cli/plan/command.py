@@ -25,6 +25,7 @@ from tuneyard.cli.plan.rows import rows_of
 from tuneyard.cli.plan.score_text import score_sentences, score_table, show_speed
 from tuneyard.cli.plan.sweep import sweep_lines, swept_names
 from tuneyard.cli.plan.text import WIDTH, note_lines, peak_lines, rank_table, train_sentences, train_table
+from tuneyard.cli.plan.unused import unused_lines
 from tuneyard.cli.template_files import TemplatesOption, templates_in
 from tuneyard.extras import need
 from tuneyard.planning import DEFAULT, Calibration, DataRate, past_rates
@@ -85,21 +86,20 @@ def plan(
         sweep=swept_names(sweep) if sweep is not None else (),
         past_scores=past_scores(_without_history),
     )
-    rows = list(rows_of(_job(file, templates), file.parent, placements))
-    for line in _calibration_lines(rows, past):
+    job = _job(file, templates)
+    if placements.sweep and not any(task.train is not None for task in job.spec.tasks):
+        raise BadInput(f"{file}: --sweep is of train tasks, and the job has none", "leave --sweep out to plan its other tasks")
+    rows = list(rows_of(job, file.parent, placements))
+    for line in (*_calibration_lines(rows, past), *unused_lines(job, rows, placements)):
         typer.echo(line, err=True)
-    if placements.sweep:
-        rows = [row for row in rows if "sweep" in row]
     if output is Format.JSON:
         print_json(rows)
-    elif placements.sweep and rows:
+    elif placements.sweep:
         _show_sweep(rows)
     elif not rows:
         typer.echo(f"{file}: no train, rank or score task to plan")
     else:
         _show(rows)
-        for name in sorted(set(placements.prices) - {row.get("sku") for row in rows}):
-            typer.echo(f"--price {name} is not used: no task is planned on {name}; add --sku {name}", err=True)
     if _without_plan(rows):
         raise typer.Exit(TuneyardError.exit_code)
 
@@ -137,9 +137,13 @@ def _show(rows: list[dict[str, Any]]) -> None:
 
 
 def _show_sweep(rows: list[dict[str, Any]]) -> None:
-    for place in dict.fromkeys((row["task"], row["sku"], row["workers"]) for row in rows):
-        own = [row for row in rows if (row["task"], row["sku"], row["workers"]) == place]
+    """A table for each placement, and the reason for each that has none."""
+    swept = [row for row in rows if "sweep" in row]
+    for place in dict.fromkeys((row["task"], row["sku"], row["workers"]) for row in swept):
+        own = [row for row in swept if (row["task"], row["sku"], row["workers"]) == place]
         typer.echo("\n".join([*sweep_lines(own), ""]))
+    for reason in dict.fromkeys(row["reason"] for row in rows if "sweep" not in row):
+        typer.echo(reason)
 
 
 def _length_lines(rows: list[dict[str, Any]]) -> list[str]:

@@ -47,9 +47,12 @@ _AUTO_WORKERS = (1, 2, 4, 8)
 
 
 def rows_of(job: JobSpec, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
+    """The rows of all tasks; for a sweep, those of train tasks."""
     for task in job.spec.tasks:
         if task.train is not None:
             yield from _train_rows(job, task, base_dir, placements)
+        elif placements.sweep:
+            continue
         elif task.score is not None:
             yield from score_rows(job, task, base_dir, placements)
         elif task.rank is not None:
