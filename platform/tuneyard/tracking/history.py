@@ -217,10 +217,10 @@ class History:
         return [row for row in self._rows(query) if row["settings"]]
 
     def score_runs(self) -> list[dict[str, Any]]:
-        """Score attempts that have succeeded, oldest first: `job`, `task`, `result`."""
+        """Score attempts that have succeeded, oldest first: `job`, `task`, `result`, and the `spec` of the job."""
         job, attempt = tables.jobs.c, tables.attempts.c
         query = (
-            sa.select(job.name.label("job"), attempt.task, attempt.result)
+            sa.select(job.name.label("job"), job.spec, attempt.task, attempt.result)
             .join(tables.jobs, job.id == attempt.job_id)
             .where(attempt.kind == "score", attempt.status == "succeeded")
             .order_by(attempt.started_at, attempt.id)

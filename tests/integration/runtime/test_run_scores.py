@@ -61,6 +61,10 @@ def test_the_next_plan_is_corrected_by_the_run_and_knows_its_answers(job: Path, 
     assert planned.returncode == 0, planned.stderr
     [row] = json.loads(planned.stdout)
     assert (row["rows"], row["corrected_by_runs"]) == (32, 1)
-    assert row["output_tokens"] == pytest.approx(judged["details"]["speed"]["answer_tokens"])
-    assert "as in the latest run of this task" in row["length_from"]
+    if judged["cut_off"] < 16:  # random weights may not end an answer: then the run does not tell how long answers are
+        assert row["output_tokens"] == pytest.approx(judged["details"]["speed"]["answer_tokens"])
+        assert "as in the latest run of this task" in row["length_from"]
+    else:
+        assert row["output_tokens"] == 16
+        assert "of the answers were cut off at their limit" in row["length_from"]
     assert "speeds of engines on cpu are corrected by 1 run of your history" in planned.stderr

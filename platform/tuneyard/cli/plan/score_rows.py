@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from tuneyard.cli.plan.score_errors import RowErrors
 from tuneyard.planning import EnginePlan, engine_length, keeps_no_cache, resolve_engine_plan
 from tuneyard.planning.engines import ScoreCount, ScorePlan, row_lengths, rows_at_most, uncounted
 from tuneyard.runtime.references import source_of
+from tuneyard.runtime.score.past import PastAnswers
 from tuneyard.runtime.score.rankers import ranker_of
 from tuneyard.storage import is_local
 
@@ -56,7 +57,7 @@ def score_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements)
     if keeps_no_cache(shape):
         yield {**head, "fits": None, "reason": f"{task.name}: {_without_cache(shape)}"}
         return
-    known = _known_rows(job, task, base_dir, placements.past_scores.answer_tokens(job.metadata.name, task.name))
+    known = _known_rows(job, task, base_dir, placements.past_scores.answers(job, task))
     errors = RowErrors(known.count, longest)
     if failure := errors.failure(task.score):
         yield {**head, "fits": False, **errors.fields(), "reason": f"{task.name}: {failure}"}
@@ -76,7 +77,7 @@ def _on_sku(task: Task, shape: ModelShape, sku: str, placements: Placements, kno
         found = resolve_engine_plan(task.score, shape, kind, instances=task.resources.instances, gpus_per_node=placements.gpus_per_node)
     except BadInput as error:
         return {"fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
-    lengths = row_lengths(task.score, known.count or uncounted(0), max_length=errors.longest, output_tokens=known.answer_tokens)
+    lengths = row_lengths(task.score, known.count or uncounted(0), max_length=errors.longest, output_tokens=known.answers.tokens)
     plan = ScorePlan.of(
         task.score,
         shape,
@@ -105,8 +106,7 @@ class _Known:
     count: ScoreCount | None
     why: str = ""
     """Why the rows are not read before the task runs; empty: they are."""
-    answer_tokens: float | None = None
-    """Tokens of an answer in the latest run of the task."""
+    answers: PastAnswers = field(default_factory=PastAnswers)
 
     def fields(self, task: ScoreTask, plan: ScorePlan) -> dict[str, Any]:
         lengths = plan.lengths
@@ -131,35 +131,36 @@ class _Known:
             prompts = f"{counted}: prompts of {_tokens(lengths.prompt)}{by}"
         if not lengths.output:
             return f"{prompts}; no answers, as metrics compare likelihoods"
-        if self.answer_tokens is not None:
-            return f"{prompts}; answers of {_tokens(lengths.output)}, as in the latest run of this task"
+        if self.answers.tokens is not None:
+            return f"{prompts}; answers of {_tokens(lengths.output)}, as in the latest run of this task with this model and these settings"
+        why = f": {self.answers.why}" if self.answers.why else ""
         if lengths.output < task.generation.max_tokens:
-            return f"{prompts}; answers of {_tokens(lengths.output)}, up to engine.maxLength"
-        return f"{prompts}; answers of {_tokens(lengths.output)} (generation.maxTokens), the most they can have"
+            return f"{prompts}; answers of {_tokens(lengths.output)}, up to engine.maxLength{why}"
+        return f"{prompts}; answers of {_tokens(lengths.output)} (generation.maxTokens), the most they can have{why}"
 
 
-def _known_rows(job: JobSpec, task: Task, base_dir: Path, answer_tokens: float | None) -> _Known:
-    """The rows of a task, where they can be read. `answer_tokens`: of its latest run."""
+def _known_rows(job: JobSpec, task: Task, base_dir: Path, answers: PastAnswers) -> _Known:
+    """The rows of a task, where they can be read. `answers`: of an earlier run."""
     from tuneyard.data import count_score_rows
 
     assert task.score is not None
     named = rows_at_most(task.score)
     at_most = uncounted(named) if named is not None else None
     if task.score.data.lm_eval is not None:
-        return _Known(None, "lm-evaluation-harness makes its requests when the task runs", answer_tokens)
+        return _Known(None, "lm-evaluation-harness makes its requests when the task runs", answers)
     if task.score.data.from_task is not None:
-        return _Known(at_most, f"task {task.score.data.from_task} makes its data", answer_tokens)
+        return _Known(at_most, f"task {task.score.data.from_task} makes its data", answers)
     data = source_of(task.score.data, base_dir, {})
     if not is_local(data.source or ""):
-        return _Known(at_most, f"{redact(data.source or '')} would have to be read over the network", answer_tokens)
+        return _Known(at_most, f"{redact(data.source or '')} would have to be read over the network", answers)
     print(f"counting {redact(data.source or '')}", file=sys.stderr)
     model = name_of_model(job, task)
     tokenizer = tokenizer_of(model, task.score.model.revision, base_dir) if model else None
     try:
         count = count_score_rows(task.score.model_copy(update={"data": data}), tokenizer=tokenizer)
-        return _Known(count, answer_tokens=answer_tokens)
+        return _Known(count, answers=answers)
     except TuneyardError as error:
-        return _Known(None, error.cause.splitlines()[0], answer_tokens)
+        return _Known(None, error.cause.splitlines()[0], answers)
 
 
 def _tokens(number: float) -> str:

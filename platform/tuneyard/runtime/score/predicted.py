@@ -29,9 +29,9 @@ class Promise:
     expected_s: float | None
 
 
-def promise_of(request: ScoreRequest, past: PastScores) -> Promise | None:
-    """The prediction before a run. None: a model whose engines cannot be planned, or whose shape only transformers could build, which
-    would delay the run."""
+def promise_of(request: ScoreRequest, past: PastScores, answer_tokens: float | None = None) -> Promise | None:
+    """The prediction before a run. `answer_tokens`: as in `row_lengths`. None: a model whose engines cannot be planned, or whose shape only
+    transformers could build, which would delay the run."""
     try:
         shape = known_shape(request.model_uri) or shape_from_config(read_config(request.model_uri))
         engine_length(request.task, shape)
@@ -41,7 +41,7 @@ def promise_of(request: ScoreRequest, past: PastScores) -> Promise | None:
         return None
     correction = past.correction(request.sku)
     try:
-        expected_s = _expected_s(request, shape, correction, past.answer_tokens(request.job, request.name))
+        expected_s = _expected_s(request, shape, correction, answer_tokens)
     except TuneyardError:
         expected_s = None
     return Promise(shape, correction, expected_s)

@@ -32,7 +32,10 @@ def run_score(task: Task, context: TaskContext, attempts: Attempts) -> Result:
         return context.should_stop()
 
     logs = EngineLogs(machines.logs, EnginePlaces(task, context))
-    promise = promise_of(request, past_scores(lambda _: None)) if _needs_vllm(request) else None
+    promise = None
+    if _needs_vllm(request):
+        past = past_scores(lambda _: None)
+        promise = promise_of(request, past, past.answers(context.job, task).tokens)
     result = asdict(score(request, emit=context.emit, should_stop=should_stop, logs=logs, server=server))
     if promise is not None and (speed := speed_of(request, result, promise)) is not None:
         result["details"]["speed"] = speed
