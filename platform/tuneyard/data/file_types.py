@@ -175,17 +175,15 @@ def is_tab_separated(path: str) -> bool:
     return (PurePosixPath(name.stem).suffix if name.suffix in COMPRESSED_ENDINGS else name.suffix) == ".tsv"
 
 
-def recognise(found: FoundFile, file_type: str = "auto", *, look: bool = True) -> DataFile:
+def recognise(found: FoundFile, file_type: str = "auto", *, look: bool = True, may_be_pointer: bool = True) -> DataFile:
     """The file with its type: from the JobSpec, else by ending, else by content. `look`: read the start of JSON lines too,
-    which may be one document.
+    which may be one document. `may_be_pointer`: look whether a small file stands for another.
 
     Raises BadInput where the type stays unknown, or is not read.
     """
     by_ending, compression = kind_by_ending(found.path)
     if found.size_bytes == 0:
         raise BadInput(f"{found.uri}: the file is empty", "write samples into it, or point at another file")
-    if found.size_bytes < MOST_BYTES:
-        _refuse_pointer(found)
     given: dict[str, Kind] = {kind: kind for kind in ENDINGS.values()} | {"hf": "arrow"}
     kind = given.get(file_type, by_ending)
     if kind is None and (unread := unread_by_name(found.path)):
@@ -194,18 +192,21 @@ def recognise(found: FoundFile, file_type: str = "auto", *, look: bool = True) -
         kind is None or by_ending == "json" or (look and file_type == "auto" and by_ending == "jsonl")
     ):  # both endings are used for both notations
         return _by_content(DataFile(found, kind or "text", compression))
+    if may_be_pointer and found.size_bytes < MOST_BYTES:
+        with open_found(found) as raw:
+            _refuse_pointer(found, raw.read(MOST_BYTES))
     return DataFile(found, kind, compression)
 
 
-def _refuse_pointer(found: FoundFile) -> None:
-    with open_found(found) as raw:
-        if pointer := pointer_in(raw.read(MOST_BYTES)):
-            raise BadInput(f"{found.uri}: a pointer of {pointer.tool}, not the file itself", pointer.advice)
+def _refuse_pointer(found: FoundFile, head: bytes) -> None:
+    if pointer := pointer_in(head):
+        raise BadInput(f"{found.uri}: a pointer of {pointer.tool}, not the file itself", pointer.advice)
 
 
 def _by_content(file: DataFile) -> DataFile:
     with file.open_raw() as raw:
         head = raw.read(_HEAD_BYTES)
+        _refuse_pointer(file.found, head)
         compression = next((kind for magic, kind in _COMPRESSED_MAGIC.items() if head.startswith(magic)), file.compression)
         file = replace(file, compression=compression)
         if compression:

@@ -81,12 +81,13 @@ def _by_ending(files: list[FoundFile]) -> tuple[list[FoundFile], tuple[str, ...]
 
 
 def _recognised(files: Sequence[FoundFile], file_type: str) -> list[DataFile]:
-    # Each look opens a file, and of an object it is a request. Files of one ending are of one notation, unless the first says otherwise.
+    # Each look opens a file, and of an object it is a request. Files of one ending are of one notation, and are all pointers or none,
+    # unless the first says otherwise.
     first = {kind_by_ending(file.path)[0]: file for file in reversed(files)}
     looked = {ending for ending, file in first.items() if recognise(file, file_type).kind != "jsonl"}
 
     def recognised(file: FoundFile) -> DataFile:
-        return recognise(file, file_type, look=kind_by_ending(file.path)[0] in looked)
+        return recognise(file, file_type, look=kind_by_ending(file.path)[0] in looked, may_be_pointer=False)
 
     if len(files) == 1 or files[0].fs is None:
         return [recognised(file) for file in files]
