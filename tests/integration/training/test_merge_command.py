@@ -21,6 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from tuneyard.cli import main
 from tuneyard.storage import open_store
+from tuneyard.storage.marks import model_marks
 from tuneyard.training import command
 
 ROWS = torch.arange(40).reshape(2, 20)
@@ -223,4 +224,4 @@ def test_the_adapter_of_a_run_says_what_it_was_trained_on(lora: Path, material: 
     about = json.loads((lora / "train" / "model" / "manifest.json").read_text())["extra"]["base"]
 
     expected = {"base": str(material.model), "revision": None, "precision": "fp32", "quantized": None, "from_scratch": False}
-    assert about == expected
+    assert about == expected | {"marks": model_marks(material.model)}
