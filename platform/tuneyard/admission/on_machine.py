@@ -11,7 +11,7 @@ from tuneyard.admission.shapes import Configs
 from tuneyard.admission.venues import Machine
 from tuneyard.api import BadInput, JobSpec, Task, TrainTask, WorkerRange, check_rules, check_task
 from tuneyard.api.worker_counts import WORKERS_ON_CPU, worker_counts
-from tuneyard.catalog import ModelShape, canonical_sku, gpu
+from tuneyard.catalog import ModelShape, canonical_sku, gpu, rules_device
 from tuneyard.planning import plan_of_program, plan_of_ranker
 
 ShapeOf = Callable[[Mapping[str, Any]], ModelShape]
@@ -125,14 +125,14 @@ def _broken_rules(job: JobSpec, machine: Machine, configs: Configs, shape_of: Sh
     types = {name: str(config["model_type"]) for name, config in configs.items() if config.get("model_type")}
     asked = {task.name for task in job.spec.tasks if task.score is not None}
     sizes = {name: size for name, config in configs.items() if name in asked and (size := _head_size(config, shape_of)) is not None}
-    device = gpu(machine.sku).device
+    device = rules_device(machine.sku)
     for found in check_rules(here, {machine.sku: device}, local_sku=machine.sku, model_types=types, head_sizes=sizes):
         name = job.spec.tasks[int(found.path[2])].name
         yield Refusal(found.path, f"task {name}: {'.'.join(map(str, found.path[3:]))}: {found.reason}", _OF_COMBINATION)
 
 
 def _breaks_rules(task: Task, machine: Machine, workers: int) -> bool:
-    return bool(check_task(_with_workers(_on(machine, task), workers), device=gpu(machine.sku).device))
+    return bool(check_task(_with_workers(_on(machine, task), workers), device=rules_device(machine.sku)))
 
 
 def _on(machine: Machine, task: Task) -> Task:
