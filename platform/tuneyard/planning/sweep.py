@@ -58,10 +58,10 @@ def sweep(
     check: Callable[[TrainTask], None] = lambda _: None,
     **site: Unpack[Site],
 ) -> Iterator[Case]:
-    """A case for each combination of the named settings, the last named one changing first. `check` raises BadInput for a combination that
-    cannot work. Raises BadInput for an unknown name.
+    """A case for each combination of settings, the last named one changing first. `names`: keys of `SWEPT`. `check` raises BadInput for a
+    combination that cannot work.
     """
-    for values in product(*(_swept(name).values for name in names)):
+    for values in product(*(SWEPT[name].values for name in names)):
         settings = dict(zip(names, values, strict=True))
         try:
             check(asked := _with(task, settings))
@@ -97,12 +97,6 @@ def _at(task: TrainTask, micro: int, shape: ModelShape, gpu: Gpu, workers: int, 
     asked = task.model_copy(update={"batch": Batch.model_validate({"global": micro * max(1, workers // shared), "micro": micro})})
     fitting = [plan for plan in plans(asked, shape, gpu, workers, **site) if plan.grad_accum == 1]
     return best(fitting) if fitting else None
-
-
-def _swept(name: str) -> Swept:
-    if name not in SWEPT:
-        raise BadInput(f"there is no sweep of {name}", f"name some of {', '.join(SWEPT)}, separated by commas")
-    return SWEPT[name]
 
 
 def _with(task: TrainTask, settings: Mapping[str, Any]) -> TrainTask:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +22,7 @@ CONFIG = "config.json"
 ADAPTER = "adapter_config.json"
 
 
-@dataclass(frozen=True)
-class Base:
-    """The base model of an adapter: its URI or Hugging Face name."""
-
-    uri: str
-    revision: str | None = None
-
-
-def base_of_adapter(uri: str) -> Base | None:
+def base_of_adapter(uri: str) -> Origin | None:
     """The base of the adapter in a folder, or at a URI; None: a whole model, or none at all. Raises BadInput where the base is not known,
     or was not kept.
     """
@@ -54,7 +45,7 @@ def base_of_adapter(uri: str) -> Base | None:
         _check_base(uri, origin)
     if is_local(uri):
         check_adapter_files(local_path(uri), folder, finite=False)
-    return Base(origin.base, origin.revision)
+    return origin
 
 
 def _check_base(adapter: str, origin: Origin) -> None:
@@ -89,8 +80,8 @@ def read_config(uri: str, revision: str | None = None) -> dict[str, Any]:
     """config.json of a model, from its folder, its store, or the Hugging Face hub (or its cache); of an adapter that of its base. Raises
     BadInput.
     """
-    if (base := base_of_adapter(uri)) is not None:
-        return read_config(base.uri, base.revision)
+    if (origin := base_of_adapter(uri)) is not None:
+        return read_config(origin.base, origin.revision)
     if is_local(uri) and local_path(uri).exists():
         text = _of_folder(local_path(uri))
     elif looks_like_path(uri):

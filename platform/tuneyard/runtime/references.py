@@ -56,8 +56,8 @@ def start_of(model: ModelRef, base_dir: Path, results: Mapping[str, Mapping[str,
     """
     if model.from_task is None:
         uri = named_model(model.name or "", base_dir)
-        base = base_of_adapter(uri)
-        return Start(uri) if base is None else Start(base.uri, uri, base.revision)
+        origin = base_of_adapter(uri)
+        return Start(uri) if origin is None else Start(origin.base, uri, origin.revision)
     result = results[model.from_task]
     if model.path is None and result.get("adapter_uri"):
         base_of_adapter(result["adapter_uri"])  # a base that has changed since then is refused

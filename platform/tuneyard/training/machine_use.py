@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -150,46 +150,43 @@ def _levels() -> dict[str, float]:
     return {}
 
 
-class _devices:  # noqa: N801 - a context, such as contextlib's
-    """Reads the GPUs of this container by NVML: means over them of utilization and PCIe rates, and the fullest memory. Without NVML, or
-    once it fails, there is nothing to read."""
+@contextmanager
+def _devices(*, on: bool) -> Iterator[Callable[[], dict[str, float]]]:
+    """A function that reads the GPUs of this container by NVML. Without NVML, there is nothing to read."""
+    try:
+        if not on:
+            raise ImportError
+        import pynvml
 
-    def __init__(self, *, on: bool) -> None:
-        self._on = on
-        self._handles: list[Any] = []
-        self._nvml: Any = None
-
-    def __enter__(self) -> Callable[[], dict[str, float]]:
-        if self._on:
-            with suppress(Exception):
-                import pynvml
-
-                pynvml.nvmlInit()
-                self._nvml = pynvml
-                self._handles = list(_visible(pynvml))
-        return self._read
-
-    def __exit__(self, *_: object) -> None:
-        if self._nvml is not None:
-            with suppress(Exception):
-                self._nvml.nvmlShutdown()
-
-    def _read(self) -> dict[str, float]:
-        nvml, count = self._nvml, len(self._handles)
-        if not count:
-            return {}
-        found: dict[str, float] = {}
+        pynvml.nvmlInit()
+    except Exception:  # noqa: BLE001 - no library, no driver, or one that fails
+        yield dict
+        return
+    try:
+        handles = list(_visible(pynvml))
+        yield lambda: _read_gpus(pynvml, handles)
+    finally:
         with suppress(Exception):
-            found["gpu_utilization"] = sum(nvml.nvmlDeviceGetUtilizationRates(each).gpu for each in self._handles) / count / 100
-        with suppress(Exception):
-            memory = [nvml.nvmlDeviceGetMemoryInfo(each) for each in self._handles]
-            found["gpu_memory_gb"] = max(each.used for each in memory) / 1e9
-            found["gpu_memory_share"] = max(each.used / each.total for each in memory)
-        for name, counter in (("sent", nvml.NVML_PCIE_UTIL_TX_BYTES), ("received", nvml.NVML_PCIE_UTIL_RX_BYTES)):
-            with suppress(Exception):  # kilobytes a second, over the last 20 ms
-                rate = sum(nvml.nvmlDeviceGetPcieThroughput(each, counter) for each in self._handles) / count
-                found[f"pcie_{name}_gb_per_s"] = rate * 1024 / 1e9
-        return found
+            pynvml.nvmlShutdown()
+
+
+def _read_gpus(nvml: Any, handles: list[Any]) -> dict[str, float]:
+    """Means over GPUs of utilization and PCIe rates, and the fullest memory. What NVML does not tell is left out."""
+    count = len(handles)
+    if not count:
+        return {}
+    found: dict[str, float] = {}
+    with suppress(Exception):
+        found["gpu_utilization"] = sum(nvml.nvmlDeviceGetUtilizationRates(each).gpu for each in handles) / count / 100
+    with suppress(Exception):
+        memory = [nvml.nvmlDeviceGetMemoryInfo(each) for each in handles]
+        found["gpu_memory_gb"] = max(each.used for each in memory) / 1e9
+        found["gpu_memory_share"] = max(each.used / each.total for each in memory)
+    for name, counter in (("sent", nvml.NVML_PCIE_UTIL_TX_BYTES), ("received", nvml.NVML_PCIE_UTIL_RX_BYTES)):
+        with suppress(Exception):  # kilobytes a second, over the last 20 ms
+            rate = sum(nvml.nvmlDeviceGetPcieThroughput(each, counter) for each in handles) / count
+            found[f"pcie_{name}_gb_per_s"] = rate * 1024 / 1e9
+    return found
 
 
 def _visible(nvml: Any) -> Iterator[Any]:

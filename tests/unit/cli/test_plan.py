@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from tests.unit.catalog.test_other_gpus import MEASURED
 
 from tuneyard.cli import main
@@ -462,3 +464,22 @@ def test_a_sweep_of_refused_placements_says_why(job: Path, capsys: pytest.Captur
     said = capsys.readouterr().out
     assert "fp16 training on cpu" in said
     assert "no train, rank or score task" not in said
+
+
+def test_an_adapter_that_is_not_whole_is_refused_before_anything_starts(
+    job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    about = {"peft_type": "LORA", "r": 8, "target_modules": ["q_proj"], "base_model_name_or_path": str(tmp_path / "model")}
+    (adapter / "adapter_config.json").write_text(json.dumps(about))
+    name = "base_model.model.model.layers.0.self_attn.q_proj.lora"
+    save_file(
+        {f"{name}_A.weight": np.ones((4, 8), np.float32), f"{name}_B.weight": np.ones((8, 4), np.float32)},
+        adapter / "adapter_model.safetensors",
+    )
+    job.write_text(JOB.replace("./model", "./adapter"))
+    assert main(["plan", str(job)]) == 2
+    assert "says rank 8 for model.layers.0.self_attn.q_proj, and its weights have rank 4" in capsys.readouterr().err
+    assert main(["validate", str(job)]) == 0
+    assert "and its weights have rank 4" in capsys.readouterr().err

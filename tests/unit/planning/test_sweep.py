@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuneyard.api import BadInput, TrainTask
 from tuneyard.catalog import gpu, shape_from_config
-from tuneyard.planning import plans
+from tuneyard.planning import plans, usual_network_gb_s
 from tuneyard.planning.sweep import largest, sweep
 
 LLAMA_70B = shape_from_config(
@@ -75,5 +74,9 @@ def test_a_combination_that_does_not_fit_or_cannot_work_has_its_reason() -> None
     assert whys[0, "none"] == "not one row fits"
     assert whys[0, "cpu"] == "no ZeRO, no offloading"
     assert not whys[3, "cpu"]
-    with pytest.raises(BadInput, match="no sweep of fash"):
-        next(sweep(("fash",), task(), LLAMA_70B, gpu("a100-80gb"), 8))
+
+
+def test_a_machine_with_fewer_gpus_has_fewer_network_cards_where_each_gpu_has_one() -> None:
+    a100, t4 = gpu("a100-80gb"), gpu("t4")
+    assert [usual_network_gb_s(a100, gpus) for gpus in (1, 4, 8, 16)] == [25, 100, 200, 200]
+    assert usual_network_gb_s(t4, 1) == usual_network_gb_s(t4, 8) == t4.network_gb_s
