@@ -128,6 +128,16 @@ def test_a_continued_adapter_keeps_what_the_task_leaves_out_and_says_so_and_take
     assert (config.r, config.lora_alpha, config.lora_dropout) == (4, 8, 0.2)
 
 
+def test_an_adapter_of_a_whole_base_that_goes_on_in_four_bits_is_said(first: TrainResult, material: Material, tmp_path: Path) -> None:
+    task = train_task(material.model, material.text, method={"qlora": {"rank": 4, "alpha": 8}}, steps=1)
+    heard: list[Event] = []
+
+    train(train_request(tmp_path / "second", task, adapter_uri=first.adapter_uri), emit=heard.append)
+
+    said = " | ".join(event.message for event in heard if isinstance(event, Warned))
+    assert "was trained on its base whole, and the task takes the base in 4 bits, with other logits" in said
+
+
 def test_full_training_can_start_from_an_adapter(first: TrainResult, material: Material, tmp_path: Path) -> None:
     task = train_task(material.model, material.text)
     second = train(train_request(tmp_path / "second", task, cpu_plan(zero=3), adapter_uri=first.adapter_uri))
