@@ -72,6 +72,7 @@ class Tab:
         self._protocol = protocol
         for domain in ("Page", "Network", "Runtime", "Log"):
             loop.run(protocol.call(f"{domain}.enable"))
+        loop.run(protocol.call("Page.setLifecycleEventsEnabled", enabled=True))
 
     @property
     def seen(self) -> Seen:
@@ -156,7 +157,8 @@ class _Protocol:
         self._socket = socket
         self.seen = Seen()
         self._ids = itertools.count(1)
-        self._events: list[str] = []
+        self._loaded: set[str] = set()
+        """By id of their loader, the pages that have loaded."""
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         message = await self.answer(method, **parameters)
@@ -173,17 +175,18 @@ class _Protocol:
                 return message
 
     async def open(self, url: str) -> None:
-        """Go to a page, and wait until it has loaded."""
-        self._events.clear()
-        await self.call("Page.navigate", url=url)
-        while "Page.loadEventFired" not in self._events:
+        """Go to a page, and wait until it has loaded. The page before may load itself again at this moment: that is another loader."""
+        gone = await self.call("Page.navigate", url=url)
+        assert "errorText" not in gone, gone
+        while gone["loaderId"] not in self._loaded:
             await self._next()
 
     async def _next(self) -> dict[str, Any]:
         message: dict[str, Any] = await self._socket.receive_json(timeout=30)
         method, values = message.get("method", ""), message.get("params", {})
-        self._events.append(method)
-        if method == "Network.requestWillBeSent":
+        if method == "Page.lifecycleEvent" and values["name"] == "load":
+            self._loaded.add(values["loaderId"])
+        elif method == "Network.requestWillBeSent":
             self.seen.requests.append(values["request"]["url"])
         elif method == "Runtime.exceptionThrown":
             self.seen.errors.append(values["exceptionDetails"]["text"])

@@ -132,7 +132,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of own tasks with the task `good`, in which this process runs as that of the harness does."""
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    # As HF_HUB_OFFLINE=1, which libraries read when they are loaded. Without it, a data set that is not here is asked for again and again.
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     write(tmp_path, good={})
     return tmp_path
 
