@@ -180,6 +180,12 @@ DASHBOARDS = (
                 _of_job("Age of the last checkpoint", "tuneyard_job_checkpoint_age_seconds", "s"),
                 _of_job("Restarts", "tuneyard_job_restarts_total", "short"),
             ),
+            "Machines": (
+                _of_job("Busy GPUs", "tuneyard_job_gpu_utilization_ratio"),
+                _of_job("Busy processors", "tuneyard_job_cpu_utilization_ratio"),
+                _of_job("Sent by a machine", "tuneyard_job_network_bytes_per_second", "Bps"),
+                _of_job("Memory of the fullest machine", "tuneyard_job_host_memory_bytes", "bytes"),
+            ),
             "Usage": (
                 _of_job("GPUs", "tuneyard_job_gpus", "short"),
                 Panel("GPU-hours", {"{{namespace}}/{{job}}": f"{_BY_JOB} (tuneyard_job_gpu_seconds_total{{{_JOB}}}) / 3600"}),

@@ -82,6 +82,10 @@ def _pace(job: ListedJob, now: datetime) -> Iterator[tuple[of.Family, float]]:
     told = (
         (of.JOB_MFU, progress.mfu),
         (of.JOB_PLANNED_MFU, progress.planned_mfu),
+        (of.JOB_GPU_USE, progress.gpu_utilization),
+        (of.JOB_CPU_USE, progress.cpu_share),
+        (of.JOB_NETWORK, _bytes(progress.network_gb_per_s)),
+        (of.JOB_HOST_MEMORY, _bytes(progress.host_memory_gb)),
         (of.JOB_TOKENS, progress.tokens_per_s),
         (of.CHECKPOINT_WAIT, progress.checkpoint_wait),
         (of.CHECKPOINT_SECONDS, progress.checkpoint_s),
@@ -90,6 +94,10 @@ def _pace(job: ListedJob, now: datetime) -> Iterator[tuple[of.Family, float]]:
         (of.CHECKPOINT_AGE, _since_s(_saved_at(job.active), now)),
     )
     return ((family, value) for family, value in told if value is not None)
+
+
+def _bytes(gigabytes: float | None) -> float | None:
+    return None if gigabytes is None else 1e9 * gigabytes
 
 
 def _saved_at(active: list[Attempt]) -> str | None:

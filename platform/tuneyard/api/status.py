@@ -56,6 +56,16 @@ class Progress(StatusFields):
         default=None, description="share of the last half hour's steps in which training stood still for checkpoints, 0 to 1"
     )
     checkpoint_s: float | None = Field(default=None, description="seconds from the step of the last checkpoint to its commit")
+    gpu_utilization: float | None = Field(
+        default=None, description="share of the last ten seconds in which GPUs were busy, 0 to 1, as a mean over machines"
+    )
+    cpu_share: float | None = Field(
+        default=None, description="share of the machines' processors that were busy, 0 to 1, as a mean over machines"
+    )
+    network_gb_per_s: float | None = Field(
+        default=None, description="1e9 bytes that a machine sent to others in a second, as a mean over machines"
+    )
+    host_memory_gb: float | None = Field(default=None, description="memory in use on the fullest machine, in 1e9 bytes")
     planned_mfu: float | None = Field(default=None, description="model FLOPs utilisation by the plan of the attempt, 0 to 1")
     summary: str = Field(default="", description="for tables: `step 40/120`, or the stage of work outside the steps")
 

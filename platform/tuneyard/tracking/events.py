@@ -130,6 +130,18 @@ class Step(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MachineUsed(Event):
+    """What one machine did since it told last, about ten seconds. The first rank of each machine emits it.
+
+    `machine` counts from 0, in the order of ranks. `step`: the last one. `figures`: means by name, in the units of `MachineUse.to_dict`.
+    """
+
+    machine: int
+    step: int
+    figures: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evaluated(Event):
     """Loss on held-out samples after `step`: mean negative log-likelihood in nats per token that counts, or per label of a ranker.
 

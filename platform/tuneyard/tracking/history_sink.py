@@ -17,6 +17,7 @@ from tuneyard.api.secrets import redact, redact_fields
 from tuneyard.tracking import tables
 from tuneyard.tracking.events import Charged, Evaluated, Event, Step, TaskEvent
 from tuneyard.tracking.history import History, Insert, Update
+from tuneyard.tracking.machines import used
 from tuneyard.tracking.progress.summary import StepSummary, summed
 from tuneyard.tracking.sink import Warnings
 
@@ -203,9 +204,9 @@ def _gpus(plan: dict[str, Any]) -> int:
 
 
 def _figures(result: dict[str, Any]) -> dict[str, float]:
-    """The numbers of a result, and the metrics of a score task."""
+    """The numbers of a result, what its machines did, and the metrics of a score task."""
     metrics = result.get("metrics")
-    named = {**result, **metrics} if isinstance(metrics, dict) else result
+    named = {**result, **used(result), **(metrics if isinstance(metrics, dict) else {})}
     plain = {name: value for name, value in named.items() if isinstance(value, int | float) and not isinstance(value, bool)}
     return {str(name)[:_LONGEST_METRIC]: float(value) for name, value in plain.items() if math.isfinite(value)}
 

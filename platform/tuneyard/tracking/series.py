@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tuneyard.tracking.events import Checkpointed, Evaluated, Event, Step, Warned
+from tuneyard.tracking.events import Checkpointed, Evaluated, Event, MachineUsed, Step, Warned
 
 MOST_POINTS = 2_000
 MOST_WARNINGS = 50
@@ -34,6 +34,8 @@ class TaskSeries:
     """Of held-out rows, beside the loss."""
     split: dict[str, float] = field(default_factory=dict)
     checkpoints: list[dict[str, Any]] = field(default_factory=list)
+    machines: dict[int, dict[str, list[Any]]] = field(default_factory=dict)
+    """By machine, columns of `MachineUsed`: `step`, and a column for each figure."""
     warnings: list[str] = field(default_factory=list)
     stride: int = 1
 
@@ -46,6 +48,8 @@ class TaskSeries:
                 self.figures.append({"step": event.step, **event.figures})
         elif isinstance(event, Checkpointed):
             self.checkpoints.append({"step": event.step, "uri": event.uri, "seconds": event.seconds, "bytes": event.bytes})
+        elif isinstance(event, MachineUsed):
+            self._add_machine(event)
         elif isinstance(event, Warned) and len(self.warnings) < MOST_WARNINGS:
             self.warnings.append(event.message)
 
@@ -63,6 +67,15 @@ class TaskSeries:
             kept = [index for index, step in enumerate(self.points["step"]) if step % self.stride == 0]
             self.points = {name: [column[index] for index in kept] for name, column in self.points.items()}
 
+    def _add_machine(self, event: MachineUsed) -> None:
+        columns = self.machines.setdefault(event.machine, {"step": []})
+        for name in event.figures:
+            columns.setdefault(name, [None] * len(columns["step"]))
+        for name, column in columns.items():
+            column.append(event.step if name == "step" else event.figures.get(name))
+        if len(columns["step"]) > MOST_POINTS // max(1, len(self.machines)):
+            self.machines[event.machine] = {name: column[1::2] for name, column in columns.items()}
+
     def to_dict(self) -> dict[str, Any]:
         """The curves for report.json, without empty ones."""
         values: dict[str, Any] = {}
@@ -72,6 +85,8 @@ class TaskSeries:
             values["losses"] = list(self.points["loss"])
         if self.evaluations:
             values["evaluations"] = [list(pair) for pair in self.evaluations]
+        if self.machines:
+            values["machines"] = [{"machine": number, **self.machines[number]} for number in sorted(self.machines)]
         for name in ("figures", "checkpoints", "warnings"):
             if getattr(self, name):
                 values[name] = getattr(self, name)

@@ -22,7 +22,7 @@ from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.planning import steps_of_epochs
 from tuneyard.storage import Commit, Holder
 from tuneyard.storage.marks import changed_marks
-from tuneyard.tracking.events import Emit, Evaluated, Stage, Warned
+from tuneyard.tracking.events import Emit, Evaluated, MachineUsed, Stage, Warned
 from tuneyard.training.adapters import with_adapter
 from tuneyard.training.arguments import optimizer_of, training_arguments
 from tuneyard.training.artifacts import Artifacts, Beside, save_artifacts
@@ -427,6 +427,9 @@ class Attempt:
         self._stage(f"continues from step {start + 1} of {material.steps}" if 0 < start < material.steps else "training")
         # This call is needed after the last step too: it prepares the model and loads the checkpoint.
         if self.world.is_first_here:
+            self.use.tell = lambda figures: self.emit(
+                MachineUsed(task=self.request.name, machine=self.world.machine, step=len(progress.losses), figures=figures)
+            )
             self.use.start()
         try:
             with compiled_layers(trainer.model) if plan.compiled else nullcontext():

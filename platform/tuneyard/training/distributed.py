@@ -65,6 +65,11 @@ class World:
         return self.local_rank == 0
 
     @property
+    def machine(self) -> int:
+        """Number of this rank's machine, from 0, where all machines have equally many ranks."""
+        return self.rank // self.local_size
+
+    @property
     def data_rank(self) -> int:
         """Index of this rank's share of the rows: the same on all ranks of a tensor group."""
         return self.mesh.place(self.rank).data

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from tuneyard.parallel import Mesh
-from tuneyard.tracking.events import Emit, Warned, silent
+from tuneyard.tracking.events import Emit, Event, MachineUsed, Warned, silent
 from tuneyard.training.attempt import Attempt
 from tuneyard.training.distributed import joined_world
 from tuneyard.training.host_sharding import ONE_HOST, on_hosts, sharded_within_hosts
@@ -38,7 +39,7 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
     joined = joined_world(on_gpu=plan.sku != "cpu", with_deepspeed=plan.zero > 0, mesh=mesh)
     with joined as world, listening(should_stop) as stop, clean_libraries():
         try:
-            tell = emit if world.is_first else silent
+            tell = emit if world.is_first else partial(_of_machine, emit)
             plan, lack = on_hosts(plan, world)
             if lack or (request.task.layout.shard_within == "host" and plan.shard_within == "none"):
                 tell(Warned(task=request.name, message=lack or ONE_HOST))
@@ -48,6 +49,12 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
             if is_out_of_memory(error):
                 raise out_of_memory(error, plan, world.device) from error
             raise
+
+
+def _of_machine(emit: Emit, event: Event) -> None:
+    """Rank 0 tells what all ranks know. What a machine does is known there alone."""
+    if isinstance(event, MachineUsed):
+        emit(event)
 
 
 def _kind_of_attempt(request: TrainRequest) -> type[Attempt]:

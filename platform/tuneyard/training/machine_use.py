@@ -19,6 +19,8 @@ from typing import Any
 PROC = Path("/proc")
 INFINIBAND = Path("/sys/class/infiniband")
 EVERY_S = 1.0
+TOLD_SAMPLES = 10
+"""Samples whose means are told together while the task trains."""
 _LEAST_S = 1e-3
 _SECTOR_BYTES = 512
 """Unit of /proc/diskstats, whatever the disk's own sectors are."""
@@ -52,7 +54,10 @@ class MachineUse:
     ranks: int = 1
     """Ranks of this machine, of which this process is one."""
     gpus: bool = False
+    tell: Callable[[Mapping[str, float]], None] | None = None
+    """Called in the thread of the samples with their means, every `TOLD_SAMPLES` samples and with the last ones."""
     _figures: dict[str, Figure] = field(default_factory=dict)
+    _untold: dict[str, Figure] = field(default_factory=dict)
     _seconds: float = 0.0
     _ended: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -82,11 +87,20 @@ class MachineUse:
                 if not ended or not self._seconds:  # a run that ends before the first sample has one all the same
                     self._add(_rates(before, now, max(seconds, _LEAST_S)) | _levels() | devices())
                     self._seconds += seconds
+                if ended or max((each.samples for each in self._untold.values()), default=0) >= TOLD_SAMPLES:
+                    self._tell()
                 before = now
 
     def _add(self, values: Mapping[str, float]) -> None:
         for name, value in values.items():
             self._figures.setdefault(name, Figure()).add(value)
+            self._untold.setdefault(name, Figure()).add(value)
+
+    def _tell(self) -> None:
+        means = {name: each.total / each.samples for name, each in sorted(self._untold.items())}
+        self._untold = {}
+        if means and self.tell is not None:
+            self.tell(means)
 
 
 def _rates(before: Mapping[str, float], now: Mapping[str, float], seconds: float) -> dict[str, float]:

@@ -83,6 +83,9 @@ def test_the_report_has_what_a_train_task_owes(undisturbed: Ran) -> None:
     [machine] = task["details"]["machines"]
     assert machine["ranks"] == 2
     assert 0 < machine["cpu_share_of_rank"]["most"] <= 1
+    [over_steps] = task["machines"]
+    assert over_steps["step"][-1] <= STEPS
+    assert 0 < over_steps["cpu_share"][-1] <= 1
     assert task["losses"][-1] < task["losses"][0]
     assert task["world_size"] == len(task["peak_memory_gb"]) == 2
     for name in ("tokens_per_s", "mfu", "flops_per_step", "planned_memory_gb", "wall_s"):

@@ -74,16 +74,14 @@ def values(samples: Any) -> dict[str, float]:
 
 
 def test_a_running_job_tells_its_pace_and_its_price() -> None:
-    told = values(
-        job_series(
-            [job(attempt(last_step=5, checkpoint_at=at(-10)), step=5, of=20, mfu=0.3, data_wait=0.4, checkpoint_s=7.0)], NOW, JobCounters()
-        )
-    )
+    pace = {"step": 5, "of": 20, "mfu": 0.3, "data_wait": 0.4, "checkpoint_s": 7.0, "network_gb_per_s": 1.5}
+    told = values(job_series([job(attempt(last_step=5, checkpoint_at=at(-10)), **pace)], NOW, JobCounters()))
     assert told["tuneyard_job_gpus"] == 8
     assert told["tuneyard_job_gpu_seconds_total"] == pytest.approx(8 * 3600)
     assert told["tuneyard_job_cost_total"] == pytest.approx(16.0)
     assert told["tuneyard_job_mfu_ratio"] == 0.3
     assert told["tuneyard_data_wait_ratio"] == 0.4
+    assert told["tuneyard_job_network_bytes_per_second"] == 1.5e9
     assert told["tuneyard_job_progress_ratio"] == 0.25
     assert told["tuneyard_job_checkpoint_seconds"] == 7.0
     assert told["tuneyard_job_checkpoint_age_seconds"] == 600

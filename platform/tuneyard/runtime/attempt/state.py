@@ -13,6 +13,7 @@ from tuneyard.api.attempt_report import AttemptState, Failure, StopReason
 from tuneyard.api.status import AttemptSummary, Phase, Progress, StageTime, StepLoss
 from tuneyard.schedules import NOT_COMPARED
 from tuneyard.tracking import Count, TaskProgress
+from tuneyard.tracking.machines import over_machines, used
 from tuneyard.tracking.progress import words as progress_words
 from tuneyard.tracking.progress.fold import finite
 from tuneyard.tracking.progress.summary import StepSummary
@@ -63,6 +64,7 @@ def _summary(told: StepSummary) -> AttemptSummary:
 
 def _progress(task: TaskProgress) -> Progress:
     count = task.count or Count("step", 0, 0)
+    use = over_machines(task.machines.values())
     return _with(
         Progress(),
         step=count.done,
@@ -75,14 +77,19 @@ def _progress(task: TaskProgress) -> Progress:
         data_wait=task.data_wait,
         checkpoint_wait=task.checkpoint_wait,
         checkpoint_s=task.checkpoint_s,
+        gpu_utilization=finite(use.get("gpu_utilization")),
+        cpu_share=finite(use.get("cpu_share")),
+        network_gb_per_s=finite(use.get("network_sent_gb_per_s")),
+        host_memory_gb=finite(use.get("host_memory_gb")),
         planned_mfu=finite(((task.plan or {}).get("speed") or {}).get("mfu")),
         summary=progress_words.doing(task) if task.stage is not None or task.count is not None else "",
     )
 
 
 def figures(result: Mapping[str, Any]) -> dict[str, float | int]:
-    """The numbers in a task's result, the peak of its ranks' memory, and the metrics of a score task with the bounds of their 95 %
-    intervals: NAME.low and NAME.high. NAME.change, with bounds and `.rows`, is the change since the last good run over the same rows.
+    """The numbers in a task's result, the peak of its ranks' memory, what its machines did, and the metrics of a score task with the bounds
+    of their 95 % intervals: NAME.low and NAME.high. NAME.change, with bounds and `.rows`, is the change since the last good run over the
+    same rows.
     """
     bounds = {
         f"{name}.{side}": bound
@@ -94,7 +101,7 @@ def figures(result: Mapping[str, Any]) -> dict[str, float | int]:
         for name, change in (result.get("changes") or {}).items()
         for part, value in change.items()
     }
-    named = {**result, **(result.get("metrics") or {}), **bounds, **changes}
+    named = {**result, **used(result), **(result.get("metrics") or {}), **bounds, **changes}
     peaks = [peak for peak in _listed(named.get("peak_memory_gb")) if _is_number(peak)]
     found = {name: value for name, value in named.items() if _is_number(value)}
     return {**found, "peak_memory_gb": max(peaks)} if peaks else found

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tuneyard.api import JobSpec, PlacementStatus
@@ -22,6 +22,7 @@ from tuneyard.tracking.events import (
     Checkpointed,
     Evaluated,
     Event,
+    MachineUsed,
     Placed,
     Preflighted,
     Scored,
@@ -102,6 +103,8 @@ class TaskProgress:
     """Share of the last half hour's steps in which training stood still for checkpoints, 0 to 1."""
     checkpoint_s: float | None = None
     """Seconds from the step of the last checkpoint to its commit."""
+    machines: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """By machine, what it did last: see `MachineUsed`."""
     checkpoint_step: int = 0
     resumed_from: int | None = None
     """Step that the attempt started at; None before its first step."""
@@ -199,6 +202,8 @@ def after(task: TaskProgress, event: Event, now_s: float) -> TaskProgress:
             return replace(task, checkpoint_step=max(task.checkpoint_step, event.step), checkpoint_s=finite(event.seconds))
         case Placed():
             return replace(_begun(task), ranks=event.ranks)
+        case MachineUsed():
+            return replace(task, machines={**task.machines, event.machine: event.figures})
         case Preflighted():
             return replace(task, all_reduce_gb_per_s=event.all_reduce_gb_per_s or task.all_reduce_gb_per_s)
         case Warned():

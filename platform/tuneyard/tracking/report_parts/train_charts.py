@@ -12,6 +12,7 @@ from tuneyard.tracking.data_charts import data_charts
 from tuneyard.tracking.formats import duration, number, percent
 from tuneyard.tracking.heat_map import heat_map
 from tuneyard.tracking.report_parts.curves import evaluations_of, last, over_steps
+from tuneyard.tracking.report_parts.machine_charts import machine_charts
 from tuneyard.tracking.report_parts.memory import memory_chart
 
 _TWICE_THE_MEAN = 2.0
@@ -30,6 +31,7 @@ def train_charts(task: Mapping[str, Any]) -> list[Chart]:
         Chart("MFU, %", _mfu_chart(task), []),
         memory_chart(task),
         _split_chart(task),
+        *machine_charts(task),
         *_expert_charts(task),
         *data_charts(task),
     ]

@@ -9,7 +9,7 @@ from typing import Any
 
 from tuneyard.api import JobSpec
 from tuneyard.api.secrets import redact_fields
-from tuneyard.tracking.events import Evaluated, Event, Scored, Step, TaskEvent
+from tuneyard.tracking.events import Evaluated, Event, MachineUsed, Scored, Step, TaskEvent
 
 LONGEST_NAME = 240
 """MLflow takes 250 characters."""
@@ -64,6 +64,8 @@ def told(event: Event) -> Iterator[Told]:
         yield _metrics(event, {name: getattr(event, name) for name in _OF_A_STEP} | dict(event.figures) | split, event.step)
     elif isinstance(event, Evaluated):
         yield _metrics(event, {"eval_loss": event.loss, **event.figures}, event.step)
+    elif isinstance(event, MachineUsed):
+        yield _metrics(event, {f"machines/{event.machine}/{name}": value for name, value in event.figures.items()}, event.step)
     elif isinstance(event, Scored):
         yield _metrics(event, {"rows": event.rows, "errors": event.errors, **event.rate}, event.rows)
     elif isinstance(event, TaskEvent):
