@@ -135,11 +135,22 @@ def prepared(output: Store, outcome_of_prepare: dict[str, bytes]) -> Store:
     return output
 
 
+def copied_logs() -> str:
+    """The ends of the logs in the output, of an attempt that hangs."""
+    store = open_store(OUTPUT)
+    last = {
+        file.path.rpartition("/")[0]: file.path
+        for file in sorted(store.list(), key=lambda file: file.path)
+        if file.path.startswith("logs/")
+    }
+    return "\n".join(f"--- {path}\n{store.get(path)[-3_000:].decode(errors='replace')}" for path in last.values())
+
+
 def wait_until(there: Callable[[], Any], attempt: Attempt, limit_s: float = 600) -> Any:
     deadline = time.monotonic() + limit_s
     while not (found := there()):
         assert attempt.process.poll() is None, attempt.ends()
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, copied_logs()
         time.sleep(0.1)
     return found
 

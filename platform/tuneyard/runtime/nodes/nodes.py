@@ -49,6 +49,8 @@ class Nodes:
         self._nodes: dict[str, Node] = {}
         self._sources: dict[str, str] = {}
         """Source -> key of the machine whose agent copies it."""
+        self._early: dict[str, RankProcess] = {}
+        """Source -> a process to follow once the agent of its machine is up."""
         self._measured_as = ""
         """SKU for which new machines measure their peaks; empty if they need not."""
         self._lock = threading.RLock()
@@ -74,6 +76,9 @@ class Nodes:
             self._nodes[key] = Node(
                 key, agent, pod, time.monotonic(), oom_kills=look.oom_kills, oom_kills_before=look.oom_kills, pids=[pid]
             )
+            early = [(source, process) for source, process in self._early.items() if process.ray_node == key]
+        for source, process in early:
+            self.follow(process, source)
 
     @property
     def living(self) -> list[Node]:
@@ -117,10 +122,14 @@ class Nodes:
     # Processes
 
     def follow(self, process: RankProcess, source: str) -> None:
-        """Watch a process, and copy its log under this name."""
+        """Watch a process, and copy its log under this name. Where a machine has just joined, its rank may start before our agent."""
         with self._lock:
+            self._early.pop(source, None)
             node = self._nodes.get(process.ray_node)
-            if node is None or node.lost or (process.pid in node.pids and self._sources.get(source) == node.key):
+            if node is None or node.lost:
+                self._early[source] = process
+                return
+            if process.pid in node.pids and self._sources.get(source) == node.key:
                 return
             node.pids.append(process.pid)
             node.gone -= {process.pid}  # an earlier process may have had this id
