@@ -24,7 +24,7 @@ MESHES: list[dict[str, Any]] = [
 FOUR_RANKS: list[dict[str, Any]] = [MESHES[0], {"workers": 4, "tensor_parallel": 2, "zero": 2, "grad_accum": 2}, MESHES[2]]
 
 
-@pytest.mark.parametrize(("kills", "steps"), [(2, 12), pytest.param(12, 24, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("kills", "steps"), [(2, 12), pytest.param(6, 24, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("plan", "task", "on_s3"),
     [

@@ -51,7 +51,7 @@ def test_a_mixture_has_its_shares_in_the_report_and_on_any_number_of_workers(mat
     assert alone.losses == pytest.approx(shared.losses, rel=1e-4)
 
 
-@pytest.mark.parametrize(("kills", "steps"), [(2, 12), pytest.param(12, 24, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("kills", "steps"), [(2, 12), pytest.param(6, 24, marks=pytest.mark.long)])
 def test_killed_mixtures_end_like_those_left_alone(kills: int, steps: int, tmp_path: Path) -> None:
     task = {"data": mix_in(tmp_path / "data"), "steps": steps}
     outcome = run_case(Case(folder=str(tmp_path), plan={"workers": 2}, task=task, kills=kills, seed=5, steps=steps))
