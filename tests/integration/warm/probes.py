@@ -23,6 +23,7 @@ def see() -> None:
                 "files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
                 "cores": sorted(os.sched_getaffinity(0)),
                 "random": random.random(),
+                "numpy": numpy.random.random() if (numpy := sys.modules.get("numpy")) is not None else None,
                 "signals": {number.name: str(signal.getsignal(number)) for number in signal.Signals},
                 "blocked": len(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
                 "descriptors": sorted(int(name) for name in os.listdir("/proc/self/fd")),

@@ -130,8 +130,11 @@ def test_a_fork_is_what_a_cold_start_would_be(server: WarmServer, tmp_path: Path
     assert (warm["probe"], warm["files"], warm["cores"]) == ("of the one who asks", soft - 7, [min(cores)])
 
 
-def test_two_forks_draw_other_random_numbers(server: WarmServer) -> None:
-    assert seen(server.socket)["random"] != seen(server.socket)["random"]
+def test_two_forks_draw_other_random_numbers(tmp_path: Path) -> None:
+    with serving(tmp_path, "numpy") as server:
+        first, second = seen(server.socket), seen(server.socket)
+    assert first["random"] != second["random"]
+    assert first["numpy"] != second["numpy"]
 
 
 def test_exit_codes_and_signals_come_back(server: WarmServer) -> None:

@@ -32,6 +32,7 @@ def train(rows: int = 8, micro: Any = "auto", **resources: Any) -> Task:
         (train(workers={"min": 4, "max": 8}), LAPTOP, 4),
         (train(workers={"min": 3, "max": 5}), LAPTOP, 4),
         (train(workers={"min": 3, "max": 8}, rows=24), LAPTOP, 3),
+        (train(workers={"min": 3, "max": 16}), LAPTOP, 4),
     ],
 )
 def test_workers(task: Task, machine: Machine, workers: int) -> None:

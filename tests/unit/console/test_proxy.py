@@ -7,13 +7,14 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from starlette.requests import Request
 
 from tuneyard.cluster import HubAccess, NotAllowed
-from tuneyard.console.hosted import ProxyTrust
+from tuneyard.console.hosted import ProxyReaders, ProxyTrust
 
 NAMES = ("José", "Łukasz", "Дмитрий", "李雷", "grace@example.com")
 TRUST = ProxyTrust(user_header="X-User", groups_header="X-Groups", groups=frozenset(["ml-team", "équipe"]), secret="s" * 32)
@@ -46,6 +47,28 @@ def api_server() -> Iterator[tuple[str, list[Any]]]:
     yield f"http://127.0.0.1:{server.server_port}", seen
     server.shutdown()
     server.server_close()
+
+
+def test_a_user_with_other_groups_is_another_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    class Access:
+        address = SimpleNamespace(hub="hub")
+
+        def own(self) -> Any:
+            return SimpleNamespace()
+
+        def in_the_name_of(self, _user: str, groups: list[str]) -> Any:
+            asked.append(groups)
+            return SimpleNamespace()
+
+    monkeypatch.setattr(ProxyTrust, "check", lambda _trust, _request: None)
+    readers = ProxyReaders(Access(), TRUST)  # type: ignore[arg-type]
+    of_team, alone = (request_of(("X-User", b"jo"), *groups) for groups in ([("X-Groups", b"ml-team")], []))
+    first = readers.of(of_team)
+    assert readers.of(of_team) is first
+    assert readers.of(alone) is not first
+    assert asked == [["ml-team"], []]
 
 
 @pytest.mark.parametrize("name", NAMES)

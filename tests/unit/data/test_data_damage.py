@@ -193,6 +193,19 @@ def test_cached_tokens_that_were_damaged_are_made_again(name: str, damage: str, 
     assert list(again.train) == good
 
 
+def test_another_text_in_the_file_of_the_template_is_prepared_anew(tmp_path: Path, tokenizer: Any) -> None:
+    rows, template = tmp_path / "chats.jsonl", tmp_path / "chat.jinja"
+    rows.write_text(json.dumps({"messages": [QUESTION, ANSWER]}) + "\n")
+    spec = TrainData(source=str(rows), chat_template=str(template))
+    lengths = []
+    for text in (CHAT, CHAT, CHAT.replace("<|end|>", "<|end|><|end|>")):
+        template.write_text(text)
+        made = prepare(spec, tokenizer, objective="sft", seed=0, cache_dir=tmp_path / "cache")
+        lengths.append((len(next(iter(made.train))["input_ids"]), made.cached))
+    assert [cached for _, cached in lengths] == [False, True, False]
+    assert lengths[2][0] > lengths[1][0] == lengths[0][0]
+
+
 def test_a_form_of_prompts_that_nobody_knows_is_refused(tokenizer: Any) -> None:
     for form in ("PLAIN", "plain ", 5, {}):
         tokenizer.init_kwargs["tuneyard_prompts"] = form

@@ -94,6 +94,13 @@ def test_a_folder_with_files_per_split_gives_the_one_that_is_asked_for(tmp_path:
     assert values(tmp_path, split="test") == [{"text": "secret"}]
 
 
+@pytest.mark.parametrize("mark", ["_", "-", "."])
+def test_any_usual_mark_ends_the_name_of_a_split(mark: str, tmp_path: Path) -> None:
+    write(tmp_path / f"train{mark}0.jsonl", JSONL)
+    write(tmp_path / f"test{mark}0.jsonl", '{"text": "secret"}\n')
+    assert values(tmp_path) == ROWS
+
+
 def test_a_missing_file_names_what_is_near(tmp_path: Path) -> None:
     write(tmp_path / "chats.jsonl", JSONL)
     with pytest.raises(BadInput, match="no such file or folder") as refused:

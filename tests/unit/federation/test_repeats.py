@@ -22,7 +22,7 @@ def learned(*gpu_seconds: float) -> Repeats:
 
 
 def test_the_median_of_the_latest_five_runs_is_expected_with_the_gpus_of_the_next() -> None:
-    found = learned(9e9, 400, 400, 800, 1200, 1200).expected(ASK)
+    found = learned(9e9, 9e9, 9e9, 400, 400, 800, 1200, 1200).expected(ASK)
     assert (found.seconds, found.basis) == (200, "history")
 
 

@@ -198,6 +198,8 @@ def test_a_job_that_waits_again_says_no_place() -> None:
 def test_preemption_does_not_count() -> None:
     preempted = [running(n, ended_at="2026-11-21T12:02:00Z", failure="Preempted", phase=Phase.PREEMPTED, cleaned=True) for n in range(1, 9)]
     assert look(goal(), status(*preempted)).ready == ("one",)
+    lost = running(9, ended_at="2026-11-21T12:02:00Z", failure="NodeLost", message="gone", phase=Phase.FAILED, cleaned=True)
+    assert look(goal(), status(*preempted, lost)).ready == ("one",)
 
 
 def test_cancelling_asks_for_a_checkpoint_first() -> None:

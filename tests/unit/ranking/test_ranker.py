@@ -48,6 +48,21 @@ def test_every_weight_of_every_ensemble_takes_part(layers: tuple[EnsembleLayer, 
     assert [name for name, weight in ranker.named_parameters() if weight.grad is None or not torch.isfinite(weight.grad).all()] == []
 
 
+def test_what_is_no_number_is_missing_and_not_zero() -> None:
+    ranker = built(*DEEP)
+    for name, weight in ranker.named_parameters():  # as after training: at first, a missing number is a zero
+        if "missing" in name:
+            torch.nn.init.normal_(weight)
+    given = {"missing": None, "nan": float("nan"), "inf": float("inf"), "-inf": float("-inf"), "zero": 0.0}
+    rows = [{**ROWS[0], "age": age} for age in given.values()]
+
+    logits = dict(zip(given, ranker(batch_of_rows(rows, config(*DEEP)))[:, 0].tolist(), strict=True))
+
+    zero = logits.pop("zero")
+    assert list(logits.values()) == pytest.approx([logits["missing"]] * 4, abs=1e-5)
+    assert abs(zero - logits["missing"]) > 1e-3
+
+
 def test_dlrm_sees_how_large_all_products_are() -> None:
     torch.manual_seed(0)
     module, embeddings = AdvancedDLRM(inputs=5, outputs=3, width=8), torch.randn(2, 5, 8)

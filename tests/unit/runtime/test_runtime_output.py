@@ -127,6 +127,16 @@ def test_what_has_changed_in_a_folder_of_data_is_told_file_by_file(tmp_path: Pat
     assert changes({}, inputs_of(task, tmp_path)) == [], "an output of an older version says nothing of data"
 
 
+def test_of_many_files_the_last_one_counts_too(tmp_path: Path) -> None:
+    task = job(data={"source": "parts"}).spec.tasks[0]
+    (tmp_path / "parts").mkdir()
+    for number in range(250):
+        (tmp_path / "parts" / f"{number:03}.jsonl").write_text('{"text": "one"}\n')
+    before = inputs_of(task, tmp_path)
+    (tmp_path / "parts" / "249.jsonl").write_text('{"text": "two"}\n')
+    assert changes(before, inputs_of(task, tmp_path)) != []
+
+
 def process(*command: str, **fields: str) -> Task:
     return Task.model_validate({"name": "prepare", "process": {"command": list(command), **fields}})
 

@@ -117,6 +117,15 @@ def test_numbers_may_be_off_by_the_tolerance(scored: Any) -> None:
     assert (exact, shares) == (1 / 8, {"absolute": 4 / 8, "relative": 5 / 8, "both": 5 / 8})
 
 
+def test_a_relative_tolerance_is_a_share_of_the_reference(scored: Any) -> None:
+    """110 is off by 10 % of the reference 100, and 91 by 9 %: shares of the answer would be 9.1 and 9.9 %."""
+    right = {
+        answer: scored(f"of-{answer}", lambda n, share=answer: str((n + 1) * share * 10), metrics=["numeric"], numeric={"relative": 0.095})
+        for answer in (110, 91)
+    }
+    assert {answer: result.metrics["numeric"] for answer, (result, _) in right.items()} == {110: 0.0, 91: 1.0}
+
+
 def test_a_reference_without_a_number_is_an_error_of_its_row(tmp_path: Path) -> None:
     write_rows(tmp_path / "rows.jsonl", [{"prompt": "p", "answer": "four"}, {"prompt": "q", "answer": 4}, {"prompt": "r", "answer": None}])
     (tmp_path / "m").mkdir()

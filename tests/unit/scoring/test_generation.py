@@ -61,6 +61,17 @@ def test_an_answer_is_the_likeliest_tokens_after_the_rendered_prompt(model: Path
     assert "".join(pieces) == answer
 
 
+def test_any_of_the_model_s_end_tokens_ends_an_answer(model: Path, tmp_path: Path) -> None:
+    tokenizer, weights = AutoTokenizer.from_pretrained(model), AutoModelForCausalLM.from_pretrained(model)
+    first = greedy(model, tokenizer(PROMPT)["input_ids"], 1)[0]
+    others = [token for token in range(len(tokenizer)) if token != first][:2]
+    weights.generation_config.eos_token_id = [*others, first]
+    weights.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+
+    assert Generator(str(tmp_path), None, chat=False).answer(PROMPT, len, max_tokens=8) == ""
+
+
 def test_an_adapter_changes_the_answer(model: Path, adapter: Path) -> None:
     plain, adapted = (Generator(str(model), each, chat=False).answer(PROMPT, len, max_tokens=8) for each in (None, str(adapter)))
     assert plain != adapted

@@ -29,6 +29,23 @@ def test_commit_is_a_rename(tmp_path: Path) -> None:
     assert not (tmp_path / "work").exists()
 
 
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut between the two would leave an empty file under the final name."""
+    synced, kept = [], os.fsync
+
+    def sync(descriptor: int) -> None:
+        synced.append((os.readlink(f"/proc/self/fd/{descriptor}"), (tmp_path / "note").exists()))
+        kept(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    open_store(str(tmp_path)).put("note", b"text")
+
+    files = [named for path, named in synced if Path(path) != tmp_path]
+    folders = [named for path, named in synced if Path(path) == tmp_path]
+    assert files == [False]
+    assert folders == [True]
+
+
 def test_the_umask_decides_who_may_read_what_a_commit_publishes(tmp_path: Path) -> None:
     elsewhere = Path(tempfile.mkdtemp(dir="/dev/shm"))  # on another file system a commit is a copy
     for number, store in enumerate((tmp_path, elsewhere)):

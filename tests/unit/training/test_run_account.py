@@ -48,6 +48,7 @@ def test_attention_is_charged_by_the_length_of_samples_not_of_rows() -> None:
 
 def test_progress_survives_a_checkpoint() -> None:
     progress = Progress(losses=[2.0, 1.5], eval_losses=[(1, 1.9), (2, 1.8)], tokens=640, split_s={"forward": 1.25}, best_step=2)
+    progress.evaluations_without_gain = 3
 
     assert Progress.from_dict(json.loads(json.dumps(progress.to_dict()))) == progress
     assert progress.best_eval_loss == 1.8
