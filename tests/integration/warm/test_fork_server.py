@@ -131,7 +131,7 @@ def test_a_fork_is_what_a_cold_start_would_be(server: WarmServer, tmp_path: Path
 
 
 def test_two_forks_draw_other_random_numbers(tmp_path: Path) -> None:
-    with serving(tmp_path, "numpy") as server:
+    with serving(tmp_path, "numpy.random") as server:
         first, second = seen(server.socket), seen(server.socket)
     assert first["random"] != second["random"]
     assert first["numpy"] != second["numpy"]
