@@ -30,6 +30,13 @@ RAW_STEPS: list[dict[str, Any]] = [
     {"op": "clamp", "inputs": ["clicks"], "output": "clicked", "low": 0, "high": 1},
 ]
 """Transforms of `raw_clicks`."""
+MEASURED_STEPS: list[dict[str, Any]] = [
+    *RAW_STEPS,
+    {"op": "union", "inputs": ["history", "favorites"], "output": "liked"},
+    {"op": "sort_by_score", "inputs": ["favorites", "favor"], "output": "best", "count": 2},
+    {"op": "normalize", "inputs": ["number1"], "output": "number1"},
+]
+"""The same, with lists that are joined and ordered, and a number that is scaled by the training rows."""
 RAW_FEATURES: dict[str, Any] = {
     "dense": ["number0", "number1"],
     "sparse": [
@@ -40,7 +47,12 @@ RAW_FEATURES: dict[str, Any] = {
         {"name": "hour", "rows": 24},
     ],
 }
-"""After these transforms, as a JobSpec has them."""
+"""After `RAW_STEPS`, as a JobSpec has them."""
+MEASURED_FEATURES: dict[str, Any] = {
+    "dense": RAW_FEATURES["dense"],
+    "sparse": [*RAW_FEATURES["sparse"], {"name": "liked", "rows": 50}, {"name": "best", "rows": 50}],
+}
+"""After `MEASURED_STEPS`."""
 
 
 def features() -> dict[str, Any]:
@@ -82,13 +94,18 @@ def rank_request(folder: Path, task: RankTask, **plan: Any) -> TrainRequest:
 
 
 def raw_clicks(rows: int, *, first_row: int = 0) -> pa.Table:
-    """The log of clicks as its logger might write it: names of users, seconds, numbers of clicks."""
+    """The log of clicks as its logger might write it: names of users, seconds, numbers of clicks, lists with scores."""
     log = pa.Table.from_batches(list(generated_clicks(rows, seed=3, batch=1_000, first_row=first_row)))
     names = pa.array([f"user {user}" for user in log.column("user").to_pylist()])
     times = pa.array(log.column("hour").to_numpy() * 3_600 + 1_700_000_000)
     clicks = pa.array(log.column("clicked").to_numpy().astype(np.int64) * 3)
     kept = log.select(["number0", "number1", "item", "history", "category", "device"])
-    return kept.append_column("name", names).append_column("time", times).append_column("clicks", clicks)
+    kept = kept.append_column("name", names).append_column("time", times).append_column("clicks", clicks)
+    draws = np.random.default_rng(first_row)
+    lengths = draws.integers(0, 5, rows)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    favorites = pa.ListArray.from_arrays(offsets, draws.integers(0, 50, offsets[-1]))
+    return kept.append_column("favorites", favorites).append_column("favor", pa.ListArray.from_arrays(offsets, draws.random(offsets[-1])))
 
 
 @contextmanager

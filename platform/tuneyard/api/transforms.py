@@ -32,20 +32,37 @@ Operation = Literal[
     "logit",
     "map_id",
     "n_gram",
+    "normalize",
     "positive_modulus",
     "sampling",
     "sigrid_hash",
+    "sort_by_score",
+    "union",
 ]
 """Operations of `data.tables.Pipeline` whose output a ranker can read: no maps (compute_score), no vectors (one_hot)."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Parameters of an operation: required ones, optional ones, and the number of inputs."""
+    """Parameters of an operation: required ones, optional ones, and the number of inputs, which may be up to `most_inputs`."""
 
     needed: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     inputs: int = 1
+    most_inputs: int | None = None
+
+    def takes(self, inputs: int) -> bool:
+        return self.inputs <= inputs <= (self.most_inputs or self.inputs)
+
+    @property
+    def inputs_in_words(self) -> str:
+        if self.most_inputs is not None:
+            return f"{self.inputs} to {self.most_inputs} inputs"
+        return f"{self.inputs or 'no'} input{'s' * (self.inputs != 1)}"
+
+
+MOST_UNITED = 64
+"""Inputs of a `union`."""
 
 
 PARAMETERS: Mapping[str, Parameters] = {
@@ -61,17 +78,22 @@ PARAMETERS: Mapping[str, Parameters] = {
     "logit": Parameters((), ("epsilon",)),
     "map_id": Parameters(("mapping",), ("default",)),
     "n_gram": Parameters(("length", "table_size"), ("seed",)),
+    "normalize": Parameters((), ("mean", "variance")),
     "positive_modulus": Parameters(("modulus",)),
     "sampling": Parameters(("key", "rate"), ("seed",), inputs=0),
     "sigrid_hash": Parameters(("table_size",), ("seed",)),
+    "sort_by_score": Parameters((), ("count",), inputs=2),
+    "union": Parameters(inputs=2, most_inputs=MOST_UNITED),
 }
 
 
 class Transform(Fields):
-    """A step that makes a feature from one or two others, or that drops rows (`sampling`). Operations: docs/tables.md, Transform."""
+    """A step that makes a feature from others, or that drops rows (`sampling`). Operations: docs/tables.md, Transform."""
 
     op: Operation = Field(description="operation of the step")
-    inputs: list[Column] = Field(default_factory=list, max_length=2, description="columns of the table, or outputs of earlier steps")
+    inputs: list[Column] = Field(
+        default_factory=list, max_length=MOST_UNITED, description="columns of the table, or outputs of earlier steps"
+    )
     output: Column | None = Field(
         default=None, description="name of the feature that is made, or of an input, which it replaces; default: none, for sampling"
     )
@@ -84,7 +106,7 @@ class Transform(Fields):
         default=None, min_length=1, description="map_id: the new id of each id, of 10,000 at most; default: none"
     )
     default: int | None = Field(default=None, description="map_id: of ids that mapping lacks; default: 0")
-    count: int | None = Field(default=None, ge=0, description="first_x: ids that stay; default: none")
+    count: int | None = Field(default=None, ge=0, description="first_x, sort_by_score: ids that stay; default: none, of sort_by_score all")
     length: int | None = Field(default=None, ge=1, le=64, description="n_gram: ids that are hashed together; default: none")
     borders: list[float] | None = Field(
         default=None, min_length=1, description="bucketize: lower ends of the buckets, ascending; default: none"
@@ -93,6 +115,10 @@ class Transform(Fields):
     high: float | None = Field(default=None, description="clamp: the largest value; default: none")
     power: float | None = Field(default=None, description="box_cox: the exponent, 0 for the logarithm; default: none")
     shift: float | None = Field(default=None, description="box_cox: added to the value before; default: 0")
+    mean: float | None = Field(default=None, description="normalize: is subtracted; default: the mean of the training rows")
+    variance: float | None = Field(
+        default=None, gt=0, description="normalize: its root is the divisor; default: the variance of the training rows"
+    )
     epsilon: float | None = Field(default=None, gt=0, lt=0.5, description="logit: distance from 0 and 1 that is kept; default: 1e-6")
     time_zone: str | None = Field(
         default=None, max_length=64, description="get_local_hour: IANA name, such as Europe/Vienna; default: none"
@@ -114,8 +140,8 @@ class Transform(Fields):
                 )
             if getattr(self, name) is None and name in takes.needed:
                 raise located(f"required by {self.op}", to_camel(name))
-        if len(self.inputs) != takes.inputs:
-            raise located(f"{self.op} takes {takes.inputs or 'no'} input{'s' * (takes.inputs != 1)}; found {len(self.inputs)}", "inputs")
+        if not takes.takes(len(self.inputs)):
+            raise located(f"{self.op} takes {takes.inputs_in_words}; found {len(self.inputs)}", "inputs")
         if (self.output is None) != (self.op == "sampling"):
             raise located("sampling makes no feature" if self.op == "sampling" else f"required by {self.op}", "output")
         return self
@@ -124,6 +150,9 @@ class Transform(Fields):
     def _has_values_in_order(self) -> Self:
         if self.low is not None and self.high is not None and self.low > self.high:
             raise located(f"low {self.low:g} is above high {self.high:g}", "low")
+        if (self.mean is None) != (self.variance is None):
+            given, missing = ("mean", "variance") if self.variance is None else ("variance", "mean")
+            raise located(f"{given} is given without {missing}: give both, or neither to take those of the training rows", missing)
         if any(low >= high for low, high in pairwise(self.borders or ())):
             raise located("borders must ascend", "borders")
         if self.time_zone is not None:
@@ -132,6 +161,11 @@ class Transform(Fields):
             except (KeyError, ValueError, OSError):
                 raise located(f"{self.time_zone!r} is not an IANA time zone; write it like Europe/Vienna", "timeZone") from None
         return self
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether its mean and variance are those of the training rows."""
+        return self.op == "normalize" and self.mean is None
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -194,6 +228,13 @@ def check_steps(steps: Sequence[Transform], features: Sequence[str], labels: Seq
 def _check_key(before: Sequence[Transform], step: Transform, of_labels: frozenset[str], number: int) -> None:
     """`of_labels`: columns from which labels are made."""
     assert step.key is not None
+    measured = set[str]()
+    for each in before:
+        if each.output is not None:
+            (measured.add if each.is_measured or measured & {*each.inputs} else measured.discard)(each.output)
+    if step.key in measured:
+        reason = f"{step.key} is normalized by the rows that sampling leaves: sample by another key, or give mean and variance"
+        raise located(reason, "transforms", number, "key")
     found = roots([(each.inputs, each.output) for each in before if each.output is not None], [step.key])[step.key]
     if found & of_labels:
         reason = f"sampling by {step.key} keeps all rows of a label or none: set negativeRate, which keeps probabilities right"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tuneyard.ranking.program import RankerProgram
     from tuneyard.ranking.ranker import Ranker
     from tuneyard.ranking.sliced_metrics import Coded, SlicedFigures, SlicedMetrics, coded
+    from tuneyard.ranking.statistics import Measured, measured
     from tuneyard.ranking.table_check import check_table
     from tuneyard.ranking.tables import (
         PREFETCHED,
@@ -46,6 +47,7 @@ _AT = {
     **dict.fromkeys(("batch_of", "batch_of_rows", "tensors_of"), "batches"),
     **dict.fromkeys(("Effects", "generated_clicks"), "click_log"),
     "check_table": "table_check",
+    **dict.fromkeys(("Measured", "measured"), "statistics"),
     **dict.fromkeys(("EnsembleLayer", "RankerConfig", "SparseFeature"), "config"),
     **dict.fromkeys(("export", "load", "save", "write_ranker", "write_table"), "files"),
     "access_curves": "flat_accesses",
@@ -81,6 +83,7 @@ __all__ = [
     "EnsembleLayer",
     "FlatRows",
     "JudgedRows",
+    "Measured",
     "Placement",
     "RankFigures",
     "RankMetrics",
@@ -106,6 +109,7 @@ __all__ = [
     "holds_ranker",
     "kinds_of",
     "load",
+    "measured",
     "placed",
     "read_config",
     "save",

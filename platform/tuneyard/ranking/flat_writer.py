@@ -18,7 +18,7 @@ from tuneyard.ranking.batches import LABELS
 from tuneyard.ranking.column_counts import ColumnCounts
 from tuneyard.ranking.columns import holds_texts, lacking
 from tuneyard.ranking.flattening import Flattening
-from tuneyard.ranking.row_hashes import row_hashes
+from tuneyard.ranking.row_hashes import Hashes, row_hashes
 from tuneyard.ranking.sliced_metrics import coded
 from tuneyard.ranking.transforms import check_outputs, kinds_of
 
@@ -41,7 +41,8 @@ def write_flat(table: Table, flattening: Flattening, rows: int, folder: Path, on
     writer, done = _Writer(folder, flattening, texts), 0
     for batch in reader:
         read = batch.slice(0, rows - done)
-        writer.add(*flattening.flat(read, done))
+        columns, flat = flattening.flat(read, done)
+        writer.add(columns, flat, flattening.hashes(read) if steps.scales else row_hashes(flat))
         done += read.num_rows
         on_rows(done, rows)
         if done >= rows:
@@ -79,8 +80,8 @@ class _Writer:
         """Rows written so far."""
         return self._counts.rows
 
-    def add(self, columns: pa.RecordBatch, batch: Mapping[str, torch.Tensor]) -> None:
-        """Add rows, as Arrow's columns and as tensors."""
+    def add(self, columns: pa.RecordBatch, batch: Mapping[str, torch.Tensor], hashes: Hashes) -> None:
+        """Add rows, as Arrow's columns and as tensors, with the hash of each."""
         for name in ("dense", LABELS):
             if name in batch:
                 self._arrays[name].add(batch[name].numpy())
@@ -89,8 +90,8 @@ class _Writer:
         for column in self._slices:
             self._arrays[f"{column}.codes"].add(_codes(columns.column(column), column, self._values[column]))
         self._counts.add(batch, self._config)
-        with self._hashes.open("ab") as hashes:
-            hashes.write(row_hashes(batch).data)
+        with self._hashes.open("ab") as file:
+            file.write(hashes.data)
 
     def _add_ids(self, name: str, batch: Mapping[str, torch.Tensor]) -> None:
         ids, offsets = batch[f"{name}.ids"].numpy(), batch[f"{name}.offsets"].numpy()

@@ -11,6 +11,7 @@ import torch
 from tuneyard.data.tables import Pipeline
 from tuneyard.ranking.batches import tensors_of
 from tuneyard.ranking.config import RankerConfig
+from tuneyard.ranking.row_hashes import Hashes, row_hashes
 from tuneyard.ranking.transforms import schema_of, transformed
 
 _NUMBER = "\0number"
@@ -63,3 +64,14 @@ class Flattening:
         numbered = read.append_column(_NUMBER, pa.array(numbers, pa.int64()))
         made = transformed(numbered, self.steps, self.names, self.config.text_inputs)
         return made, tensors_of(made, self.config, numbers=made.column(_NUMBER).to_numpy())
+
+    def hashes(self, read: pa.RecordBatch) -> Hashes:
+        """A hash of the features of each row that sampling leaves, as if no step normalized them: the statistics of training rows must not
+        decide which rows are held out. Raises BadInput like `flat`.
+        """
+        rows = read
+        if self.steps.samples:
+            numbered = read.append_column(_NUMBER, pa.array(range(read.num_rows), pa.int64()))
+            rows = read.take(self.steps.making([_NUMBER]).run(numbered).column(_NUMBER))
+        plain = self.steps.unscaled.without_sampling
+        return row_hashes(tensors_of(transformed(rows, plain, self.config.features, self.config.text_inputs), self.config, labels=False))

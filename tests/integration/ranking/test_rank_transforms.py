@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from tests.builders.checkpoints import stop_after
-from tests.builders.rankers import RAW_FEATURES, RAW_STEPS, rank_request, rank_task, raw_clicks
+from tests.builders.rankers import MEASURED_FEATURES, MEASURED_STEPS, RAW_FEATURES, RAW_STEPS, rank_request, rank_task, raw_clicks
 from tests.ranks.groups import results_in_ranks, train_in_ranks
 
 from tuneyard.api import BadInput, RankTask
@@ -51,16 +51,22 @@ def test_losses_are_those_of_a_table_that_was_transformed_before(folder: Path, t
 
 
 def test_a_run_that_was_stopped_goes_on_with_the_same_steps_alone(folder: Path, tmp_path: Path) -> None:
-    task = task_of(folder / "days.parquet", [*RAW_STEPS, {"op": "sampling", "key": "name", "rate": 0.5}], negativeRate=0.5)
+    sampling = {"op": "sampling", "key": "name", "rate": 0.5}
+    fields = {"negativeRate": 0.5, "features": MEASURED_FEATURES, "validationFraction": 0.1}
+    task = task_of(folder / "days.parquet", [*MEASURED_STEPS, sampling], **fields)
     request = rank_request(tmp_path, task, workers=2)
     [whole] = results_in_ranks([request], 2)
     stop_after(8, tmp_path / "out")
     [again] = results_in_ranks([request], 2)
     assert (again.resumed_from, again.losses) == (8, whole.losses)
+    measured = whole.details["normalized"]["number1"]
+    assert again.details["normalized"] == whole.details["normalized"]
+    assert measured["rows"] == measured["of"] == 20_000
+    assert 0.3 * 20_000 < measured["values"] < 0.6 * 20_000, "sampling and held-out rows are left out"
     stop_after(8, tmp_path / "out")
     seeded = [RAW_STEPS[0] | {"seed": 1}, *task.model_dump(by_alias=True, exclude_none=True)["transforms"][1:]]
     for changed, said in (
-        (task_of(folder / "days.parquet", seeded, negativeRate=0.5), "transforms was"),
+        (task_of(folder / "days.parquet", seeded, **fields), "transforms was"),
         (task_of(folder / "days.parquet"), "share"),
     ):
         [answer] = train_in_ranks([rank_request(tmp_path, changed)], 1)
@@ -99,6 +105,10 @@ def test_what_leaves_nothing_to_train_on_is_refused(tmp_path: Path) -> None:
         rank_request(tmp_path / "1", task_of(tmp_path / "few.parquet", negativeRate=1e-6)),
         rank_request(tmp_path / "2", task_of(tmp_path / "unnamed.parquet", sampled)),
     ]
-    first, second = train_in_ranks(requests, 1)
+    constant = raw_clicks(1_000).drop_columns("number1").append_column("number1", pa.array([2.5] * 1_000))
+    pq.write_table(constant, tmp_path / "constant.parquet")
+    requests.append(rank_request(tmp_path / "3", task_of(tmp_path / "constant.parquet", MEASURED_STEPS, features=MEASURED_FEATURES)))
+    first, second, third = train_in_ranks(requests, 1)
     assert "negativeRate 1e-06 leaves no row with label 0" in str(first)
     assert "sampling leaves none of 1,000 rows" in str(second)
+    assert "constant.parquet: step 9 (normalize) of number1: all 1,000 values of the training rows are 2.5" in str(third)

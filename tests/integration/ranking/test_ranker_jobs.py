@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.builders.rankers import LAYERS, RAW_FEATURES, RAW_STEPS, raw_clicks
+from tests.builders.rankers import LAYERS, MEASURED_FEATURES, MEASURED_STEPS, raw_clicks
 from tests.integration.runtime.conftest import TUNEYARD, environment, read_report, write_jobspec
 
 from tuneyard.cli import main
@@ -36,8 +37,8 @@ def searched(**tune: Any) -> list[dict[str, Any]]:
     ranker = {
         "table": {"source": "days.parquet"},
         "validation": {"source": "next-day.parquet"},
-        "transforms": [*RAW_STEPS, {"op": "sampling", "key": "name", "rate": 0.9}],
-        "features": RAW_FEATURES,
+        "transforms": [*MEASURED_STEPS, {"op": "sampling", "key": "name", "rate": 0.9}],
+        "features": MEASURED_FEATURES,
         "label": "clicked",
         "negativeRate": 0.5,
         "model": {"width": 8, "outputs": 4, "layers": LAYERS},
@@ -62,6 +63,7 @@ def other_tasks() -> list[dict[str, Any]]:
     }
     stored = {
         "table": {"source": "wide"},
+        "transforms": [{"op": "normalize", "inputs": ["age"], "output": "age"}],
         "features": {"dense": ["age"], "sparse": [{"name": "seen", "rows": 1_000}]},
         "label": "clicked",
         "model": {"width": 8, "outputs": 4, "layers": LAYERS, "hidden": [32]},
@@ -140,7 +142,14 @@ def test_a_ranker_on_raw_columns_scores_the_next_day(folder: Path, finished: Fin
     [output] = finished.out.glob("scores/**/parts")
     kept, rows = pq.read_table(output), pq.read_table(folder / "next-day.parquet")
     assert kept.column("name").to_pylist() == rows.column("name").to_pylist()
+    normalize = json.loads((ranker_folder(finished) / "ranker.json").read_text())["transforms"][-1]
+    assert normalize["mean"] == ranker["details"]["normalized"]["number1"]["mean"]
     assert kept.column("number0").to_pylist() == rows.column("number0").to_pylist()  # as it is in the table: the step is the ranker's
+
+
+def ranker_folder(finished: Finished) -> Path:
+    [config] = finished.out.glob("ranker/**/ranker.json")
+    return config.parent
 
 
 def test_a_rank_task_trains_with_what_a_search_has_found(finished: Finished) -> None:
@@ -156,8 +165,10 @@ def test_a_rank_task_trains_with_what_a_search_has_found(finished: Finished) -> 
 
 
 def test_a_task_with_a_service_ends_as_one_without(finished: Finished) -> None:
-    """The rows that a data worker has made are tested in test_ingestion.py."""
+    """The rows that a data worker has made are tested in test_ingestion.py. Both scale ages by all rows of the table."""
     stored, served = finished.tasks["stored"], finished.tasks["served"]
+    assert served["details"]["normalized"] == stored["details"]["normalized"]
+    assert served["details"]["normalized"]["age"]["values"] == 60_000
     assert served["losses"] == stored["losses"]
     assert served["details"]["data_service"]["started"] >= 1
     assert served["details"]["data"]["streamed"]

@@ -19,6 +19,7 @@ from tuneyard.data.tables.transforms.pipeline import _KINDS
 
 HASH = {"op": "sigrid_hash", "inputs": ["user"], "output": "user_id", "tableSize": 100}
 HOUR = {"op": "get_local_hour", "inputs": ["time"], "output": "hour", "timeZone": "Europe/Vienna"}
+NORMALIZE = {"op": "normalize", "inputs": ["age"], "output": "age"}
 EVERY_PARAMETER: dict[str, Any] = {
     "tableSize": 9,
     "seed": 3,
@@ -36,6 +37,8 @@ EVERY_PARAMETER: dict[str, Any] = {
     "timeZone": "UTC",
     "key": "user",
     "rate": 0.5,
+    "mean": 2.5,
+    "variance": 0.5,
 }
 
 
@@ -97,6 +100,12 @@ def test_a_chain_may_replace_what_it_reads() -> None:
         ([{"op": "sampling", "key": "user", "rate": 0.5, "output": "x"}], "transforms[0].output: sampling makes no feature"),
         ([{"op": "sampling", "rate": 0.5}], "transforms[0].key: required by sampling"),
         (["sigrid_hash"], "transforms[0]: expected a group"),
+        ([{"op": "union", "inputs": ["a"], "output": "user_id"}], "transforms[0].inputs: union takes 2 to 64 inputs; found 1"),
+        ([{"op": "union", "inputs": ["a"] * 65, "output": "user_id"}], "transforms[0].inputs: "),
+        ([{"op": "sort_by_score", "inputs": ["a"], "output": "user_id"}], "transforms[0].inputs: sort_by_score takes 2 inputs; found 1"),
+        ([NORMALIZE | {"variance": 2}], "transforms[0].mean: variance is given without mean: give both, or neither"),
+        ([NORMALIZE | {"mean": 2}], "transforms[0].variance: mean is given without variance: give both, or neither"),
+        ([NORMALIZE | {"mean": 2, "variance": 0}], "transforms[0].variance: must be above 0"),
     ],
 )
 def test_a_step_that_cannot_be_meant_is_refused_by_its_place(steps: list[Any], said: str) -> None:
@@ -135,6 +144,10 @@ READS_LATER = {"op": "sigrid_hash", "inputs": ["user_id"], "output": "user", "ta
             [HASH, {"op": "sampling", "key": "n", "rate": 0.5}, {"op": "clamp", "inputs": ["n"], "output": "clicked", "low": 0, "high": 1}],
             "transforms[1].key: sampling by n keeps all rows",
         ),
+        (
+            [NORMALIZE, HASH | {"inputs": ["age"]}, {"op": "sampling", "key": "user_id", "rate": 0.5}],
+            "transforms[2].key: user_id is normalized by the rows that sampling leaves: sample by another key, or give mean and variance",
+        ),
         ([HASH | {"output": "clicked"}], "nothing reads"),
     ],
 )
@@ -165,7 +178,7 @@ def test_operations_and_their_parameters_are_those_of_the_pipeline() -> None:
         fields = {name: field for name, field in _KINDS[op].model_fields.items() if name not in ("op", "inputs", "output")}
         assert set(takes.needed) == {name for name, field in fields.items() if field.is_required()}, op
         assert set(takes.optional) == {name for name, field in fields.items() if not field.is_required()}, op
-        assert takes.inputs == getattr(_KINDS[op], "takes", 0), op
+        assert (takes.inputs, takes.most_inputs) == (getattr(_KINDS[op], "takes", 0), getattr(_KINDS[op], "most", None)), op
 
 
 @pytest.mark.parametrize("op", sorted(PARAMETERS))
@@ -185,7 +198,8 @@ def test_a_step_survives_yaml_and_a_pipeline_takes_it(op: str) -> None:
     "inputs": st.lists(st.sampled_from("ab"), max_size=2), "output": st.just("c"), "tableSize": st.integers(-1, 2**60),
     "seed": st.integers(-1, 2**60), "modulus": st.integers(-1, 5), "mapping": st.dictionaries(st.integers(), st.integers(), max_size=2),
     "count": st.integers(-1, 3), "length": st.integers(-1, 70), "borders": st.lists(st.floats(), max_size=3), "low": st.floats(),
-    "high": st.floats(), "power": st.floats(), "epsilon": st.floats(0, 1), "key": st.just("a"), "rate": st.floats(),
+    "high": st.floats(), "power": st.floats(), "mean": st.floats(), "variance": st.floats(), "epsilon": st.floats(0, 1),
+    "key": st.just("a"), "rate": st.floats(),
 }))  # fmt: skip
 def test_whatever_the_api_takes_a_pipeline_takes(values: dict[str, Any]) -> None:
     takes = PARAMETERS[values["op"]]

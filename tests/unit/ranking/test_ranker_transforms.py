@@ -14,6 +14,7 @@ import torch
 from tests.builders.rankers import rank_task
 
 from tuneyard.api import BadInput, RankTask
+from tuneyard.data.holdout import held_out_items
 from tuneyard.data.tables import Pipeline
 from tuneyard.ranking import (
     EnsembleLayer,
@@ -27,8 +28,10 @@ from tuneyard.ranking import (
     config_of_task,
     export,
     load,
+    measured,
     read_config,
     save,
+    statistics,
     stored_rows,
     training_steps,
 )
@@ -251,6 +254,70 @@ def test_drawn_negatives_shift_the_logit_of_the_loss_alone() -> None:
     assert float(drawn.loss(other, batch)) == pytest.approx(float(plain.loss(one, batch)), abs=1e-6)
     q, p = float(other(batch)[0].sigmoid()), float(one(batch)[0].sigmoid())
     assert q == pytest.approx(p / (p + (1 - p) / 0.1), rel=1e-5)  # He et al. 2014, section 6.3
+
+
+def normalizing(**fields: Any) -> RankerConfig:
+    """A ranker of ages, scaled by those of its training rows."""
+    steps = Pipeline.of([{"op": "normalize", "inputs": ["age"], "output": "age", **fields}])
+    return RankerConfig(("age",), (), (EnsembleLayer(("linear",)),), transforms=steps)
+
+
+def write_ages(tmp_path: Path, ages: Any, group_rows: int = 100) -> str:
+    pq.write_table(pa.table({"age": ages, "label": [n % 2 for n in range(len(ages))]}), tmp_path / "t.parquet", row_group_size=group_rows)
+    return str(tmp_path / "t.parquet")
+
+
+def test_columns_are_scaled_by_the_training_rows_alone(tmp_path: Path) -> None:
+    """Which rows are held out does not depend on the statistics of the others."""
+    ages = np.random.default_rng(1).normal(40, 9, 1_000)
+    uri, config = write_ages(tmp_path, ages), normalizing()
+    found = measured(uri, config, config.transforms, held_out=(0.3, 5))
+    rows = stored_rows(uri, RankerConfig(**config.__dict__ | {"transforms": found.steps}))
+    plain = stored_rows(uri, RankerConfig(("age",), (), config.layers))
+    assert np.array_equal(rows.hashes, plain.hashes)
+    kept = ~held_out_items(plain.hashes, 0.3, 5)
+    assert found.about["age"] == {
+        "mean": pytest.approx(ages[kept].mean()),
+        "variance": pytest.approx(ages[kept].var()),
+        "values": kept.sum(),
+        "missing": 0,
+        "rows": 1_000,
+        "of": 1_000,
+    }
+    trained_on = rows.select(np.flatnonzero(kept)).batch(range(kept.sum()))["dense"].double()
+    assert float(trained_on.mean()) == pytest.approx(0, abs=1e-6)
+    assert float(trained_on.var(unbiased=False)) == pytest.approx(1, abs=1e-6)
+    told: list[int] = []
+    assert measured(uri, config, config.transforms, held_out=(0.3, 5), on_rows=lambda done, _of: told.append(done)) == found
+    assert not told, "the cache has them"
+    assert measured(uri, config, config.transforms, limit=150).found[0].values == 150
+
+
+def test_a_large_table_that_is_streamed_is_measured_on_row_groups_from_all_its_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics, "SAMPLED_ROWS", 250)
+    uri, config = write_ages(tmp_path, [float(n) for n in range(1_050)]), normalizing()
+    found = measured(uri, config, config.transforms, sampled=True)
+    assert (found.rows, found.of, found.found[0].values) == (300, 1_050, 300)
+    assert found.found[0].mean == pytest.approx(np.mean([n for n in range(1_050) if n // 100 in (0, 4, 8)]))
+
+
+def test_a_ranker_keeps_the_statistics_of_its_training_rows(tmp_path: Path) -> None:
+    uri, config = write_ages(tmp_path, [10.0, 20.0, 60.0]), normalizing()
+    config = RankerConfig(**config.__dict__ | {"transforms": measured(uri, config, config.transforms).steps})
+    save(config.build(), tmp_path / "model")
+    again = load(tmp_path / "model").config
+    assert again == config
+    other_rows = batch_of(pa.table({"age": [30.0, None, float("nan"), float("inf")], "label": [0] * 4}), again)["dense"]
+    assert other_rows[0] == pytest.approx(0)
+    assert not torch.isfinite(other_rows[1:]).any()
+
+
+def test_a_column_of_one_value_is_refused_with_its_table(tmp_path: Path) -> None:
+    uri, config = write_ages(tmp_path, [3.0] * 20), normalizing()
+    with pytest.raises(BadInput, match=r"t.parquet: step 1 \(normalize\) of age: all 20 values of the training rows are 3"):
+        measured(uri, config, config.transforms)
 
 
 JOBSPEC_STEPS = [

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tuneyard.data.tables.rewriting import Rewritten, reorder
     from tuneyard.data.tables.table import Table, open_table
     from tuneyard.data.tables.tensor_batches import TensorBatches
-    from tuneyard.data.tables.transforms import Pipeline
+    from tuneyard.data.tables.transforms import Pipeline, fitted
     from tuneyard.data.tables.writer import TableWriter, write_table
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "TableReader",
     "TableWriter",
     "TensorBatches",
+    "fitted",
     "flat",
     "open_table",
     "read_log",
@@ -54,6 +55,7 @@ _HOMES = {
     "TableReader": "reader",
     "TableWriter": "writer",
     "TensorBatches": "tensor_batches",
+    "fitted": "transforms",
     "flat": "flat_features",
     "open_table": "table",
     "read_log": "access_log",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -22,13 +22,14 @@ from tuneyard.data.stream.windows import Windows
 from tuneyard.data.streaming import StreamedOrder
 from tuneyard.data.tables import Pipeline
 from tuneyard.planning import steps_of_epochs
-from tuneyard.ranking import FlatRows, RankerProgram, config_of_task, stored_rows, training_steps
+from tuneyard.ranking import FlatRows, Measured, RankerProgram, config_of_task, measured, stored_rows, training_steps
 from tuneyard.ranking.stream import StreamedTable, open_table_stream
 from tuneyard.tracking.events import Stage, Warned
 from tuneyard.training.arguments import training_arguments
 from tuneyard.training.artifacts import Artifacts
 from tuneyard.training.attempt import Material
 from tuneyard.training.details import figures_of
+from tuneyard.training.distributed import broadcast_object
 from tuneyard.training.model_card import ranker_card
 from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches
@@ -47,7 +48,7 @@ from tuneyard.training.throughput import Throughput
 
 _OF_HELD_OUT = "held-out rows: "
 _LONGEST_STEP = 300
-"""Characters of a transform in a checkpoint's description of its task."""
+"""Characters of a transform, or of all statistics, in a checkpoint's description of its task."""
 
 
 class RankAttempt(ProgramAttempt):
@@ -57,6 +58,16 @@ class RankAttempt(ProgramAttempt):
     def rank_task(self) -> RankTask:
         assert self.request.rank is not None
         return self.request.rank
+
+    @cached_property
+    def steps(self) -> Pipeline:
+        """The transforms of training rows."""
+        return training_steps(self.rank_task)
+
+    @cached_property
+    def statistics(self) -> dict[str, dict[str, Any]]:
+        """Of each column that is normalized by the training rows, for the report."""
+        return {}
 
     @cached_property
     def loaded(self) -> Loaded:
@@ -72,6 +83,7 @@ class RankAttempt(ProgramAttempt):
     def _prepare(self) -> Material:
         request, task, plan = self.request, self.request.task, self.request.plan
         prepare_offload(plan, self.world, optimizer=task.optimizer.name, task=request.name, emit=self.emit)
+        self._measure()
         prepared = self._together(self._prepared)
         for message in prepared.report.warnings():
             self.emit(Warned(task=request.name, message=message))
@@ -87,6 +99,22 @@ class RankAttempt(ProgramAttempt):
         )
         return Material("", None, None, prepared, steps, batches)
 
+    def _measure(self) -> None:
+        """Collective. Give the ranker's transforms the mean and variance of training rows, if they normalize. Raises BadInput."""
+        task, program = self.rank_task, self.loaded.program
+        if not self.steps.measured:
+            return
+        self._stage("measuring columns")
+        how: Any = {"limit": task.table.limit, "held_out": (task.validation_fraction, task.seed), "sampled": task.is_streamed}
+
+        def first_rank_measures() -> Measured | None:
+            tell = self._telling("measuring columns")
+            return measured(task.table.source or "", program.config, self.steps, on_rows=tell, **how) if self.world.is_first else None
+
+        found: Measured = broadcast_object(self.world, self._together(first_rank_measures))
+        self.steps, self.statistics = found.steps, found.about
+        program.config = replace(program.config, transforms=found.steps.without_sampling)
+
     def _prepared(self) -> data.Prepared:
         """Training rows and held-out rows. Raises BadInput."""
         self._stage("reading rows")
@@ -95,7 +123,7 @@ class RankAttempt(ProgramAttempt):
 
     def _prepared_whole(self) -> data.Prepared:
         task = self.rank_task
-        rows = self._stored(task.table.source or "", task.table.limit, training_steps(task))
+        rows = self._stored(task.table.source or "", task.table.limit, self.steps)
         self._know_texts(rows)
         said, held_out = rows.warnings(), self._validation()
         size_bytes = sum(array.nbytes for array in rows.arrays.values())
@@ -168,11 +196,12 @@ class RankAttempt(ProgramAttempt):
         return drawn
 
     def _stored(self, uri: str, limit: int | None, steps: Pipeline | None = None) -> FlatRows:
-        def tell(done: int, of: int) -> None:
-            self.emit(Stage(task=self.request.name, name="reading rows", done=done, of=of, unit="rows"))
-
         config, slices = self.loaded.program.config, self.rank_task.slices
-        return stored_rows(uri, config, steps=steps, slices=slices, limit=limit, on_rows=tell)
+        return stored_rows(uri, config, steps=steps, slices=slices, limit=limit, on_rows=self._telling("reading rows"))
+
+    def _telling(self, stage: str) -> Callable[[int, int], None]:
+        """Reports the progress of a stage: rows that are done, of all."""
+        return lambda done, of: self.emit(Stage(task=self.request.name, name=stage, done=done, of=of, unit="rows"))
 
     def _build_trainer(self, material: Material) -> RankTrainer:
         task, plan = self.request.task, self.request.plan
@@ -209,6 +238,7 @@ class RankAttempt(ProgramAttempt):
             **({"rows": "streamed"} if task.is_streamed else {}),
             "labels": ", ".join(task.labels),
             "transforms": "; ".join(map(_described, task.transforms)) or None,  # None: as in checkpoints without transforms
+            "normalized": self._normalized(),
             "share of rows with label 0": task.negative_rate if task.negative_rate < 1 else None,
             "dense features": ", ".join(task.features.dense),
             "sparse features": len(task.features.sparse),
@@ -220,6 +250,11 @@ class RankAttempt(ProgramAttempt):
             "table rows": task.tables.rows,
             "learning rate of tables": task.tables.learning_rate,
         }
+
+    def _normalized(self) -> str | None:
+        """Mean and variance of each column that is normalized by the training rows; None, as in older checkpoints, without one."""
+        found = "; ".join(f"{name} {each['mean']!r}, {each['variance']!r}" for name, each in self.statistics.items())
+        return _short(found, "statistics") or None
 
     def _save(self, trainer: Any, _material: Material, progress: Progress, throughput: Throughput) -> Artifacts:
         self._stage("saving the ranker")
@@ -251,7 +286,8 @@ class RankAttempt(ProgramAttempt):
         last = steps.get(progress.best_step, progress.figures[-1] if progress.figures else {})
         metrics = {"metrics": {name: value for name, value in last.items() if name != "step"}} if last else {}
         slices = {label: shown_slices(figures) for label, figures in self.trainer.judged.items() if figures.slices}
-        return {"tables": load_account(self.trainer.tables.placement), **metrics, **({"slices": slices} if slices else {})}
+        normalized = {"normalized": self.statistics} if self.statistics else {}
+        return {"tables": load_account(self.trainer.tables.placement), **metrics, **normalized, **({"slices": slices} if slices else {})}
 
 
 def _batches(rows: FlatRows | None) -> BatchesOfRows[FlatRows] | None:
@@ -260,5 +296,9 @@ def _batches(rows: FlatRows | None) -> BatchesOfRows[FlatRows] | None:
 
 def _described(step: Transform) -> str:
     """A step in words; a long mapping or list of borders by its hash."""
-    text = json.dumps(step.as_step(), sort_keys=True)
-    return text if len(text) <= _LONGEST_STEP else f"{step.op} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return _short(json.dumps(step.as_step(), sort_keys=True), step.op)
+
+
+def _short(text: str, name: str) -> str:
+    """A text; a long one as its name and hash."""
+    return text if len(text) <= _LONGEST_STEP else f"{name} {hashlib.sha256(text.encode()).hexdigest()[:16]}"

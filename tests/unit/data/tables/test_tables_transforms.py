@@ -68,6 +68,21 @@ def cartesian(first: list[int | None] | None, second: list[int | None] | None) -
     return [combine(mix(a, 0), mix(b, 0)) % 99 for a in ids(first) for b in ids(second)]
 
 
+def union(*lists: list[int | None] | None) -> list[int] | None:
+    if all(one is None for one in lists):
+        return None
+    return list(dict.fromkeys(number for one in lists for number in ids(one)))
+
+
+def by_score(pairs: list[tuple[int | None, float | None]] | None) -> list[int] | None:
+    """The two ids with the highest scores; unknown scores last."""
+    if pairs is None:
+        return None
+    known = [(one, score) for one, score in pairs if one is not None]
+    known.sort(key=lambda pair: -math.inf if pair[1] is None or math.isnan(pair[1]) else pair[1], reverse=True)
+    return [one for one, _ in known][:2]
+
+
 def box_cox(power: float) -> Callable[[float], float]:
     def on(value: float) -> float:
         positive = max(value + 1.0, 1e-6)
@@ -83,6 +98,7 @@ def logit(value: float) -> float:
 
 ID_LISTS, SCALARS = pa.list_(pa.int64()), pa.int64()
 NUMBERS = pa.list_(pa.float64())
+UNSIGNED = st.lists(st.integers(0, 9) | st.none(), max_size=4) | st.none()
 NUMBER_LISTS = st.lists(FLOATS | st.none(), max_size=4) | st.none()
 
 CASES: list[tuple[dict[str, Any], list[tuple[pa.DataType, st.SearchStrategy[Any]]], Callable[..., Any]]] = [
@@ -113,6 +129,14 @@ CASES: list[tuple[dict[str, Any], list[tuple[pa.DataType, st.SearchStrategy[Any]
         [(ID_LISTS, SMALL_IDS), (ID_LISTS, SMALL_IDS)],
         lambda a, b: None if a is None or b is None else [v for v in ids(a) if v in ids(b)],
     ),
+    ({"op": "union"}, [(ID_LISTS, SMALL_IDS), (ID_LISTS, SMALL_IDS)], union),
+    ({"op": "union"}, [(ID_LISTS, IDS), (pa.list_(pa.int8()), SMALL_IDS), (pa.large_list(pa.uint16()), UNSIGNED)], union),
+    (
+        {"op": "normalize", "mean": 3, "variance": 4},
+        [(NUMBERS, NUMBER_LISTS)],
+        each(lambda v: (v - 3) / 2),
+    ),
+    ({"op": "normalize", "mean": -0.5, "variance": 0.01}, [(pa.int32(), SMALL | st.none())], each(lambda v: (v + 0.5) / 0.1)),
     ({"op": "clamp", "low": -1.5, "high": 2.5}, [(NUMBERS, NUMBER_LISTS)], each(lambda v: min(max(v, -1.5), 2.5))),
     ({"op": "clamp", "low": -300, "high": 5}, [(pa.int8(), st.integers(-128, 127) | st.none())], each(lambda v: min(v, 5))),
     ({"op": "bucketize", "borders": [-1, 0, 2.5]}, [(NUMBERS, NUMBER_LISTS)], each(lambda v: sum(v >= b for b in (-1, 0, 2.5)))),
@@ -154,7 +178,39 @@ def test_a_kernel_equals_plain_python(step: dict[str, Any], inputs: Any, referen
 
 
 def test_every_operation_is_compared_with_plain_python() -> None:
-    assert {step["op"] for step, _, _ in CASES} | {"compute_score", "sampling"} == set(OPERATIONS)
+    assert {step["op"] for step, _, _ in CASES} | {"compute_score", "sampling", "sort_by_score"} == set(OPERATIONS)
+
+
+PAIRS = st.lists(st.tuples(SMALL | st.none(), st.sampled_from([0.0, -1.5, 7.0, math.nan, math.inf]) | st.none()), max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.lists(PAIRS | st.none(), max_size=6), cut=st.integers(0, 6))
+def test_ids_with_the_highest_scores_come_first_and_those_of_unknown_score_last(rows: list[Any], cut: int) -> None:
+    lists = [pa.array([row and [pair[at] for pair in row] for row in rows], kind) for at, kind in enumerate((ID_LISTS, NUMBERS))]
+    batch = pa.RecordBatch.from_arrays(lists, ["ids", "scores"]).slice(min(cut, len(rows)))
+    made = Pipeline.of([{"op": "sort_by_score", "inputs": ["ids", "scores"], "output": "best", "count": 2}]).run(batch)
+    made.validate(full=True)
+    assert made.column("best").to_pylist() == [by_score(row) for row in rows[min(cut, len(rows)) :]]
+
+
+def test_scores_of_whole_numbers_are_compared_exactly_and_all_ids_stay_without_a_count() -> None:
+    batch = pa.RecordBatch.from_pydict({"ids": [[1, 2, 3], [4]], "scores": [[2**62, 2**62 + 1, -(2**63)], None]})
+    made = Pipeline.of([{"op": "sort_by_score", "inputs": ["ids", "scores"], "output": "ids"}]).run(batch)
+    assert made.column("ids").to_pylist() == [[2, 1, 3], None]
+
+
+@pytest.mark.parametrize("scores", [[0.5], [0.5, 1.0, 2.0], []])
+def test_a_row_with_fewer_or_more_scores_than_ids_is_refused_by_its_number(scores: list[float]) -> None:
+    batch = pa.RecordBatch.from_pydict({"ids": [[9], [1, 2]], "scores": [[0.1], scores]})
+    with pytest.raises(BadInput, match=f"sort_by_score has 2 ids and {len(scores)} scores in row 1 of a batch of 2 rows"):
+        Pipeline.of([{"op": "sort_by_score", "inputs": ["ids", "scores"], "output": "best"}]).run(batch)
+
+
+def test_a_column_without_any_value_adds_nothing_to_a_union() -> None:
+    batch = pa.RecordBatch.from_arrays([pa.nulls(3), pa.array([[2, 2], None, []], ID_LISTS)], ["none", "some"])
+    steps = Pipeline.of([{"op": "union", "inputs": ["none", "some"], "output": "all"}])
+    assert steps.run(batch).column("all").to_pylist() == [[2], None, []]
 
 
 @settings(max_examples=30, deadline=None)
@@ -256,6 +312,13 @@ SCHEMA = pa.schema([("age", pa.float64()), ("clicks", pa.list_(pa.int64())), ("n
         ({"op": "sampling", "key": "age", "rate": 0.5}, "whole numbers or texts, this is double", ""),
         ({"op": "sampling", "key": "name", "rate": 1.5}, "rate: must be at most 1; found 1.5", ""),
         ({"op": "compute_score", "inputs": ["age"], "output": "x"}, "a map of scores by id", ""),
+        ({"op": "union", "inputs": ["clicks"], "output": "x"}, "it takes 2 to 64 inputs, and 1 are named", ""),
+        ({"op": "union", "inputs": ["clicks", "name"], "output": "x"}, "it takes lists of whole numbers, this is string", ""),
+        ({"op": "sort_by_score", "inputs": ["age", "clicks"], "output": "x"}, "lists of whole numbers first, this is double", ""),
+        ({"op": "sort_by_score", "inputs": ["clicks", "age"], "output": "x"}, "lists of numbers as scores, this is double", ""),
+        ({"op": "normalize", "inputs": ["name"], "output": "x"}, "numbers or lists of numbers, this is string", ""),
+        ({"op": "normalize", "inputs": ["age"], "output": "x", "mean": 1}, "give mean and variance, or neither", ""),
+        ({"op": "normalize", "inputs": ["age"], "output": "x", "mean": 1, "variance": 0}, "variance: must be above 0", ""),
     ],
 )
 def test_a_step_that_cannot_work_is_refused_before_the_first_batch(step: dict[str, Any], cause: str, next_step: str) -> None:

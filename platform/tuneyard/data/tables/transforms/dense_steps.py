@@ -1,10 +1,11 @@
-"""Transformations of dense features (Zhao et al. 2022, table 11): Clamp, Bucketize, BoxCox, Logit, Onehot, GetLocalHour; and log1p.
+"""Transformations of dense features (Zhao et al. 2022, table 11): Clamp, Bucketize, BoxCox, Logit, Onehot, GetLocalHour; log1p, normalize.
 
-Clamp, Bucketize, BoxCox, Logit and log1p also take lists of numbers, value by value.
+All but Onehot and GetLocalHour also take lists of numbers, value by value.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 from zoneinfo import available_timezones
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
+from tuneyard.api import BadInput
 from tuneyard.data.tables.transforms.lists import item_type
 from tuneyard.data.tables.transforms.steps import Step, each, is_number, like, need, numbers
 
@@ -119,6 +121,36 @@ class Log1p(_Real):
 
     def kernel(self, values: npt.NDArray[np.float64]) -> Any:
         return np.log1p(np.maximum(values, 0.0))
+
+
+class Normalize(_Real):
+    """(x - `mean`) / sqrt(`variance`). Without these parameters, `fitted` takes them from training rows. NaN stays NaN."""
+
+    op: Literal["normalize"] = "normalize"
+    mean: float | None = Field(default=None, allow_inf_nan=False)
+    variance: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if (self.mean is None) != (self.variance is None):
+            raise ValueError("give mean and variance, or neither")
+        return self
+
+    def with_statistics(self, mean: float, variance: float) -> Normalize:
+        return self.model_copy(update={"mean": mean, "variance": variance})
+
+    def run(self, arrays: Sequence[pa.Array]) -> pa.Array:
+        if self.mean is None:
+            raise BadInput(
+                f"normalize of {self.inputs[0]} has no mean and variance yet",
+                "give both, or take the steps that tuneyard.data.tables.fitted returns",
+            )
+        return super().run(arrays)
+
+    def kernel(self, values: npt.NDArray[np.float64]) -> Any:
+        assert self.mean is not None
+        assert self.variance is not None
+        return (values - self.mean) / math.sqrt(self.variance)
 
 
 class OneHot(Step):

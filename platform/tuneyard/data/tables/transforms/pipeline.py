@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tuneyard.api import BadInput
 from tuneyard.api.loading_reasons import explain
-from tuneyard.data.tables.transforms.dense_steps import BoxCox, Bucketize, Clamp, GetLocalHour, Log1p, Logit, OneHot
+from tuneyard.data.tables.transforms.dense_steps import BoxCox, Bucketize, Clamp, GetLocalHour, Log1p, Logit, Normalize, OneHot
 from tuneyard.data.tables.transforms.hashing import as_ids, mix
 from tuneyard.data.tables.transforms.id_steps import (
     Cartesian,
@@ -30,6 +30,7 @@ from tuneyard.data.tables.transforms.id_steps import (
     PositiveModulus,
     SigridHash,
 )
+from tuneyard.data.tables.transforms.list_steps import SortByScore, Union
 from tuneyard.data.tables.transforms.steps import Step, is_id, need, numbers, settled
 
 
@@ -70,9 +71,12 @@ _Column = (
     | Logit
     | MapId
     | NGram
+    | Normalize
     | OneHot
     | PositiveModulus
     | SigridHash
+    | SortByScore
+    | Union
 )
 AnyStep = Annotated[_Column | Sampling, Field(discriminator="op")]
 _STEPS: TypeAdapter[AnyStep] = TypeAdapter(AnyStep)
@@ -125,6 +129,27 @@ class Pipeline(BaseModel):
         """Whether rows are dropped."""
         return any(isinstance(step, Sampling) for step in self.steps)
 
+    @property
+    def measured(self) -> tuple[int, ...]:
+        """Places of the steps that still need a mean and a variance, see `fitted`."""
+        return tuple(at for at, step in enumerate(self.steps) if isinstance(step, Normalize) and step.mean is None)
+
+    @property
+    def scales(self) -> bool:
+        """Whether a step normalizes."""
+        return any(isinstance(step, Normalize) for step in self.steps)
+
+    def normalize_at(self, at: int) -> Normalize:
+        """The step at this place, which normalizes."""
+        step = self.steps[at]
+        assert isinstance(step, Normalize)
+        return step
+
+    @property
+    def unscaled(self) -> Pipeline:
+        """The same steps without the effect of any `normalize`: rows are equal in it whatever the statistics are."""
+        return Pipeline(steps=tuple(step.with_statistics(0.0, 1.0) if isinstance(step, Normalize) else step for step in self.steps))
+
     def _traced(self, wanted: Iterable[str]) -> tuple[tuple[AnyStep, ...], tuple[str, ...]]:
         """The steps and columns that are needed for `wanted`, found from the last step backwards."""
         needed, steps = dict.fromkeys(wanted), list[AnyStep]()
@@ -151,7 +176,7 @@ class Pipeline(BaseModel):
                 if isinstance(step, Sampling):
                     need(kinds[step.key], "whole numbers or texts", is_id(kinds[step.key]) or pa.types.is_null(kinds[step.key]))
                 else:
-                    need_count(step.takes, inputs)
+                    need_count(step, inputs)
                     kinds[step.output] = _made_type(step, [settled(kinds[name]) for name in inputs])
             except ValueError as error:
                 raise BadInput(f"{where} of {', '.join(inputs)}: {error}", _other_input(inputs, kinds)) from error
@@ -180,19 +205,23 @@ def _inputs(step: AnyStep) -> tuple[str, ...]:
 
 def _made_type(step: Step, kinds: Sequence[pa.DataType]) -> pa.DataType:
     """The type of a step's output; null where an input has no type, because all its values are null."""
-    return pa.null() if any(map(pa.types.is_null, kinds)) else step.output_type(kinds)
+    typed = [kind for kind in kinds if not pa.types.is_null(kind)]
+    return step.output_type(typed) if typed and (step.skips_nulls or len(typed) == len(kinds)) else pa.null()
 
 
 def _made(step: Step, arrays: Sequence[pa.Array]) -> pa.Array:
-    if any(pa.types.is_null(array.type) for array in arrays):
+    typed = [array for array in arrays if not pa.types.is_null(array.type)]
+    if not typed or (len(typed) < len(arrays) and not step.skips_nulls):
         return pa.nulls(len(arrays[0]))
-    return step.run([array.cast(settled(array.type)) if array.type != settled(array.type) else array for array in arrays])
+    return step.run([array.cast(settled(array.type)) if array.type != settled(array.type) else array for array in typed])
 
 
-def need_count(takes: int, inputs: Sequence[str]) -> None:
-    """Raise ValueError where the number of inputs is not `takes`."""
-    if len(inputs) != takes:
-        raise ValueError(f"it takes {takes} input{'s' if takes > 1 else ''}, and {len(inputs)} are named")
+def need_count(step: Step, inputs: Sequence[str]) -> None:
+    """Raise ValueError where a step takes another number of inputs."""
+    most = step.most or step.takes
+    if not step.takes <= len(inputs) <= most:
+        takes = f"{step.takes} to {most}" if most > step.takes else step.takes
+        raise ValueError(f"it takes {takes} input{'s' if most > 1 else ''}, and {len(inputs)} are named")
 
 
 def _step(number: int, values: Mapping[str, Any]) -> Any:

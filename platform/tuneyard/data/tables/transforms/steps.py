@@ -24,7 +24,11 @@ class Step(BaseModel):
     output: str = Field(min_length=1)
 
     takes: ClassVar[int] = 1
-    """Number of inputs."""
+    """Number of inputs, or the least number."""
+    most: ClassVar[int | None] = None
+    """Largest number of inputs; None: `takes`."""
+    skips_nulls: ClassVar[bool] = False
+    """Whether a column without any value, which has no type, is left out of the inputs; otherwise it makes the output null."""
 
     @abstractmethod
     def output_type(self, kinds: Sequence[pa.DataType]) -> pa.DataType:
