@@ -1,4 +1,5 @@
-"""Modules alone, ensembles of one and of several modules, 1 to 8 layers, beside DLRM and DCN-v2: what DHEN (Zhang et al. 2022) compares.
+"""Modules alone, ensembles of one and of several modules, 1 to 8 layers, beside a mixture of experts, DLRM and DCN-v2: what DHEN (Zhang et
+al. 2022) compares.
 
 `python benchmarks/ranker_ensembles.py --minutes 60`: trains what benchmarks/data/ranker_ensembles.csv lacks, each model in turn and with
 three seeds, and writes docs/benchmarks/ranker_ensembles.md; without --minutes only the page. OMP_NUM_THREADS=1 keeps it to one core.
@@ -17,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.ranker_data import Data, clicks, movielens
 from benchmarks.ranker_page import write
 from benchmarks.ranker_results import SEEDS, Result, append, read
-from benchmarks.ranker_training import PEERS, RATES, Entry, dense_parameters, equalised, judged, trained
+from benchmarks.ranker_training import BY, PEERS, RATES, Entry, dense_parameters, equalised, judged, trained
 
 MODULES = ("dlrm", "dcn", "linear", "attention", "convolution")
 PARTS: tuple[tuple[str, dict[str, tuple[int, ...]]], ...] = (
@@ -42,6 +43,7 @@ PARTS: tuple[tuple[str, dict[str, tuple[int, ...]]], ...] = (
         },
     ),
     ("clicks", dict.fromkeys(("attention+linear", "dcn+attention+linear", "+".join(MODULES)), (1,))),
+    ("clicks", {**{f"dlrm+dcn+linear{BY}{how}": (1, 2) for how in ("sum", "weighted_sum")}, "experts": (1, 2)}),
     ("clicks", {"dcn": (3,), "dlrm+dcn+linear": (3, 8), "dlrm+linear": (3, 8), "dlrm": (4,), "dcn+attention+linear": (2, 3, 4)}),
 )
 """Data, and layers by family. A part is trained whole, in this order, before the next."""

@@ -9,12 +9,14 @@ from pathlib import Path
 from benchmarks.philly_figures import standalone
 from benchmarks.ranker_data import Data
 from benchmarks.ranker_results import SEEDS, Result, Row, best_module, least, rows_of, spread
-from benchmarks.ranker_training import PARAMETERS, RATES, WITHIN
+from benchmarks.ranker_training import BY, PARAMETERS, RATES, WITHIN
 
 from tuneyard.tracking.charts import Line
 
 ROOT = Path(__file__).resolve().parents[1]
 DRAWN = ("dcn", "dlrm", "dlrm+linear", "dlrm+dcn+linear")
+_BESIDE = ("peer", "mixture")
+"""Kinds of models that ensembles are compared with."""
 _TITLES = {"clicks": "The generated log", "movielens": "MovieLens-100k"}
 
 
@@ -83,7 +85,7 @@ def _reading(rows: Sequence[Row]) -> list[str]:
 
 def _told_apart(rows: Sequence[Row], told: float) -> list[str]:
     """The best model of ours beside each peer, where chance does not explain the difference."""
-    ours = least([row for row in rows if row.kind != "peer"])
+    ours = least([row for row in rows if row.kind not in _BESIDE])
     apart = {row.family: ours.mean - row.mean for row in rows if row.kind == "peer" and abs(ours.mean - row.mean) > told}
     if not apart:
         return ["Nor is the best of ours told from a peer."]
@@ -135,12 +137,22 @@ def _answers(rows: Sequence[Row]) -> list[str]:
         if len(depths) > 1:
             steps = "; ".join(f"{row.layers} layers {_apart(row, depths[0], pooled)}" for row in depths[1:])
             lines.append(f"| gains grow with depth: {family}, to one layer | {steps} |")
-    peers = [row for row in rows if row.kind == "peer"]
-    ours = [row for row in rows if row.kind != "peer"]
+    for row in rows:
+        same = [other for other in rows if BY in row.family and (other.family, other.layers) == (row.family.partition(BY)[0], row.layers)]
+        lines += [
+            f"| sums serve as well as concatenation | {_name(row)} to {_name(other)} {_apart(row, other, pooled)} |" for other in same
+        ]
+    ours = least([row for row in rows if row.kind not in _BESIDE])
     lines += [
-        f"| an ensemble beats {peer.family} | {_name(least(ours))} to {peer.family} {_apart(least(ours), peer, pooled)} |" for peer in peers
+        f"| an ensemble beats {peer.family} | {_name(ours)} to {_peer(peer)} {_apart(ours, peer, pooled)} |"
+        for peer in rows
+        if peer.kind in _BESIDE
     ]
     return lines
+
+
+def _peer(row: Row) -> str:
+    return row.family if row.kind == "peer" else _name(row)
 
 
 def _name(row: Row) -> str:

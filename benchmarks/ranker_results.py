@@ -54,6 +54,8 @@ class Row:
     def kind(self) -> str:
         if self.family in PEERS:
             return "peer"
+        if self.family == "experts":
+            return "mixture"
         return "heterogeneous" if "+" in self.family else "module" if self.layers == 1 else "homogeneous"
 
 

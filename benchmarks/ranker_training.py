@@ -11,13 +11,16 @@ from benchmarks.ranker_peers import DLRM, DCNv2
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from tuneyard.api.rank import EnsembleName
 from tuneyard.ranking import EnsembleLayer, RankerConfig, RankFigures, RankMetrics
-from tuneyard.ranking.config import INTERACTIONS, Interaction
+from tuneyard.ranking.config import ENSEMBLES, INTERACTIONS, Interaction
 
 PARAMETERS, WITHIN = 80_000, 0.10
 """Of the dense part of each model, and how far from that it may be."""
 RATES = (0.001, 0.003, 0.01)
 """Learning rates of the dense part, one of which is chosen for each family."""
+BY = " by "
+"""Between the modules of a family and its ensemble."""
 _BETAS = (0.9, 0.99)
 _WARM_UP = 0.05
 _HEAD = 128
@@ -32,7 +35,8 @@ PEERS = {
 
 @dataclass(frozen=True)
 class Entry:
-    """A model of the comparison. `family`: a peer's name, or modules joined by +; `layers`: equal ensembles of these modules."""
+    """A model of the comparison. `family`: a peer's name, or modules joined by +, with ` by ` and an ensemble that is no concatenation
+    behind them; `layers`: equal ensembles of these modules."""
 
     family: str
     layers: int
@@ -40,7 +44,11 @@ class Entry:
     @property
     def modules(self) -> tuple[Interaction, ...]:
         """Empty for a peer."""
-        return () if self.family in PEERS else tuple(_interaction(name) for name in self.family.split("+"))
+        return () if self.family in PEERS else tuple(_interaction(name) for name in self.family.partition(BY)[0].split("+"))
+
+    @property
+    def ensemble(self) -> EnsembleName:
+        return next((name for name in ENSEMBLES if name == self.family.partition(BY)[2]), "concatenation")
 
 
 def equalised(entry: Entry, config: RankerConfig) -> Callable[[], nn.Module]:
@@ -102,7 +110,7 @@ def _interaction(name: str) -> Interaction:
 
 
 def _ranker(entry: Entry, config: RankerConfig, outputs: int, head: int) -> nn.Module:
-    layers = (EnsembleLayer(entry.modules, outputs),) * entry.layers
+    layers = (EnsembleLayer(entry.modules, outputs, entry.ensemble),) * entry.layers
     return replace(config, layers=layers, hidden=(head,)).build()
 
 

@@ -11,7 +11,8 @@ from tuneyard.api.data import DataService, Source, TrainData
 from tuneyard.api.train import Auto, Batch, Checkpoint, Evaluation, Optimizer, Strategy, TrainTask
 from tuneyard.api.transforms import Column, Transform, check_steps, leak
 
-InteractionName = Literal["dlrm", "attention", "convolution", "linear", "dcn"]
+InteractionName = Literal["dlrm", "attention", "convolution", "linear", "dcn", "experts"]
+EnsembleName = Literal["concatenation", "sum", "weighted_sum"]
 Size = Annotated[int, Field(ge=1, le=65536)]
 _PROGRAM = "tuneyard.ranking:RankerProgram"
 """Value of `TrainTask.program` that marks the model as no language model."""
@@ -54,7 +55,11 @@ class RankModel(Fields):
     layers: list[Annotated[list[InteractionName], Field(min_length=1, max_length=16)]] = Field(
         min_length=1, max_length=64, description="input side first; of each layer the interaction modules that stand side by side"
     )
-    outputs: Size = Field(default=8, description="embeddings that each module gives to the next layer")
+    ensemble: EnsembleName = Field(
+        default="concatenation",
+        description="how a layer joins its modules: one behind the other, added, or added with a learned weight for each",
+    )
+    outputs: Size = Field(default=8, description="embeddings that each module gives")
     width: Size = Field(default=16, description="width of every embedding")
     hidden: list[Size] = Field(default_factory=lambda: [64], max_length=16, description="widths of the network on top")
 

@@ -6,13 +6,13 @@ Tests compare the counts with the built model.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
 from tuneyard.api import RankTask
 
-_COMPRESSED, _CROSS_RANK, _CHANNELS, _TAPS, _HEADS = 8, 64, 8, 9, 2
+_COMPRESSED, _CROSS_RANK, _CHANNELS, _TAPS, _HEADS, _EXPERTS = 8, 64, 8, 9, 2, 4
 """Constants of `tuneyard.ranking.interactions`."""
 _BLOCK = 16
 """Channels of a block of oneDNN's convolutions with AVX-512."""
@@ -85,10 +85,6 @@ class LayerCount:
         return sum(part.parameters for part in self.modules) + self.shortcut.parameters + self.norm_parameters
 
     @property
-    def kept(self) -> int:
-        return self.inputs + sum(part.kept for part in self.modules) + self.outputs + self.norms
-
-    @property
     def norm(self) -> Count:
         """The sum of modules and shortcut, and its norm."""
         return Count(self.norm_parameters, self.inputs + self.outputs + self.norms, 2 * self.outputs)
@@ -128,6 +124,7 @@ class RankerShape:
     width: int
     outputs: int
     layers: tuple[tuple[str, ...], ...]
+    ensemble: str
     hidden: tuple[int, ...]
     labels: int
 
@@ -142,6 +139,7 @@ class RankerShape:
             width=model.width,
             outputs=model.outputs,
             layers=tuple(tuple(layer) for layer in model.layers),
+            ensemble=model.ensemble,
             hidden=tuple(model.hidden),
             labels=len(task.labels),
         )
@@ -150,11 +148,6 @@ class RankerShape:
     def inputs(self) -> int:
         """Embeddings of a row before the first layer."""
         return self.dense + self.bags + len(self.sequences)
-
-    @property
-    def widest(self) -> int:
-        """The largest number of elements of a row's embeddings in any layer."""
-        return max(self.inputs, *(self.outputs * len(modules) for modules in self.layers)) * self.width
 
     @property
     def table_elements(self) -> int:
@@ -207,10 +200,10 @@ class RankerShape:
     def ensembles(self) -> tuple[LayerCount, ...]:
         inputs, width, found = self.inputs, self.width, []
         for modules in self.layers:
-            outputs = self.outputs * len(modules)
+            outputs = self._joined(modules)
             found.append(
                 LayerCount(
-                    modules=tuple(self._module(name, inputs) for name in modules),
+                    modules=tuple(self._part(name, inputs) for name in modules),
                     shortcut=Count(passing=inputs * width) if outputs == inputs else self._mixing(inputs, outputs),
                     inputs=inputs * width,
                     outputs=outputs * width,
@@ -220,6 +213,17 @@ class RankerShape:
             )
             inputs = outputs
         return tuple(found)
+
+    def _joined(self, modules: tuple[str, ...]) -> int:
+        """Embeddings that a layer of these modules gives to the next one."""
+        return self.outputs * (len(modules) if self.ensemble == "concatenation" else 1)
+
+    def _part(self, name: str, inputs: int) -> Count:
+        """A module in its ensemble. The gradient of its weight in a weighted sum needs its embeddings, and a product of their size."""
+        module, made = self._module(name, inputs), self.outputs * self.width
+        if self.ensemble != "weighted_sum":
+            return module
+        return replace(module, parameters=module.parameters + 1, kept=module.kept + made, passing=max(module.passing + made, 2 * made))
 
     def _mixing(self, inputs: int, outputs: int) -> Count:
         """Backward computes the gradient of the weights for each row, and that of the inputs."""
@@ -235,6 +239,8 @@ class RankerShape:
             return mixed
         if name == "dlrm":
             return self._dlrm(inputs)
+        if name == "experts":
+            return self._experts(inputs)
         if name == "attention":
             norms = 4 * width
             parameters = 4 * width * width + 4 * width + norms + 4 * width * width + 3 * width
@@ -286,9 +292,21 @@ class RankerShape:
             row_flops=2 * mixed.flops,
         )
 
+    def _experts(self, inputs: int) -> Count:
+        """Backward holds the gradients of all experts' embeddings, and sums those of the inputs."""
+        expert, size, made = self._dlrm(inputs), inputs * self.width, self.outputs * self.width
+        mixed = 2 * _EXPERTS * made
+        return Count(
+            _EXPERTS * (expert.parameters + size + 1),
+            _EXPERTS * (expert.kept + made + 1),
+            expert.passing + _EXPERTS * made + size,
+            _EXPERTS * (expert.flops + 2 * size) + mixed,
+            row_flops=_EXPERTS * expert.row_flops + mixed,
+        )
+
     @property
     def head(self) -> Count:
-        inputs = self.outputs * len(self.layers[-1]) * self.width
+        inputs = self._joined(self.layers[-1]) * self.width
         sizes = [inputs, *self.hidden, self.labels]
         weights = sum(a * b for a, b in pairwise(sizes))
         return Count(weights + sum(sizes[1:]), inputs + sum(self.hidden) + self.labels, inputs + 2 * max(sizes[1:]), 2 * weights)

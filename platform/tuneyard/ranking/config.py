@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tuneyard.api import BadInput
+from tuneyard.api.rank import EnsembleName, InteractionName
 from tuneyard.api.transforms import leak
 from tuneyard.data.tables import Pipeline
 
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
     from tuneyard.ranking.ranker import Ranker
     from tuneyard.ranking.tables.tables import Tables
 
-Interaction = Literal["dlrm", "attention", "convolution", "linear", "dcn"]
-INTERACTIONS: tuple[Interaction, ...] = ("dlrm", "attention", "convolution", "linear", "dcn")
+Interaction = InteractionName
+INTERACTIONS: tuple[Interaction, ...] = get_args(InteractionName)
+ENSEMBLES: tuple[EnsembleName, ...] = get_args(EnsembleName)
 Pooling = Literal["mean", "sum"]
 POOLINGS: tuple[Pooling, ...] = ("mean", "sum")
 
@@ -47,16 +49,29 @@ class SparseFeature:
 
 @dataclass(frozen=True)
 class EnsembleLayer:
-    """One layer, Norm(Ensemble(modules) + ShortCut). Each module gives `outputs` embeddings, which are concatenated."""
+    """One layer, Norm(Ensemble(modules) + ShortCut). Each module gives `outputs` embeddings, which `ensemble` joins."""
 
     modules: tuple[Interaction, ...]
     outputs: int = 8
+    ensemble: EnsembleName = "concatenation"
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.modules if name not in INTERACTIONS]:
             raise BadInput(f"no interaction module is called {unknown[0]}", f"name some of: {', '.join(INTERACTIONS)}")
         if not self.modules or type(self.outputs) is not int or self.outputs < 1:
             raise BadInput("a layer has no module, or no output", "name at least one module, and one output of each")
+        if self.ensemble not in ENSEMBLES:
+            raise BadInput(f"no ensemble is called {self.ensemble}", f"name one of: {', '.join(ENSEMBLES)}")
+
+    @property
+    def joined(self) -> int:
+        """Embeddings that the layer gives to the next one."""
+        return self.outputs * (len(self.modules) if self.ensemble == "concatenation" else 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The layer for JSON. A concatenation has no key for it, so that versions without other ensembles can read it."""
+        plain = {"modules": self.modules, "outputs": self.outputs}
+        return plain if self.ensemble == "concatenation" else plain | {"ensemble": self.ensemble}
 
 
 @dataclass(frozen=True)
@@ -114,7 +129,7 @@ class RankerConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """The config for JSON. Without transforms it has no key for them, so that versions without transforms can read it."""
-        values = asdict(replace(self, transforms=Pipeline()))
+        values = asdict(replace(self, transforms=Pipeline())) | {"layers": [layer.to_dict() for layer in self.layers]}
         del values["transforms"], values["text_inputs"]
         if not self.transforms.steps:
             return values
@@ -127,7 +142,7 @@ class RankerConfig:
             return cls(
                 dense=tuple(values["dense"]),
                 sparse=tuple(SparseFeature(**each) for each in values["sparse"]),
-                layers=tuple(EnsembleLayer(tuple(each["modules"]), each["outputs"]) for each in values["layers"]),
+                layers=tuple(EnsembleLayer(**{**each, "modules": tuple(each["modules"])}) for each in values["layers"]),
                 width=values["width"],
                 hidden=tuple(values["hidden"]),
                 tasks=tuple(values["tasks"]),

@@ -11,12 +11,16 @@ from tuneyard.ranking.config import RankerConfig
 from tuneyard.storage import NotFound, is_local, local_path, open_store
 
 CONFIG, WEIGHTS = "ranker.json", "model.safetensors"
-_PLAIN, _TRANSFORMING = 2, 3
-"""Versions of `ranker.json`. Readers without support for transforms refuse 3, and read 2, the version of rankers without transforms."""
+_PLAIN, _TRANSFORMING, _SUMMING = 2, 3, 4
+"""Versions of `ranker.json`: of rankers without transforms, with them, and with ensembles other than concatenation. A reader refuses what
+it does not support.
+"""
 
 
 def version_of(config: RankerConfig) -> int:
     """The lowest version whose readers score this ranker correctly."""
+    if any(layer.ensemble != "concatenation" for layer in config.layers):
+        return _SUMMING
     return _TRANSFORMING if config.transforms.steps else _PLAIN
 
 
@@ -36,9 +40,9 @@ def read_config(uri: str | Path) -> RankerConfig:
     if not isinstance(values, dict):
         raise BadInput(f"{uri}/{CONFIG} is no ranker's config", f"name a folder with {CONFIG} and {WEIGHTS}")
     version = values.pop("version", None)
-    if version not in (_PLAIN, _TRANSFORMING):
+    if version not in (_PLAIN, _TRANSFORMING, _SUMMING):
         raise BadInput(f"{uri}/{CONFIG} is of another version", "load it with the version of Tuneyard that wrote it")
     config = RankerConfig.from_dict(values)
     if version_of(config) != version:
-        raise BadInput(f"{uri}/{CONFIG} has lost its transforms, or got some", "take the folder as training has saved it")
+        raise BadInput(f"{uri}/{CONFIG} has lost its transforms or ensembles, or got some", "take the folder as training has saved it")
     return config

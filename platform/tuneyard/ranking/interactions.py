@@ -18,6 +18,7 @@ _RANK = 64
 """Rank of the two factors of DCN's matrix (Wang et al. 2021, section 3.3; they need a quarter of the matrix's size)."""
 _CHANNELS, _KERNEL = 8, 3
 _HEADS = 2
+_EXPERTS = 4
 
 
 class Mixing(nn.Module):  # type: ignore[misc]
@@ -106,10 +107,29 @@ class CrossNetwork(nn.Module):  # type: ignore[misc]
         return made
 
 
+class Experts(nn.Module):  # type: ignore[misc]
+    """A mixture of experts: several AdvancedDLRM, whose embeddings each row adds with weights of its own (Jacobs et al. 1991).
+
+    All experts compute all rows. DHEN is compared with such mixtures.
+    """
+
+    def __init__(self, inputs: int, outputs: int, width: int) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(AdvancedDLRM(inputs, outputs, width) for _ in range(_EXPERTS))
+        self.gate = nn.Linear(inputs * width, _EXPERTS)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        shares = self.gate(x.flatten(1)).softmax(-1)
+        made = torch.stack([expert(x) for expert in self.experts], dim=1)
+        mixed: torch.Tensor = torch.bmm(shares.unsqueeze(1), made.flatten(2))
+        return mixed.view(-1, made.shape[2], made.shape[3])
+
+
 MODULES: Mapping[Interaction, type[nn.Module]] = {
     "dlrm": AdvancedDLRM,
     "attention": SelfAttention,
     "convolution": Convolution,
     "linear": Mixing,
     "dcn": CrossNetwork,
+    "experts": Experts,
 }

@@ -17,22 +17,33 @@ from tuneyard.ranking.tables.whole import WholeTables
 
 
 class Ensemble(nn.Module):  # type: ignore[misc]
-    """Norm(Ensemble(modules) + ShortCut), equation 2: the modules' concatenated embeddings plus the input, which is mixed if the numbers of
-    embeddings differ.
+    """Norm(Ensemble(modules) + ShortCut), equation 2: the modules' joined embeddings plus the input, which is mixed if the numbers of
+    embeddings differ. The weights of a weighted sum begin at 1.
     """
 
     def __init__(self, layer: EnsembleLayer, inputs: int, width: int) -> None:
         super().__init__()
-        self.outputs = layer.outputs * len(layer.modules)
+        self.outputs, self.joins = layer.joined, layer.ensemble
         self.parts = nn.ModuleList(MODULES[name](inputs, layer.outputs, width) for name in layer.modules)
+        self.weights = nn.Parameter(torch.ones(len(layer.modules))) if layer.ensemble == "weighted_sum" else None
         self.shortcut = nn.Identity() if self.outputs == inputs else Mixing(inputs, self.outputs, width)
         self.norm = nn.LayerNorm(width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[rows, inputs, width] -> [rows, outputs, width]."""
-        together = torch.cat([part(x) for part in self.parts], dim=1)
-        normed: torch.Tensor = self.norm(together + self.shortcut(x))
+        normed: torch.Tensor = self.norm(self._together(x) + self.shortcut(x))
         return normed
+
+    def _together(self, x: torch.Tensor) -> torch.Tensor:
+        if self.joins == "concatenation":
+            return torch.cat([part(x) for part in self.parts], dim=1)
+        # One part at a time: backward then holds the gradient of one part, not of all.
+        together: torch.Tensor | None = None
+        for at, part in enumerate(self.parts):
+            one = part(x) if self.weights is None else part(x) * self.weights[at]
+            together = one if together is None else together + one
+        assert together is not None
+        return together
 
 
 class Ranker(nn.Module):  # type: ignore[misc]

@@ -12,7 +12,7 @@ def config_of_task(task: RankTask) -> RankerConfig:
     return RankerConfig(
         dense=tuple(task.features.dense),
         sparse=tuple(SparseFeature(column.name, column.rows, column.pooling, column.length) for column in task.features.sparse),
-        layers=tuple(EnsembleLayer(tuple(modules), task.model.outputs) for modules in task.model.layers),
+        layers=tuple(EnsembleLayer(tuple(modules), task.model.outputs, task.model.ensemble) for modules in task.model.layers),
         width=task.model.width,
         hidden=tuple(task.model.hidden),
         tasks=tuple(task.labels),

@@ -66,7 +66,7 @@ def ranker_card(request: TrainRequest, figures: Mapping[str, Any]) -> str:
         "labels": ", ".join(rank.labels),
         **({"transforms": ", ".join(step.op for step in rank.transforms)} if rank.transforms else {}),
         **({"rows with label 0": f"a share of {rank.negative_rate:g}; predictions are for all rows"} if rank.negative_rate < 1 else {}),
-        "layers": f"{layers}, {rank.model.outputs} outputs of each module, width {rank.model.width}",
+        "layers": f"{layers}, joined by {rank.model.ensemble}, {rank.model.outputs} outputs of each module, width {rank.model.width}",
         "table rows": f"{rank.tables.rows}, row-wise Adagrad, learning rate {rank.tables.learning_rate:g}",
     }
     return "\n".join(

@@ -93,7 +93,8 @@ def test_any_layout_of_the_dense_part_has_the_same_losses(clicks: Path, alone: T
 
 @pytest.mark.parametrize("rows", ["fp32", "fp16"])
 def test_a_run_that_was_stopped_goes_on_bit_for_bit(rows: str, clicks: Path, tmp_path: Path) -> None:
-    task = task_of(clicks, tables={"rows": rows})
+    other = {"model": {"layers": [["dlrm", "experts"], ["dcn", "linear"]], "ensemble": "weighted_sum"}} if rows == "fp16" else {}
+    task = task_of(clicks, tables={"rows": rows}, **other)
     request = rank_request(tmp_path, task, workers=2)
     whole = results_in_ranks([request], 2)[0]
     stop_after(16, tmp_path / "out")
@@ -169,11 +170,13 @@ def _weights(folder: Path) -> dict[str, Any]:
 
 
 def test_many_micro_batches_and_steps_under_zero_3_find_what_was_prefetched(clicks: Path, tmp_path: Path) -> None:
-    rows = task_of(clicks, steps=3)
+    added = {"model": {"layers": [["dlrm", "linear"], ["dcn", "linear"]], "ensemble": "weighted_sum"}}
+    rows = task_of(clicks, steps=3, **added)
     accumulated = rank_request(tmp_path / "accumulated", rows, workers=2, micro_batch=6, grad_accum=20)
     whole = rank_request(tmp_path / "whole", rows, workers=2)
-    sharded = rank_request(tmp_path / "sharded", task_of(clicks, tables={"sharding": "row"}), workers=2, zero=3)
+    sharded = rank_request(tmp_path / "sharded", task_of(clicks, tables={"sharding": "row"}, **added), workers=2, zero=3)
     first, second, third = results_in_ranks([accumulated, whole, sharded], 2)
+    assert np.allclose(third.losses[:3], second.losses, atol=2e-5)
     assert np.allclose(first.losses, second.losses, atol=2e-5)
     assert third.steps == STEPS
 

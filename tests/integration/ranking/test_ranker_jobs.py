@@ -41,7 +41,7 @@ def searched(**tune: Any) -> list[dict[str, Any]]:
         "features": MEASURED_FEATURES,
         "label": "clicked",
         "negativeRate": 0.5,
-        "model": {"width": 8, "outputs": 4, "layers": LAYERS},
+        "model": {"width": 8, "outputs": 4, "layers": LAYERS, "ensemble": "weighted_sum"},
         "batch": {"global": 512},
         "steps": STEPS,
         "slices": ["hour"],
@@ -142,6 +142,7 @@ def test_a_ranker_on_raw_columns_scores_the_next_day(folder: Path, finished: Fin
     [output] = finished.out.glob("scores/**/parts")
     kept, rows = pq.read_table(output), pq.read_table(folder / "next-day.parquet")
     assert kept.column("name").to_pylist() == rows.column("name").to_pylist()
+    assert "weighted_sum" in (ranker_folder(finished) / "README.md").read_text()
     normalize = json.loads((ranker_folder(finished) / "ranker.json").read_text())["transforms"][-1]
     assert normalize["mean"] == ranker["details"]["normalized"]["number1"]["mean"]
     assert kept.column("number0").to_pylist() == rows.column("number0").to_pylist()  # as it is in the table: the step is the ranker's

@@ -17,7 +17,7 @@ from tuneyard.api import BadInput, RankTask
 from tuneyard.catalog import gpu
 from tuneyard.planning import Plan, RankerShape, plan_of_ranker
 from tuneyard.ranking import RankerConfig, batch_of, config_of_task, generated_clicks
-from tuneyard.ranking.config import INTERACTIONS
+from tuneyard.ranking.config import ENSEMBLES, INTERACTIONS
 
 MODULES = st.lists(st.lists(st.sampled_from(INTERACTIONS), min_size=1, max_size=3), min_size=1, max_size=3)
 
@@ -27,9 +27,10 @@ def plan_of(workers: int = 2, sku: str = "cpu", **fields: Any) -> Plan:
 
 
 @settings(deadline=None, max_examples=25)
-@given(MODULES, st.sampled_from([4, 7, 16, 24]), st.integers(1, 9), st.lists(st.integers(1, 40), max_size=2))
-def test_parameters_are_those_of_the_ranker(layers: list[list[str]], width: int, outputs: int, hidden: list[int]) -> None:
-    task = rank_task(model={"layers": layers, "width": width, "outputs": outputs, "hidden": hidden}, moreLabels=["bought"])
+@given(MODULES, st.sampled_from(ENSEMBLES), st.sampled_from([4, 7, 16, 24]), st.integers(1, 9), st.lists(st.integers(1, 40), max_size=2))
+def test_parameters_are_those_of_the_ranker(layers: list[list[str]], ensemble: str, width: int, outputs: int, hidden: list[int]) -> None:
+    model = {"layers": layers, "ensemble": ensemble, "width": width, "outputs": outputs, "hidden": hidden}
+    task = rank_task(model=model, moreLabels=["bought"])
     shape = RankerShape.of(task)
     with torch.device("meta"):
         ranker = config_of_task(task).build()
@@ -64,7 +65,25 @@ class GivenVectors(torch.nn.Module):  # type: ignore[misc]
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("layers", [*([[name]] for name in INTERACTIONS), [["dlrm", "linear"], ["attention", "convolution", "dcn"]]])
 def test_activations_are_those_that_torch_holds_at_its_fullest(layers: list[list[str]], recompute: bool) -> None:
-    task = rank_task(model={"layers": layers, "width": 32, "outputs": 8, "hidden": [64]}, strategy={"recompute": recompute})
+    compare_activations(recompute, layers=layers)
+
+
+@pytest.mark.parametrize("ensemble", ENSEMBLES[1:])
+def test_activations_of_sums_are_those_that_torch_holds_at_its_fullest(ensemble: str) -> None:
+    for layers in ([["linear", "dcn"]], [["dlrm", "attention", "convolution"]], [["experts", "dlrm"], ["dcn", "linear"]]):
+        compare_activations(False, layers=layers, ensemble=ensemble)
+
+
+def test_a_sum_gives_the_next_layer_fewer_embeddings_and_takes_fewer_products() -> None:
+    layers = [["dlrm", "dcn"], ["dlrm", "dcn"]]
+    plain, added = (RankerShape.of(rank_task(model={"layers": layers, "ensemble": each})) for each in ("concatenation", "sum"))
+    assert added.parameters < plain.parameters
+    assert sum(part.flops for part in added.parts) < sum(part.flops for part in plain.parts)
+    assert added.ensembles[1].inputs == plain.ensembles[1].inputs / 2
+
+
+def compare_activations(recompute: bool, **model: Any) -> None:
+    task = rank_task(model={"width": 32, "outputs": 8, "hidden": [64], **model}, strategy={"recompute": recompute})
     fullest = max(RankerShape.of(task).moments(recompute=recompute), key=lambda moment: moment.elements)
     planned = 4 * (256 * fullest.elements + fullest.gradients)
     assert planned == pytest.approx(live_bytes(task, rows=256), rel=0.25)

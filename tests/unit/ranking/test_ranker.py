@@ -14,6 +14,7 @@ from tuneyard.api import BadInput
 from tuneyard.ranking import EnsembleLayer, RankerConfig, SparseFeature, batch_of, batch_of_rows, export, load, save
 from tuneyard.ranking.config import INTERACTIONS
 from tuneyard.ranking.interactions import AdvancedDLRM
+from tuneyard.ranking.ranker import Ensemble
 from tuneyard.ranking.tables import hashed
 
 ROWS = [
@@ -34,9 +35,10 @@ def built(*layers: EnsembleLayer, **fields: Any) -> Any:
 
 
 DEEP = (EnsembleLayer(INTERACTIONS, 2), EnsembleLayer(("attention", "linear"), 5), EnsembleLayer(("dcn",), 3))
+SUMS = (EnsembleLayer(INTERACTIONS, 4, "sum"), EnsembleLayer(("attention", "linear"), 4, "weighted_sum"), EnsembleLayer(("dcn",), 3))
 
 
-@pytest.mark.parametrize("layers", [(), *[(EnsembleLayer((name,), 4),) for name in INTERACTIONS], DEEP], ids=str)
+@pytest.mark.parametrize("layers", [(), *[(EnsembleLayer((name,), 4),) for name in INTERACTIONS], DEEP, SUMS], ids=str)
 def test_every_weight_of_every_ensemble_takes_part(layers: tuple[EnsembleLayer, ...]) -> None:
     ranker, batch = built(*layers), batch_of_rows(ROWS, config(*layers))
 
@@ -61,6 +63,21 @@ def test_what_is_no_number_is_missing_and_not_zero() -> None:
     zero = logits.pop("zero")
     assert list(logits.values()) == pytest.approx([logits["missing"]] * 4, abs=1e-5)
     assert abs(zero - logits["missing"]) > 1e-3
+
+
+@pytest.mark.parametrize("ensemble", ["sum", "weighted_sum"])
+def test_a_sum_adds_the_embeddings_of_its_modules(ensemble: Any) -> None:
+    torch.manual_seed(0)
+    layer = Ensemble(EnsembleLayer(("linear", "dcn", "linear"), 3, ensemble), inputs=5, width=8)
+    x = torch.randn(2, 5, 8)
+    factors = torch.tensor([1.0, 1.0, 1.0])
+    if layer.weights is not None:
+        assert torch.equal(layer.weights, factors), "it begins as a sum"
+        factors = torch.tensor([0.5, -1.0, 2.0])
+        layer.weights.data.copy_(factors)
+    together = sum(factor * part(x) for factor, part in zip(factors, layer.parts, strict=True))
+    assert torch.allclose(layer(x), layer.norm(together + layer.shortcut(x)), atol=1e-6)
+    assert layer(x).shape == (2, 3, 8)
 
 
 def test_dlrm_sees_how_large_all_products_are() -> None:
@@ -171,9 +188,13 @@ def test_a_column_of_nulls_and_a_list_of_many_ids_are_read() -> None:
     assert torch.isfinite(ranker(batch_of_rows([long, long], ranker.config))).all()
 
 
-def test_a_saved_ranker_is_the_same_ranker(tmp_path: Path) -> None:
-    ranker = built(*DEEP)
+@pytest.mark.parametrize(("layers", "version"), [(DEEP, 2), (SUMS, 4)])
+def test_a_saved_ranker_is_the_same_ranker(layers: tuple[EnsembleLayer, ...], version: int, tmp_path: Path) -> None:
+    ranker = built(*layers)
     save(ranker, tmp_path)
+    values = json.loads((tmp_path / "ranker.json").read_text())
+    assert values["version"] == version  # versions without sums refuse 4
+    assert [each.get("ensemble", "concatenation") for each in values["layers"]] == [layer.ensemble for layer in layers]
 
     found = load(tmp_path)
 
@@ -199,8 +220,9 @@ def test_a_folder_without_a_whole_ranker_is_refused(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_an_exported_ranker_takes_other_batches() -> None:
-    ranker = built(*DEEP).eval()
+@pytest.mark.parametrize("layers", [DEEP, SUMS[1:]])
+def test_an_exported_ranker_takes_other_batches(layers: tuple[EnsembleLayer, ...]) -> None:
+    ranker = built(*layers).eval()
     program = export(ranker, batch_of_rows(ROWS, ranker.config))
 
     batch = batch_of_rows(ROWS[:2] * 4, ranker.config, labels=False)
@@ -226,6 +248,8 @@ def test_a_config_that_makes_no_ranker_is_refused(fields: dict[str, Any], cause:
 def test_a_layer_of_unknown_modules_names_those_that_there_are() -> None:
     with pytest.raises(BadInput, match="no interaction module is called dclrm"):
         EnsembleLayer(("dclrm",))  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="no ensemble is called mean"):
+        EnsembleLayer(("dlrm",), 4, "mean")  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="the table of user has 0 rows"):
         SparseFeature("user", 0)
 

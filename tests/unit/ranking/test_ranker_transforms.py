@@ -162,13 +162,14 @@ def test_readers_that_know_no_transforms_refuse_a_ranker_with_them_and_read_one_
     assert set(old) == {"version", "dense", "sparse", "layers", "width", "hidden", "tasks"}  # as before there were transforms
     assert load(tmp_path / "without").config == plain
     for values, said in (
-        (new | {"version": 4}, "another version"),
+        (new | {"version": 5}, "another version"),
+        (new | {"version": 4}, "lost its transforms or ensembles"),
         (new | {"transforms": [{"op": "fourier"}]}, "no operation 'fourier'"),
         (new | {"transforms": "sigrid_hash"}, ""),
         (new | {"transforms": [{"op": "sampling", "key": "user", "rate": 0.5}]}, "a ranker predicts of every row"),
         (new | {"text_inputs": 3}, "no ranker's config"),
         ({name: value for name, value in new.items() if name != "transforms"}, "lost its transforms"),
-        (new | {"version": 2}, "lost its transforms, or got some"),
+        (new | {"version": 2}, "lost its transforms or ensembles, or got some"),
     ):
         (tmp_path / "with" / "ranker.json").write_text(json.dumps(values))
         with pytest.raises(BadInput, match=said):

@@ -244,6 +244,7 @@ class RankAttempt(ProgramAttempt):
             "sparse features": len(task.features.sparse),
             **tables,
             "layers": "; ".join(" + ".join(modules) for modules in model.layers),
+            "ensemble": None if model.ensemble == "concatenation" else model.ensemble,  # None: as in checkpoints without others
             "outputs": model.outputs,
             "width": model.width,
             "hidden": ", ".join(map(str, model.hidden)),
