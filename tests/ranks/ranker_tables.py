@@ -42,6 +42,7 @@ class Case:
     prefetch: bool = False
     only_first: bool = False
     rows: Any = "fp32"
+    wire: Any = "fp32"
 
     def config(self) -> RankerConfig:
         return RankerConfig(dense=(), sparse=FEATURES, layers=(), width=self.width)
@@ -160,7 +161,7 @@ def _rank(cases: Sequence[Case]) -> list[Outcome]:
 
 def steps_of(case: Case, rank: int, ranks: int) -> Outcome:
     """All steps of this rank."""
-    tables = ShardedTables(case.config(), case.placement(ranks), seed=SEED, rows=case.rows)
+    tables = ShardedTables(case.config(), case.placement(ranks), seed=SEED, rows=case.rows, wire=case.wire)
     assert list(tables.parameters()) == []
     share = ROWS // ranks // case.micro_batches
     first: list[torch.Tensor] = []

@@ -13,6 +13,7 @@ from tuneyard.api.transforms import Column, Transform, check_steps, leak
 
 InteractionName = Literal["dlrm", "attention", "convolution", "linear", "dcn", "experts"]
 EnsembleName = Literal["concatenation", "sum", "weighted_sum"]
+ExchangeName = Literal["fp32", "fp16", "int8"]
 Size = Annotated[int, Field(ge=1, le=65536)]
 _PROGRAM = "tuneyard.ranking:RankerProgram"
 """Value of `TrainTask.program` that marks the model as no language model."""
@@ -73,6 +74,9 @@ class EmbeddingTables(Fields):
     )
     sharding: Literal["table", "row", "column"] | Auto = Field(
         default="auto", description="share of a table per rank: whole tables, rows or columns; auto: by measured cost, as memory allows"
+    )
+    exchange: ExchangeName = Field(
+        default="fp32", description="what embeddings and their gradients are sent as between workers; fp16 and int8 round them, see docs"
     )
     offload: Literal["none", "cpu"] = Field(default="none", description="cpu: tables of a GPU's rank stay in the memory of its host")
 

@@ -21,13 +21,14 @@ TUNABLE = (
 """Paths below `train` (and `resources.workers`). Only precision and packing change what is learned: they are searched only if the JobSpec
 lists their values.
 """
-SHARDING = "tables.sharding"
+SHARDING, EXCHANGE = "tables.sharding", "tables.exchange"
 TUNABLE_OF_RANKERS = (
     *("strategy.zero", "strategy.recompute", "strategy.precision", "strategy.shardWithin", "strategy.quantisedAllReduce"),
-    *("strategy.offload.optimizer", "strategy.offload.parameters", MICRO_BATCH, SHARDING, "tables.rows", "tables.offload", WORKERS),
+    *("strategy.offload.optimizer", "strategy.offload.parameters", MICRO_BATCH, SHARDING, EXCHANGE, "tables.rows", "tables.offload"),
+    WORKERS,
 )
-"""Paths below `rank`, likewise. Precision, `quantisedAllReduce` and `tables.rows` round differently: they are searched only if the JobSpec
-lists their values.
+"""Paths below `rank`, likewise. Precision, `quantisedAllReduce`, `tables.exchange` and `tables.rows` round differently: they are searched
+only if the JobSpec lists their values.
 """
 
 

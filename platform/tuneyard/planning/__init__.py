@@ -26,7 +26,7 @@ from tuneyard.planning.plan import Memory, Plan, Speed, StepTime
 from tuneyard.planning.program import NOT_PREDICTED, plan_of_program
 from tuneyard.planning.ranker import plan_of_ranker, refuse_without_room, room_gb
 from tuneyard.planning.ranker_shape import RankerShape
-from tuneyard.planning.ranker_speed import CELL_S, ID_S
+from tuneyard.planning.ranker_speed import CELL_S, ID_S, vector_bytes
 from tuneyard.planning.resolve import best, check_layout, fits, paced, plans, resolve
 from tuneyard.planning.setup import Layout, Setup
 from tuneyard.planning.site import Site
@@ -87,5 +87,6 @@ __all__ = [
     "steps_of_epochs",
     "usual_network_gb_s",
     "usual_rate",
+    "vector_bytes",
     "workers_needed",
 ]

@@ -127,6 +127,8 @@ class RankerShape:
     ensemble: str
     hidden: tuple[int, ...]
     labels: int
+    rounds_sent: bool
+    """Whether embeddings and their gradients are sent in fewer bits."""
 
     @classmethod
     def of(cls, task: RankTask) -> RankerShape:
@@ -142,6 +144,7 @@ class RankerShape:
             ensemble=model.ensemble,
             hidden=tuple(model.hidden),
             labels=len(task.labels),
+            rounds_sent=task.tables.exchange != "fp32",
         )
 
     @property
@@ -186,8 +189,8 @@ class RankerShape:
         return Count(
             sum(each.parameters for each in (dense, *sequences)),
             sum(each.kept for each in (dense, *sequences)),
-            # The gradients of all embeddings, as received and as sent; or those of a sequence.
-            max([2 * self.vectors * width, *(each.passing for each in sequences)]),
+            # The gradients of all embeddings, as received and as sent, and divided by their scales; or those of a sequence.
+            max([(2 + self.rounds_sent) * self.vectors * width, *(each.passing for each in sequences)]),
             sum(each.flops for each in sequences),
         )
 

@@ -7,9 +7,11 @@ them. Rates of GPUs are the planner's own; no ranker was measured there.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuneyard.api import RankTask
+from tuneyard.api.rank import ExchangeName
 from tuneyard.catalog import Gpu
 from tuneyard.planning.calibration import DEFAULT, Calibration, Efficiency
 from tuneyard.planning.links import GIGA, Links
@@ -28,7 +30,8 @@ _ADAM_TRAFFIC = 28.0
 _TABLE_TRAFFIC = 8
 """Reads and writes of an embedding element on a GPU: look-up, exchange, sum of gradients, and the row's update."""
 _SENT = 4
-"""Bytes of an id, and of an embedding element, on the wire."""
+"""Bytes of an id on the wire, of an fp32 number, and of the scale of a vector in fewer bits."""
+_SENT_ELEMENT: Mapping[ExchangeName, int] = {"fp16": 2, "int8": 1}
 _KERNELS = 25
 """Kernels of a module, forward and backward."""
 
@@ -50,6 +53,11 @@ class RankerRates:
 
 _CPU = RankerRates(row=0.6, row_width=8.0, attention=0.05, convolution=0.02, memory=0.35, step_s=0.008)
 _GPU = RankerRates(row=0.3, row_width=64.0, attention=0.1, convolution=0.05, memory=0.85, step_s=0.002)
+
+
+def vector_bytes(width: int, exchange: ExchangeName) -> int:
+    """Bytes of an embedding of `width` elements on the wire, and of its gradient. Vectors in fewer bits have a scale each."""
+    return width * _SENT if exchange == "fp32" else width * _SENT_ELEMENT[exchange] + _SENT
 
 
 def speed_of_ranker(
@@ -139,7 +147,7 @@ class _Step:
 
     def _exchange_s(self) -> float:
         ids = self.rows * self.shape.vectors
-        once = self.links.scatter_s(ids * self.shape.width * _SENT, self.plan.workers)
+        once = self.links.scatter_s(ids * vector_bytes(self.shape.width, self.task.tables.exchange), self.plan.workers)
         return 2 * once + self.links.scatter_s(ids * _SENT, self.plan.workers)
 
     def _gradients_s(self) -> tuple[float, float]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuneyard.api import BadInput, Task
-from tuneyard.api.tuned_settings import DATA_WORKERS, MICRO_BATCH, SHARDING, WORKERS
+from tuneyard.api.tuned_settings import DATA_WORKERS, EXCHANGE, MICRO_BATCH, SHARDING, WORKERS
 
 _MICRO_BATCHES = 4
 """Micro-batches of a ranker: successive halves of a worker's share of the batch. Smaller ones only add launches."""
@@ -72,6 +72,7 @@ def refuse_without_effect(task: Task, space: Mapping[str, Sequence[Any]], *, wor
     alone = workers == 1 and max([1, *(count for count in space.get(WORKERS, ()) if isinstance(count, int))]) == 1
     reasons = {
         SHARDING: "one worker keeps all tables" if alone else "",
+        EXCHANGE: "one worker exchanges no embeddings" if alone else "",
         "strategy.quantisedAllReduce": "one worker exchanges no gradients" if alone else "",
         "strategy.shardWithin": "all workers are on one machine" if hosts == 1 else "",
         "tables.offload": "tables of a worker on cpu are in the memory of the host" if is_cpu else "",

@@ -67,13 +67,17 @@ def test_a_ranker_learns_and_is_judged_on_rows_that_it_has_not_seen(clicks: Path
 def test_losses_are_those_of_one_worker(workers: int, clicks: Path, alone: TrainResult, tmp_path: Path) -> None:
     """Two workers hold the claim in `make test`; test_sharded_tables.py has three."""
     ways: list[dict[str, Any]] = [{"tables": {"sharding": how}} for how in ("auto", "table", "row", "column")]
+    rounded = {"fp16": 2e-3, "int8": 1e-2}  # the first step is within 1e-5 and 1e-4: what is learned from it grows
+    ways += [{"tables": {"exchange": exchange}} for exchange in rounded]
     requests = [
         rank_request(tmp_path / str(number), task_of(clicks, model={"width": 32}, **way), workers=workers)
         for number, way in enumerate(ways)
     ]
     wide = results_in_ranks([rank_request(tmp_path / "alone", task_of(clicks, model={"width": 32}))], 1)[0]
     for way, result in zip(ways, results_in_ranks(requests, workers), strict=True):
-        assert np.allclose(result.losses, wide.losses, atol=2e-5), way
+        apart = np.abs(np.array(result.losses) - wide.losses).max()
+        assert apart < rounded.get(way["tables"].get("exchange", "fp32"), 2e-5), way
+        assert abs(result.losses[0] - wide.losses[0]) < 1e-4, way
     plain = results_in_ranks([rank_request(tmp_path / "plain", task_of(clicks), workers=workers)], workers)[0]
     assert np.allclose(plain.losses, alone.losses, atol=2e-5)
 
@@ -94,7 +98,7 @@ def test_any_layout_of_the_dense_part_has_the_same_losses(clicks: Path, alone: T
 @pytest.mark.parametrize("rows", ["fp32", "fp16"])
 def test_a_run_that_was_stopped_goes_on_bit_for_bit(rows: str, clicks: Path, tmp_path: Path) -> None:
     other = {"model": {"layers": [["dlrm", "experts"], ["dcn", "linear"]], "ensemble": "weighted_sum"}} if rows == "fp16" else {}
-    task = task_of(clicks, tables={"rows": rows}, **other)
+    task = task_of(clicks, tables={"rows": rows, "exchange": "int8" if other else "fp32"}, **other)
     request = rank_request(tmp_path, task, workers=2)
     whole = results_in_ranks([request], 2)[0]
     stop_after(16, tmp_path / "out")

@@ -42,6 +42,7 @@ def searched(**tune: Any) -> list[dict[str, Any]]:
         "label": "clicked",
         "negativeRate": 0.5,
         "model": {"width": 8, "outputs": 4, "layers": LAYERS, "ensemble": "weighted_sum"},
+        "tables": {"exchange": "int8"},
         "batch": {"global": 512},
         "steps": STEPS,
         "slices": ["hour"],

@@ -21,6 +21,9 @@ CASES = [
     Case(how="column", width=40, only_first=True),
 ]
 HALF = [Case(how=how, width=40, rows="fp16") for how in ("row", "column")]
+ROUNDED = [Case(how=how, width=40, wire=wire) for how in ("row", "column") for wire in ("fp16", "int8")]
+TOLERANCE = {"fp16": 1e-3, "int8": 2e-2}
+"""Of the largest element of a table after three steps; of embeddings the half: 2^-11 and 1/254 for each part of a bag."""
 RANKS = (1, 2, 3, pytest.param(4, marks=pytest.mark.long))
 """Three ranks hold in `make test` what four add: rows and tables that do not divide evenly are theirs."""
 
@@ -33,7 +36,8 @@ def near(one: torch.Tensor, other: torch.Tensor, case: Case) -> bool:
 @cache
 def outcomes(ranks: int) -> dict[Case, list[Outcome]]:
     """By case, what each rank came to."""
-    return dict(zip(CASES + HALF, trained(CASES + HALF, ranks), strict=True))
+    cases = CASES + HALF + ROUNDED
+    return dict(zip(cases, trained(cases, ranks), strict=True))
 
 
 @pytest.mark.parametrize("ranks", RANKS)
@@ -89,3 +93,18 @@ def test_rows_in_fp16_are_rounded_alike_on_every_placement(case: Case, ranks: in
     for name, table in outcomes(ranks)[case][0].tables.items():
         assert (table == alone[name]).float().mean() > 0.99, name
         assert torch.allclose(table, alone[name], atol=2e-3), name
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("case", ROUNDED, ids=str)
+def test_embeddings_in_fewer_bits_are_those_of_whole_tables_within_the_tolerance(case: Case, ranks: int) -> None:
+    """One rank sends nothing, and rounds nothing."""
+    by_rank = outcomes(ranks)[case]
+    found, tables, _ = reference(case)
+    tolerance = TOLERANCE[case.wire] if ranks > 1 else 1e-5
+    together = [torch.cat([each.found[at] for each in by_rank]) for at in range(len(FEATURES))]
+    apart = [float((one - other).abs().max() / other.abs().max()) for one, other in zip(together, found, strict=True)]
+    learned = {name: float((by_rank[0].tables[name] - table).abs().max() / table.abs().max()) for name, table in tables.items()}
+    assert max(apart) <= tolerance / 2
+    assert max(learned.values()) <= tolerance
+    assert ranks == 1 or max(apart) > 1e-5, "it was rounded"

@@ -26,6 +26,7 @@ GOOD: dict[str, list[Any]] = {
     "data.workers": [0, 2],
     "tables.sharding": ["row"],
     "tables.rows": ["fp16"],
+    "tables.exchange": ["int8"],
     "tables.offload": ["cpu"],
     "resources.workers": [1, 2],
 }

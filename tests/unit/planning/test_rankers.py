@@ -15,7 +15,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from tuneyard.api import BadInput, RankTask
 from tuneyard.catalog import gpu
-from tuneyard.planning import Plan, RankerShape, plan_of_ranker
+from tuneyard.planning import Plan, RankerShape, plan_of_ranker, vector_bytes
 from tuneyard.ranking import RankerConfig, batch_of, config_of_task, generated_clicks
 from tuneyard.ranking.config import ENSEMBLES, INTERACTIONS
 
@@ -111,6 +111,17 @@ def test_speed_has_terms_of_tables_that_grow_with_ids_and_an_exchange_between_ra
     assert slow.terms.table_exchange_s > fast.terms.table_exchange_s
     assert alone.terms.table_exchange_s == alone.terms.data_parallel_s == 0
     assert slow.tokens_per_s == pytest.approx(1024 / slow.step_s)
+
+
+def test_embeddings_in_fewer_bits_take_less_time_between_hosts_and_cost_one_worker_nothing() -> None:
+    def exchange_s(exchange: str, workers: int = 16, width: int = 64) -> float:
+        speed = plan_of(workers, "h100-80gb", tables={"exchange": exchange}, model={"width": width}).speed
+        assert speed is not None
+        return speed.terms.table_exchange_s
+
+    assert exchange_s("int8") < exchange_s("fp16") < exchange_s("fp32")
+    assert exchange_s("int8", workers=1) == 0
+    assert [vector_bytes(64, each) for each in ("fp32", "fp16", "int8")] == [256, 132, 68]
 
 
 def test_a_plan_goes_through_json() -> None:

@@ -38,7 +38,7 @@ def test_the_space_holds_nothing_that_changes_what_is_learned() -> None:
     found = default_settings_of_ranker(task_of(), workers=[2], is_cpu=True)
     assert found["batch.micro"] == (512, 256, 128, 64)
     assert found["tables.sharding"] == ("auto", "table", "row", "column")
-    assert not {"tables.rows", "strategy.precision", "strategy.quantisedAllReduce"} & found.keys()
+    assert not {"tables.rows", "tables.exchange", "strategy.precision", "strategy.quantisedAllReduce"} & found.keys()
     on_gpus = default_settings_of_ranker(task_of(), workers=[1, 2], is_cpu=False)
     assert on_gpus["tables.offload"] == ("none", "cpu")
     assert on_gpus["resources.workers"] == (1, 2)
@@ -55,6 +55,7 @@ def test_every_setting_that_may_be_listed_is_a_field_of_the_task(path: str) -> N
         "strategy.quantisedAllReduce": "int8",
         "tables.sharding": "row",
         "tables.rows": "fp16",
+        "tables.exchange": "int8",
     }
     value = values.get(path, "cpu" if "offload" in path else True if path == "strategy.recompute" else 2)
     found = apply_settings(task_of(strategy="auto"), {path: value}).to_yaml_dict()
@@ -68,6 +69,7 @@ def test_every_setting_that_may_be_listed_is_a_field_of_the_task(path: str) -> N
     [
         ({"tables.sharding": ["row"]}, {"workers": 1}, "one worker keeps all tables"),
         ({"strategy.quantisedAllReduce": ["int8"]}, {"workers": 1}, "exchanges no gradients"),
+        ({"tables.exchange": ["int8"]}, {"workers": 1}, "exchanges no embeddings"),
         ({"strategy.shardWithin": ["host"]}, {"workers": 2}, "all workers are on one machine"),
         ({"tables.offload": ["cpu"]}, {"workers": 2, "is_cpu": True}, "in the memory of the host"),
     ],

@@ -4,7 +4,8 @@
 Gradients take the same way, and `adagrad` updates rows at their owner.
 
 - `placement` decides, without torch, which rank owns which cells, by their costs and by the access frequencies in `accesses`.
-- `flight` is one batch between ranks: `routes` is its sender's side, `owned` the owner's, `exchange` the collectives.
+- `flight` is one batch between ranks: `routes` is its sender's side, `owned` the owner's, `exchange` the collectives, and `wire` what
+  embeddings and gradients are sent as.
 - `initial` draws weights that do not depend on the placement. `ids` turns ids into rows of tables.
 """
 

@@ -1,4 +1,4 @@
-"""All-to-all of tensors of several widths in one buffer, asynchronously. A single rank exchanges nothing."""
+"""All-to-all of tensors of several widths in one buffer, asynchronously. A single rank exchanges nothing, and rounds nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from tuneyard.ranking.tables.wire import Wire, decoded, encoded, refuse_unsupported
 
 Counts = Sequence[Sequence[int]]
 """Number of rows to (or from) each rank, for each tensor."""
@@ -33,8 +35,18 @@ class Awaited:
 class Exchange:
     """All-to-all between the ranks of a process group. `group`: None for the default one, which a single rank does not need."""
 
-    def __init__(self, ranks: int, group: Any = None) -> None:
-        self.ranks, self._group = ranks, group
+    def __init__(self, ranks: int, group: Any = None, wire: Wire = "fp32") -> None:
+        """`wire`: what vectors are sent as. Raises BadInput for a backend that cannot send it."""
+        refuse_unsupported(wire, group)
+        self.ranks, self._group, self._wire = ranks, group, wire
+
+    def start_vectors(self, vectors: Sequence[torch.Tensor], to: Counts, from_: Counts) -> Awaited:
+        """`start` for embeddings and gradients [rows, width] in fp32, which travel as `wire` says."""
+        if self.ranks == 1 or self._wire == "fp32":
+            return self.start(vectors, to, from_)
+        sent = self.start([encoded(each, self._wire) for each in vectors], to, from_)
+        widths = [each.shape[1] for each in vectors]
+        return Awaited(lambda: [decoded(each, self._wire, width) for each, width in zip(sent.wait(), widths, strict=True)])
 
     def start(self, tensors: Sequence[torch.Tensor], to: Counts, from_: Counts) -> Awaited:
         """Send rows of `tensors`, all of one dtype, each ordered by destination rank."""

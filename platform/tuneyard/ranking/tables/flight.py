@@ -55,7 +55,7 @@ class Flight:
             owned.found(each, bags).to(self.sents[0].codes.device)
             for each, owned, bags in zip(self._codes, self._owned, map(sum, zip(*self._bags_from, strict=True)), strict=True)
         ]
-        self._vectors = self._exchange.start(found, self._bags_from, self._bags_to)
+        self._vectors = self._exchange.start_vectors(found, self._bags_from, self._bags_to)
 
     def embeddings(self) -> list[torch.Tensor]:
         """[bags, width] of each width, with a gradient if torch records one."""
@@ -71,7 +71,7 @@ class Flight:
 
     def send_gradients(self, gradients: Sequence[torch.Tensor]) -> None:
         sent = [_as_sent(sent, each) for sent, each in zip(self.sents, gradients, strict=True)]
-        arriving = self._exchange.start(sent, self._bags_to, self._bags_from)
+        arriving = self._exchange.start_vectors(sent, self._bags_to, self._bags_from)
         for at, (owned, codes) in enumerate(zip(self._owned, self._codes, strict=True)):
             owned.expect(codes, sum(counts[at] for counts in self._bags_from), arriving.only(at))
         self._advance()

@@ -14,13 +14,14 @@ from itertools import pairwise
 from typing import Literal
 
 from tuneyard.api import BadInput
-from tuneyard.planning import CELL_S, ID_S
+from tuneyard.api.rank import ExchangeName
+from tuneyard.planning import CELL_S, ID_S, vector_bytes
 from tuneyard.ranking.tables.accesses import AccessCurve
 
 BLOCK_COLUMNS = 16
 _STATE_BYTES = 4
 _SENT_BYTES = 4
-"""Bytes of an embedding element, and of an id, on the wire."""
+"""Bytes of an id on the wire."""
 _FINEST = 16
 """If parts do not fit side by side, they are cut smaller, down to this fraction of a rank's memory."""
 _MOST_RANKS = 4_096
@@ -44,6 +45,7 @@ class TableShape:
     ids_per_row: float = 1.0
     vectors_per_row: float = 1.0
     weight_bytes: int = 4
+    wire: ExchangeName = "fp32"
     accesses: AccessCurve | None = field(default=None, repr=False)
 
     def share_of(self, start: int, stop: int) -> float:
@@ -86,7 +88,7 @@ class Costs:
         ids = table.ids_per_row * share
         vectors = min(table.vectors_per_row, ids)
         away = (ranks - 1) / ranks
-        sent = ids * _SENT_BYTES + 2 * vectors * columns * _SENT_BYTES  # embeddings, and later their gradients
+        sent = ids * _SENT_BYTES + 2 * vectors * vector_bytes(columns, table.wire)  # embeddings, and later their gradients
         return (
             ids * (self.id_s + columns * self.cell_s)
             + away * sent * self.byte_s

@@ -8,6 +8,7 @@ from typing import Literal
 from tuneyard.ranking.config import RankerConfig
 from tuneyard.ranking.tables.accesses import AccessCurve
 from tuneyard.ranking.tables.placement import TableShape
+from tuneyard.ranking.tables.wire import Wire
 
 Rows = Literal["fp32", "fp16"]
 WEIGHT_BYTES: Mapping[Rows, int] = {"fp32": 4, "fp16": 2}
@@ -18,6 +19,7 @@ def shapes_of(
     *,
     ids_per_row: Mapping[str, float] | None = None,
     rows: Rows = "fp32",
+    wire: Wire = "fp32",
     accesses: Mapping[str, AccessCurve] | None = None,
 ) -> tuple[TableShape, ...]:
     """A table for each sparse feature.
@@ -32,5 +34,5 @@ def shapes_of(
             ids = min(ids, float(feature.length))
         curve = (accesses or {}).get(feature.name)
         vectors = ids if feature.length else min(ids, 1.0)
-        shapes.append(TableShape(feature.name, feature.rows, config.width, ids, vectors, WEIGHT_BYTES[rows], curve))
+        shapes.append(TableShape(feature.name, feature.rows, config.width, ids, vectors, WEIGHT_BYTES[rows], wire, curve))
     return tuple(shapes)

@@ -31,6 +31,7 @@ from tuneyard.ranking.tables.owned import OwnedRows, stacked
 from tuneyard.ranking.tables.placement import Placement, Shard, blocks
 from tuneyard.ranking.tables.routes import Routes, picked
 from tuneyard.ranking.tables.shapes import Rows
+from tuneyard.ranking.tables.wire import Wire
 
 EPSILON = 1e-8
 SQUARES = "squares"
@@ -56,9 +57,9 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
     """Sharded tables, see `Tables`. `seed`: of the weights, equal on all ranks; `group`: the ranks of `placement`, by default all ranks, or
     none for one.
 
-    `device`: of the tables, which may stay on the host while the rest of the ranker is on a GPU. Gradients are summed over ranks and
-    divided by their number, as for a loss whose gradients DDP averages. Raises BadInput for a placement of other tables or another number
-    of ranks.
+    `wire`: what embeddings and gradients are sent as. `device`: of the tables, which may stay on the host while the rest of the ranker is
+    on a GPU. Gradients are summed over ranks and divided by their number, as for a loss whose gradients DDP averages. Raises BadInput for a
+    placement of other tables or another number of ranks, and for a backend that cannot send `wire`.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
         seed: int,
         group: Any = None,
         rows: Rows = "fp32",
+        wire: Wire = "fp32",
         device: torch.device | str = "cpu",
         epsilon: float = EPSILON,
         most_ahead: int = MOST_AHEAD,
@@ -85,7 +87,7 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
         self.placement, self.rank = placement, rank
         self._features, self._epsilon = config.sparse, epsilon
         self._names = table_names([feature.name for feature in config.sparse])
-        self._exchange, self.group = Exchange(ranks, group), group
+        self._exchange, self.group = Exchange(ranks, group, wire), group
         self._device = torch.device(device)
         widths = sorted({shard.width for shard in placement.shards})
         self._routes = [Routes(config.sparse, placement, width) for width in widths]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -34,7 +35,7 @@ def placed_tables(task: RankTask, config: RankerConfig, rows: TableRows, world: 
     """
     wanted, limit = task.tables, _limit_bytes(task, world)
     accesses = broadcast_object(world, access_curves(rows.counted) if world.is_first else None)
-    shapes = shapes_of(config, ids_per_row=rows.ids_per_row, rows=wanted.rows, accesses=accesses)
+    shapes = shapes_of(config, ids_per_row=rows.ids_per_row, rows=wanted.rows, wire=wanted.exchange, accesses=accesses)
     try:
         placement = placed(shapes, world.size, memory_bytes=limit, how=wanted.sharding)
     except BadInput as error:
@@ -44,7 +45,8 @@ def placed_tables(task: RankTask, config: RankerConfig, rows: TableRows, world: 
     ahead = grad_accum + 2
     # Tables have their own group: their exchanges run beside those of gradients, whose order DDP or DeepSpeed chooses.
     group = dist.new_group(timeout=COLLECTIVE_TIMEOUT) if world.size > 1 else None
-    return ShardedTables(config, placement, seed=task.seed, rows=wanted.rows, device=device, group=group, most_ahead=ahead)
+    how: Any = {"rows": wanted.rows, "wire": wanted.exchange, "device": device}
+    return ShardedTables(config, placement, seed=task.seed, group=group, most_ahead=ahead, **how)
 
 
 def close_tables(tables: ShardedTables) -> None:

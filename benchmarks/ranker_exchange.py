@@ -1,0 +1,120 @@
+"""Embeddings and their gradients in fp32, fp16 and 8 bits between the workers of a rank task: speed over a slow link, and what is learned.
+
+`python benchmarks/ranker_exchange.py [--rounds 3] [--speed 1]`: as root; writes docs/benchmarks/ranker_exchange.md. Two hosts of two
+ranks each run the exchanges in turn, over a link of `--speed` Gbit/s. What is learned is judged on the next day, by two ranks on one host.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from ranker_link import BATCH, DELAY_MS, HOSTS, PER_HOST, STEPS, in_hosts
+from shaped_link import two_hosts
+from training_cases import write_page
+
+EXCHANGES = ("fp32", "fp16", "int8")
+WIDE: dict[str, Any] = {"width": 256, "outputs": 2, "layers": [["linear"]], "hidden": [16]}
+"""A model whose embeddings are nearly all that is sent."""
+SEEDS, ROWS, HELD_OUT = (1, 2, 3), 30_000, 10_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--speed", type=float, default=1.0, help="Gbit/s in each direction")
+    options = parser.parse_args()
+    rounds = [measured(options.speed) for _ in range(options.rounds)]
+    link = f"{options.speed:g} Gbit/s and {DELAY_MS:g} ms between them"
+    rows = ["| exchange | rows/s (median) | over fp32 | MB a step over the link |", "|---|---|---|---|"]
+    for name in EXCHANGES:
+        rate = statistics.median(each[name]["rows_per_s"] for each in rounds)
+        ratios = [each[name]["rows_per_s"] / each["fp32"]["rows_per_s"] for each in rounds]
+        spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        rows.append(f"| {name} | {rate:,.0f} | {spread} | {rounds[0][name]['link_mb']:.2f} |")
+        print(rows[-1], file=sys.stderr)
+    text = (
+        f"Two hosts of two ranks each on one machine, {link}, batches of {BATCH} rows, {STEPS} steps, {options.rounds} rounds, embeddings "
+        f"of width {WIDE['width']}, the log of clicks. Other work may have shared the cores: the rates of one round tell nothing."
+    )
+    write_page("ranker_exchange", "Embeddings in fewer bytes between workers", [text, "", *rows, "", *learned()])
+
+
+def measured(gbit_s: float) -> dict[str, Any]:
+    """One round: rows/s, losses and bytes by exchange."""
+    from tests.builders.rankers import rank_request, rank_task, write_clicks
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        speed = folder / "speed"
+        speed.write_text(str(gbit_s))
+        clicks = write_clicks(folder / "clicks.parquet", rows=8_000)
+        fields = {"batch": {"global": BATCH}, "steps": STEPS, "checkpoint": {"everySteps": 1000}, "model": WIDE}
+        runs = []
+        for exchange in EXCHANGES:
+            task = rank_task(clicks, tables={"exchange": exchange}, **fields)
+            runs.append((exchange, rank_request(folder / exchange, task, workers=HOSTS * PER_HOST)))
+        given = folder / "runs.pickle"
+        given.write_bytes(pickle.dumps(runs))
+        with two_hosts(speed, DELAY_MS) as hosts:
+            in_hosts(hosts, folder, given)
+        found: dict[str, Any] = json.loads((folder / "found.json").read_text())
+        return found
+
+
+def learned() -> list[str]:
+    """Normalised entropy on rows of the next day by exchange, two ranks, several seeds."""
+    from tests.builders.rankers import rank_request, rank_task, write_clicks
+    from tests.ranks.groups import results_in_ranks
+
+    fields: dict[str, Any] = {
+        "batch": {"global": 256},
+        "epochs": 1,
+        "checkpoint": {"everySteps": 10_000},
+        "evaluation": {"everySteps": 10_000},
+        "optimizer": {"learningRate": 0.003, "schedule": "constant", "warmup": 0},
+        "model": {"width": 32, "outputs": 4, "layers": [["dlrm", "dcn"]] * 2},
+    }
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        day = {"validation": {"source": str(write_clicks(folder / "next-day.parquet", HELD_OUT, first_row=ROWS))}}
+        clicks = write_clicks(folder / "clicks.parquet", ROWS)
+        cases = [(exchange, seed) for exchange in EXCHANGES for seed in SEEDS]
+        requests = [
+            rank_request(
+                folder / f"{exchange}-{seed}", rank_task(clicks, tables={"exchange": exchange}, seed=seed, **day, **fields), workers=2
+            )
+            for exchange, seed in cases
+        ]
+        results = dict(zip(cases, results_in_ranks(requests, 2), strict=True))
+    rows = [
+        f"{ROWS:,} rows of the log, read once by two ranks, width 32, two layers of dlrm and dcn, {len(SEEDS)} seeds; {HELD_OUT:,} rows of "
+        "the next day. Differences are from fp32 with the same seed.",
+        "",
+        "| exchange | normalised entropy (mean of seeds) | differences | largest difference of a step's loss |",
+        "|---|---|---|---|",
+    ]
+    for exchange in EXCHANGES:
+        entropy = [results[exchange, seed].details["metrics"]["normalised_entropy"] for seed in SEEDS]
+        plain = [results["fp32", seed].details["metrics"]["normalised_entropy"] for seed in SEEDS]
+        apart = ", ".join(f"{one - other:+.5f}" for one, other in zip(entropy, plain, strict=True))
+        losses = max(
+            abs(one - other)
+            for seed in SEEDS
+            for one, other in zip(results[exchange, seed].losses, results["fp32", seed].losses, strict=True)
+        )
+        rows.append(f"| {exchange} | {statistics.mean(entropy):.5f} | {apart} | {losses:.0e} |")
+        print(rows[-1], file=sys.stderr)
+    return rows
+
+
+if __name__ == "__main__":
+    main()
