@@ -15,10 +15,13 @@ from torch import nn
 
 from tuneyard.api import BadInput
 from tuneyard.parallel.modules import pattern
+from tuneyard.parallel.shares import base_style
 
-_OF_A = {"rowwise": "rowwise", "replicated_with_grad_allreduce": "replicated_with_grad_allreduce"}
-_OF_B = {name: name for name in ("colwise", "packed_colwise", "replicated_with_grad_allreduce")}
-_CUT = ("colwise", "packed_colwise", "colwise_gather_output", "rowwise", "rowwise_split_input", "embedding_rowwise", "moe_tp_experts")
+_OF_A = ("rowwise", "replicated_with_grad_allreduce")
+_OF_B = ("colwise", "packed_colwise", "replicated_with_grad_allreduce")
+"""Styles of a layer that are those of LoRA's A, and of B, too."""
+_CUT = ("colwise", "packed_colwise", "colwise_gather_output", "rowwise", "rowwise_split_input", "moe_tp_experts")
+_CUT += ("embedding_rowwise", "embedding_colwise")
 _AROUND = ("mla_kv_a_proj",)
 """Styles that change only a module's result: they belong around the adapter's sum."""
 _WRAPPERS = re.compile(r"\.(?:base_layer|original_module|modules_to_save\.[^.]+)(?=\.|$)")
@@ -89,11 +92,15 @@ def _check_known(model: nn.Module, names: Mapping[str, str], styles: Mapping[str
 
 def _around(name: str, module: Any, style: str) -> dict[str, str]:
     """Styles of a module that LoRA wraps: those of the wrapper, and of A and B of each adapter."""
-    if style in _CUT and module.lora_magnitude_vector:
+    if base_style(style) in _CUT and module.lora_magnitude_vector:
         raise BadInput(f"DoRA norms whole weights, and those of {name} are cut", "use lora in place of dora, or set tensorParallel to 1")
+    if style == "embedding_colwise":
+        raise BadInput(f"{name} is cut by its features, and LoRA on it would be whole", "leave it out of the adapter's targets")
     found = {name: style} if style in _AROUND else {}
-    for part, of in (("lora_A", _OF_A), ("lora_B", _OF_B)):
-        found |= {f"{name}.{part}.{adapter}": of[style] for adapter in getattr(module, part) if style in of}
+    if style in _OF_A:
+        found |= {f"{name}.lora_A.{adapter}": style for adapter in module.lora_A}
+    if base_style(style) in _OF_B:
+        found |= {f"{name}.lora_B.{adapter}": style for adapter in module.lora_B}
     return found
 
 
@@ -119,7 +126,7 @@ def _belongs_around(name: str, names: Mapping[str, str], model: nn.Module, style
 
 def _check_weights(name: str, module: nn.Module, style: str) -> None:
     for own, weight in module.named_parameters(recurse=False):
-        if style in _CUT and type(weight).__name__ in _PACKED_WEIGHTS:
+        if base_style(style) in _CUT and type(weight).__name__ in _PACKED_WEIGHTS:
             raise BadInput(
                 f"{name}.{own} is quantised, and its packed numbers cannot be cut",
                 "use lora in place of qlora, or set tensorParallel to 1 and zero to 2",

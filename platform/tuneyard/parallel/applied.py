@@ -21,15 +21,16 @@ from torch import nn
 from tuneyard.api import BadInput
 from tuneyard.parallel.adapters import joined, placed_styles, planned_names
 from tuneyard.parallel.collectives import TensorGroup, all_slices
+from tuneyard.parallel.divisions import Divisions, divide, is_divisible, number_of
 from tuneyard.parallel.forwards import FORWARDS, OF_ADAPTERS, ShardedForward
+from tuneyard.parallel.linears import outputs_at
 from tuneyard.parallel.modules import gradient_hooks, is_embedding, is_linear, pattern
 from tuneyard.parallel.plan import TensorParallelPlan
-from tuneyard.parallel.shares import Box, Share
+from tuneyard.parallel.shares import Box, Share, base_style, blocks_of
 from tuneyard.parallel.slices import slice_tokens
 
 _LINEAR = ("colwise", "packed_colwise", "colwise_gather_output", "rowwise", "packed_rowwise", "rowwise_split_input")
-_PAIRED = ("colwise", "packed_colwise", "rowwise", "packed_rowwise")
-_BLOCKS = {"packed_colwise": 2, "packed_rowwise": 2}
+_PAIRED = ("colwise", "packed_colwise", "rowwise", "packed_rowwise", "embedding_colwise")
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def shard_model(model: nn.Module, plan: TensorParallelPlan | Mapping[str, str], 
     styles = plan.styles if isinstance(plan, TensorParallelPlan) else dict(plan)
     if isinstance(plan, TensorParallelPlan):
         _check_plan(model, plan, place.size)
-    if unknown := sorted({style for style in styles.values() if style not in FORWARDS and style not in _PAIRED}):
+    if unknown := sorted({style for style in styles.values() if base_style(style) not in {*FORWARDS, *_PAIRED}}):
         raise BadInput(f"no forward is known for the style {unknown[0]}", f"use one of: {', '.join(sorted(FORWARDS))}")
     placed = placed_styles(model, styles)
     for name in placed:
@@ -89,22 +90,39 @@ def shard_model(model: nn.Module, plan: TensorParallelPlan | Mapping[str, str], 
             cause = f"hooks on gradients of {name} would see this rank's part alone"
             raise BadInput(cause, "remove them, or make the plan from the model that has them")
     cuts = dict(_cuts(model, styles, placed, place.size))
+    forwards = {name: _forward(model, name, style, place, cuts) for name, style in placed.items()}
     shares = _cut_in_place(model, cuts, place)
-    for name, style in placed.items():
-        _give(model, name, style, place, shares)
-    if isinstance(plan, TensorParallelPlan) and plan.sequence is not None:
-        slice_tokens(model, plan.sequence, place)
+    for name, forward in forwards.items():
+        vars(model.get_submodule(name))["forward"] = forward
+    if isinstance(plan, TensorParallelPlan):
+        _divide(model, plan.divisions, place.size)
+        if plan.sequence is not None:
+            slice_tokens(model, plan.sequence, place)
     return Shards(place, shares)
 
 
-def _give(model: nn.Module, name: str, style: str, group: TensorGroup, shares: Mapping[str, Share]) -> None:
-    module = model.get_submodule(name)
-    module.forward = {**FORWARDS, **OF_ADAPTERS}[style](module, group, _size(model, name, style, shares))
+def _forward(model: nn.Module, name: str, style: str, group: TensorGroup, shares: Mapping[str, Share]) -> ShardedForward:
+    """The forward of a module under its style, made from the whole module."""
+    kind = style if style in OF_ADAPTERS else base_style(style)
+    return {**FORWARDS, **OF_ADAPTERS}[kind](model.get_submodule(name), group, _size(model, name, style, shares))
+
+
+def _divide(model: nn.Module, divisions: Divisions, degree: int) -> None:
+    """Give modules this rank's share of their whole numbers, such as the number of heads."""
+    for name, own in planned_names(model).items():
+        divide(model.get_submodule(name), divisions.get(pattern(own), ()), degree)
 
 
 def _check_plan(model: nn.Module, plan: TensorParallelPlan, size: int) -> None:
     if plan.degree != size:
         raise BadInput(f"the plan is for {plan.degree} ranks, and the group has {size}", f"make a plan with a degree of {size}")
+    for name, own in planned_names(model).items():
+        numbers = {each: number_of(model.get_submodule(name), each) for each in plan.divisions.get(pattern(own), ())}
+        if lacking := [each for each, value in numbers.items() if not is_divisible(value, size)]:
+            raise BadInput(
+                f"the plan is that of another model: {size} ranks do not divide {lacking[0]} of {name}, which is {numbers[lacking[0]]}",
+                "make the plan from this model with explain_tensor_parallel",
+            )
     counts = _parameters_of(model, plan.styles)
     for row in plan.placements:
         here, there = counts.get(row.name, 0), row.parameters
@@ -148,32 +166,33 @@ def _share(name: str, module: nn.Module, own: str, weight: torch.Tensor, style: 
     at = _dimension(name, module, own, weight, style, alone=alone)
     if at is None:
         return Share(shape, degree)
-    blocks = _BLOCKS.get(style, 1)
     size = shape[at]
-    if size % blocks or size // blocks < degree or (style in _PAIRED and (size // blocks) % degree):
+    blocks = blocks_of(style, size)
+    if sum(blocks) != size or min(blocks) < degree or (base_style(style) in _PAIRED and any(each % degree for each in blocks)):
         raise BadInput(
             f"{degree} ranks do not divide the {size} indices of dimension {at} of {name} ({style})",
             f"make a plan for this model with a degree of {degree}: tensor_parallel_plan leaves out weights that do not divide",
         )
-    return Share(shape, degree, at, (size // blocks,) * blocks)
+    return Share(shape, degree, at, blocks)
 
 
 def _dimension(name: str, module: nn.Module, own: str, weight: torch.Tensor, style: str, *, alone: bool) -> int | None:
     """The dimension of a parameter that its style cuts. `alone`: the plan names the parameter itself, such as a weight of experts."""
     if alone:
         return int(weight.ndim) - (2 if "colwise" in style else 1)
-    if style in _LINEAR:
+    if base_style(style) in _LINEAR:
         if not is_linear(module):
             raise BadInput(
                 f"{style} is a style of linear modules, and {name} belongs to a {type(module).__name__}", "leave it out of the plan"
             )
-        return 0 if "colwise" in style else (1 if own == "weight" else None)
-    if style == "embedding_rowwise":
+        outputs = outputs_at(module) if own == "weight" else 0
+        return outputs if "colwise" in style else (1 - (outputs or 0) if own == "weight" else None)
+    if style in ("embedding_rowwise", "embedding_colwise"):
         if not is_embedding(module):
             raise BadInput(
                 f"{style} is a style of lookup tables, and {name} belongs to a {type(module).__name__}", "leave it out of the plan"
             )
-        return 0
+        return 0 if style == "embedding_rowwise" else 1
     return None
 
 

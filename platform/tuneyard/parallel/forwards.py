@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 from tuneyard.parallel.collectives import TensorGroup, copied, gathered, sliced, summed
+from tuneyard.parallel.linears import outputs_at
 from tuneyard.parallel.shares import share_of
 from tuneyard.parallel.trees import mapped
 
@@ -32,11 +33,24 @@ class ShardedForward:
         raise NotImplementedError
 
 
-class Columns(ShardedForward):
+class Product(ShardedForward):
+    """The product with this rank's share of a weight, which may lie as [outputs, inputs] or as [inputs, outputs]."""
+
+    def __init__(self, module: nn.Module, group: TensorGroup, size: int) -> None:
+        super().__init__(module, group, size)
+        self.turned = outputs_at(module) == 1
+        self.bias = module._parameters.get("bias") is not None
+
+    def of(self, input: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        weight = self.module.weight
+        return functional.linear(input, weight.t() if self.turned else weight, bias)
+
+
+class Columns(Product):
     """`colwise`, `packed_colwise`: whole inputs, this rank's outputs."""
 
     def __call__(self, input: torch.Tensor) -> torch.Tensor:
-        return functional.linear(copied(input, self.group), self.module.weight, self.module.bias)
+        return self.of(copied(input, self.group), self.module.bias if self.bias else None)
 
 
 class GatheredColumns(Columns):
@@ -46,12 +60,12 @@ class GatheredColumns(Columns):
         return gathered(super().__call__(input), self.group, -1, self.size)
 
 
-class Rows(ShardedForward):
+class Rows(Product):
     """`rowwise`: this rank's inputs, whole outputs. The bias is added once, to the sum."""
 
     def __call__(self, input: torch.Tensor) -> torch.Tensor:
-        total = summed(functional.linear(input, self.module.weight), self.group)
-        return total if self.module.bias is None else total + self.module.bias.to(total.dtype)
+        total = summed(self.of(input), self.group)
+        return total + self.module.bias.to(total.dtype) if self.bias else total
 
 
 class SlicedRows(Rows):
@@ -87,6 +101,14 @@ class Vocabulary(ShardedForward):
             torch._assert_async(inside)
         elif not inside:
             raise IndexError(f"a token id is outside of the vocabulary of {self.size}")
+
+
+class Features(ShardedForward):
+    """`embedding_colwise`: the features of this rank's heads, for every token."""
+
+    def __call__(self, input: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.inner(input)
+        return found
 
 
 class Experts(ShardedForward):
@@ -167,6 +189,7 @@ FORWARDS: Mapping[str, type[ShardedForward]] = {
     "rowwise": Rows,
     "rowwise_split_input": SlicedRows,
     "embedding_rowwise": Vocabulary,
+    "embedding_colwise": Features,
     "moe_tp_experts": Experts,
     "replicated_with_grad_allreduce": Shared,
     "mla_kv_a_proj": Latent,

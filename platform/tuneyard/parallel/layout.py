@@ -6,6 +6,7 @@ A sharded dimension of size n consists of `segments` equal runs; each rank holds
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +33,15 @@ class OutputOrigin:
     raw: bool = True
 
 
-Origin = ParameterOrigin | OutputOrigin
+@dataclass(frozen=True)
+class TableOrigin:
+    """Values that a lookup of `width` features found."""
+
+    module: str
+    width: int
+
+
+Origin = ParameterOrigin | OutputOrigin | TableOrigin
 
 
 @dataclass(frozen=True)
@@ -49,11 +58,23 @@ class Whole:
 
 @dataclass(frozen=True)
 class Sharded:
-    """`dimension` is cut; `sources` are the linear modules (as patterns) whose sharding led here."""
+    """`dimension` is cut; `sources` are the linear modules (as patterns) whose sharding led here. `runs`: the sizes of the segments, if
+    they differ.
+    """
 
     dimension: int
     segments: int
     sources: frozenset[str]
+    runs: tuple[int, ...] = ()
+
+    def fits(self, size: int, degree: int) -> bool:
+        """Whether the degree divides each segment of a dimension of `size`."""
+        return all(run % degree == 0 for run in self.runs) if self.runs else size % (self.segments * degree) == 0
+
+
+def in_runs(layout: Sharded, runs: tuple[int, ...]) -> Sharded:
+    """The layout of a dimension that consists of `runs`."""
+    return replace(layout, segments=len(runs), runs=runs if len(set(runs)) > 1 else ())
 
 
 @dataclass(frozen=True)
@@ -71,12 +92,13 @@ TRAINED = Whole()
 class Conflict(Exception):
     """A sharding that does not survive an operation: `sources` need another layout.
 
-    `splits`: a fused weight with another order of blocks may work. `wants`: module pattern -> decision that would work.
+    `blocks`: sizes of the runs into which the operation takes the sharded dimension apart; a fused weight with these blocks may work.
+    `wants`: module pattern -> decision that would work.
     """
 
-    def __init__(self, reason: str, sources: frozenset[str], *, splits: bool = False, wants: tuple[str, str] | None = None) -> None:
+    def __init__(self, reason: str, sources: frozenset[str], *, blocks: tuple[int, ...] = (), wants: tuple[str, str] | None = None) -> None:
         super().__init__(reason)
-        self.reason, self.sources, self.splits, self.wants = reason, sources, splits, wants
+        self.reason, self.sources, self.blocks, self.wants = reason, sources, blocks, wants
 
 
 def sources_of(layouts: Sequence[Any]) -> frozenset[str]:
@@ -117,6 +139,10 @@ def viewed(layout: Sharded, old: Shape, new: Shape, degree: int) -> Sharded:
     for ours, theirs in groups(old, new):
         if layout.dimension not in ours:
             continue
+        if layout.runs:
+            if len(theirs) == 1 and new[theirs[0]] == old[layout.dimension]:
+                return replace(layout, dimension=theirs[0])
+            raise Conflict("blocks of unequal size are reshaped", layout.sources)
         segments = math.prod(old[i] for i in ours if i < layout.dimension) * layout.segments
         before = 1
         for dimension in theirs:
@@ -127,22 +153,33 @@ def viewed(layout: Sharded, old: Shape, new: Shape, degree: int) -> Sharded:
                 return replace(layout, dimension=dimension, segments=inner)
             before *= size
         split = " x ".join(str(new[i]) for i in theirs)
+        size, count = old[layout.dimension], next((new[i] for i in theirs if new[i] > 1), 1)
         raise Conflict(
-            f"{old[layout.dimension]} features become {split}, which {degree} ranks cannot divide",
+            f"{size} features become {split}, which {degree} ranks cannot divide",
             layout.sources,
-            splits=layout.segments == 1,
+            blocks=(size // count,) * count if size % count == 0 else (),
         )
     raise Conflict("the sharded dimension is dropped", layout.sources)
 
 
 def sliced(layout: Sharded, size: int, start: int, stop: int, degree: int, step: int = 1) -> Sharded:
     """The layout of features [start:stop:step] of a sharded dimension. Raises Conflict if ranks would hold unequal or wrong parts."""
-    run = size // layout.segments
     if start == 0 and stop == size and step == 1:
         return layout
+    reason = f"features {start} to {stop} of {size} are cut out, across the ranks' shards"
+    if layout.runs:
+        ends = (0, *itertools.accumulate(layout.runs))
+        if step == 1 and start in ends and stop in ends and stop > start:
+            return in_runs(layout, layout.runs[ends.index(start) : ends.index(stop)])
+        raise Conflict(reason, layout.sources, blocks=_between(start, stop, size))
+    run = size // layout.segments
     if step > 1 and start < step and stop == size and (run // degree) % step == 0:
         return layout
     if step == 1 and start % run == 0 and stop % run == 0 and stop > start:
         return replace(layout, segments=(stop - start) // run)
-    reason = f"features {start} to {stop} of {size} are cut out, across the ranks' shards"
-    raise Conflict(reason, layout.sources, splits=layout.segments == 1)
+    raise Conflict(reason, layout.sources, blocks=_between(start, stop, size))
+
+
+def _between(*places: int) -> tuple[int, ...]:
+    """The sizes of the runs between places, from 0 on."""
+    return tuple(other - one for one, other in itertools.pairwise(sorted({0, *places})))

@@ -6,6 +6,8 @@ import re
 
 from torch import nn
 
+from tuneyard.parallel.linears import outputs_at
+
 BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
 
 
@@ -15,9 +17,15 @@ def pattern(name: str) -> str:
 
 
 def is_linear(module: nn.Module) -> bool:
-    """Whether a module's whole forward is `x @ weight.T + bias`. Subclasses and objects with another computation are excluded."""
-    plain = isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward and "forward" not in vars(module)
-    return plain and "weight" in module._parameters
+    """Whether a module's whole forward is one product with its weight, and its bias added. Objects with another computation are
+    excluded, whatever their class is called.
+    """
+    return outputs_at(module) is not None
+
+
+def is_torch_linear(module: nn.Module) -> bool:
+    """Whether a linear is torch's own, which every engine knows how to cut."""
+    return isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward
 
 
 def hooked(model: nn.Module) -> set[str]:

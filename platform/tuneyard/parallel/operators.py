@@ -5,6 +5,7 @@ A rule returns one layout per result, or raises Conflict. An operation without a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,11 +19,13 @@ from tuneyard.parallel.layout import (
     Partial,
     Shape,
     Sharded,
+    TableOrigin,
     Whole,
     sliced,
     sources_of,
     viewed,
 )
+from tuneyard.parallel.modules import pattern
 from tuneyard.parallel.trees import leaves
 
 
@@ -56,8 +59,8 @@ class Call:
     def sources(self) -> frozenset[str]:
         return sources_of([operand.layout for operand in self.operands])
 
-    def conflict(self, reason: str, *, splits: bool = False) -> Conflict:
-        return Conflict(reason, self.sources, splits=splits)
+    def conflict(self, reason: str) -> Conflict:
+        return Conflict(reason, self.sources)
 
 
 Rule = Callable[[Call], Sequence[Layout]]
@@ -92,6 +95,8 @@ def results_of(call: Call) -> Sequence[Layout]:
         rule = _pointwise
     if rule is None:
         raise call.conflict(f"{call.name} is not known to work on shards")
+    if rule not in _ON_UNEQUAL and any(isinstance(operand.layout, Sharded) and operand.layout.runs for operand in call.operands):
+        raise call.conflict(f"{call.name} is not known to work on blocks of unequal size")
     return rule(call)
 
 
@@ -183,9 +188,12 @@ def _pointwise(call: Call) -> Sequence[Layout]:
 
 def _meets(call: Call, operand: Operand, dimension: int, rank: int) -> None:
     """Check a whole tensor that is joined with shards of `dimension`: it must not vary along it."""
-    if dimension not in _ones(operand.shape, rank) | _aligned(operand, rank):
-        raise call.conflict(f"{call.name} joins shards with a tensor that is whole along the sharded dimension")
     assert isinstance(operand.layout, Whole)
+    if dimension not in _ones(operand.shape, rank) | _aligned(operand, rank):
+        reason = f"{call.name} joins shards with a tensor that is whole along the sharded dimension"
+        origin, size = operand.layout.origin, operand.shape[dimension + len(operand.shape) - rank]
+        table = origin.module if isinstance(origin, TableOrigin) and origin.width == size else None
+        raise Conflict(reason, call.sources, wants=None if table is None else (pattern(table), "features"))
     call.join(operand.layout, call.sources)
 
 
@@ -257,11 +265,12 @@ def _split(call: Call) -> Sequence[Layout]:
     at = _axis(call, 2, len(shape))
     if isinstance(layout, Partial) or at != layout.dimension:
         return [layout for _ in call.results]
-    found, start = [], 0
-    for result in call.results:
-        found.append(sliced(layout, shape[at], start, start + result[at], call.degree))
-        start += result[at]
-    return found
+    ends = [0, *itertools.accumulate(result[at] for result in call.results)]
+    try:
+        return [sliced(layout, shape[at], start, stop, call.degree) for start, stop in itertools.pairwise(ends)]
+    except Conflict as conflict:
+        conflict.blocks = tuple(result[at] for result in call.results)
+        raise
 
 
 def _select(call: Call) -> Sequence[Layout]:
@@ -344,7 +353,7 @@ def _reduction(call: Call) -> Sequence[Layout]:
         raise call.conflict(f"{call.name} over the sharded dimension")
     over = {int(i) % rank for i in (named if isinstance(named, Sequence) else [named])}
     if layout.dimension in over:
-        raise call.conflict(f"{call.name} runs over the sharded dimension", splits=False)
+        raise call.conflict(f"{call.name} runs over the sharded dimension")
     found: list[Layout] = []
     for result in call.results:
         dropped = sum(i < layout.dimension for i in over) if len(result) < rank else 0
@@ -432,4 +441,6 @@ _RULES: dict[str, Rule] = {
     "unbind": _unbind,
     "index": _indexed,
 }
+_ON_UNEQUAL = (_keep, _view, _split, _slice)
+"""Rules that look at the sizes of blocks, or leave the sharded dimension as it is."""
 __all__ = ["CONSTANT", "TRAINED", "Call", "Operand", "results_of"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -12,11 +12,13 @@ from torch import nn
 
 from tuneyard.api import BadInput
 from tuneyard.parallel.ends import ends_of
-from tuneyard.parallel.modules import hooked, is_embedding, is_linear, pattern
+from tuneyard.parallel.linears import features_of
+from tuneyard.parallel.modules import hooked, is_embedding, is_linear, is_torch_linear, pattern
 from tuneyard.parallel.propagation import Decision, Role
 from tuneyard.parallel.recording import Recording, Ref, of_length, record
 from tuneyard.parallel.search import Proof, changed_in_place, mixed_names, proven, read_directly
 from tuneyard.parallel.sequence import SequencePlan, sequence_plan
+from tuneyard.parallel.shares import packed_style
 from tuneyard.parallel.watcher import WithoutDropout
 
 ROWS, TOKENS = 3, 16
@@ -52,6 +54,8 @@ class TensorParallelPlan:
     """Linears whose results the model returns, changed at most value by value: an engine may keep these results in shards."""
     sequence: SequencePlan | None = None
     """The places with slices of the tokens, if sequence parallelism was asked for."""
+    divisions: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Module (as pattern) -> its whole numbers, such as the number of heads, of which each rank has a share."""
 
     @property
     def sharded_share(self) -> float:
@@ -68,25 +72,32 @@ _WHOLE = ("replicated_with_grad_allreduce", "mla_kv_a_proj")
 def tensor_parallel_plan(model: nn.Module, degree: int, *, inputs: Mapping[str, Any] | None = None) -> dict[str, str]:
     """Name pattern of a module or parameter -> style, as in transformers' `base_model_tp_plan`; everything else is replicated.
 
-    The model may be on the meta device; no weight is read. `inputs` are the keyword arguments of one forward pass; token ids by default.
+    It holds for any engine that applies these styles, and so has no pairs for which a rank needs its share of a module's numbers too:
+    `explain_tensor_parallel` has these. The model may be on the meta device; no weight is read. `inputs` are the keyword arguments of one
+    forward pass; token ids by default.
 
     Raises:
         BadInput: a degree below 2 or one that shards nothing, a model without linear modules, a forward pass that cannot be recorded.
     """
-    return explain_tensor_parallel(model, degree, inputs=inputs).styles
+    return explain_tensor_parallel(model, degree, inputs=inputs, styles_alone=True).styles
 
 
 def explain_tensor_parallel(
-    model: nn.Module, degree: int, *, inputs: Mapping[str, Any] | None = None, sequence: bool = False
+    model: nn.Module,
+    degree: int,
+    *,
+    inputs: Mapping[str, Any] | None = None,
+    sequence: bool = False,
+    styles_alone: bool = False,
 ) -> TensorParallelPlan:
-    """The plan with a reason for each module. With `sequence`, tokens are sliced between blocks too.
+    """The plan for `shard_model`, with a reason for each module. With `sequence`, tokens are sliced between blocks too. With
+    `styles_alone`, only what the styles of transformers say is cut, and modules keep their numbers: for another engine.
 
     Raises BadInput like `tensor_parallel_plan`, and if tokens cannot be sliced.
     """
     if isinstance(degree, bool) or not isinstance(degree, int) or degree < 1:
         raise BadInput(f"a tensor-parallel degree of {degree!r} is no positive whole number", "give a whole number of ranks, such as 2")
-    linears = [module for module in model.modules() if is_linear(module)]
-    if not linears:
+    if not any(is_linear(module) and (is_torch_linear(module) or not styles_alone) for module in model.modules()):
         raise BadInput(f"{type(model).__name__} has no linear modules (torch.nn.Linear) to shard", "train it with zero: 3 instead")
     given = dict(inputs) if inputs is not None else token_inputs(model)
     recording = record(model, given, {})
@@ -98,7 +109,7 @@ def explain_tensor_parallel(
     if degree == 1:
         return TensorParallelPlan(1, {}, tuple(_replicated(model, {}, "one rank holds everything")))
     recordings = [recording, *_other_passes(model, given, recording)]
-    proof = proven(model, recordings, degree)
+    proof = proven(model, recordings, degree, styles_alone=styles_alone)
     plan = _Writer(model, recordings, proof, degree).plan()
     if not plan.styles:
         cause = f"{degree} ranks shard nothing of {type(model).__name__}: {_common_reason(plan)}"
@@ -154,9 +165,9 @@ class _Writer:
             self._all[pattern(name)].append(module)
         self._modules: dict[str, nn.Module] = {name: first for name, (first, *_) in self._all.items()}
         self._direct = set().union(*map(read_directly, recordings))
-        self._written = set().union(*map(changed_in_place, recordings)) | hooked(model)
+        self._written = hooked(model) | (set().union(*map(changed_in_place, recordings)) if proof.styles_alone else set())
         self._called = [pattern(event.module) for event in recording.events if event.kind == "linear"]
-        self._width = Counter(module.in_features for module in model.modules() if is_linear(module)).most_common(1)[0][0]
+        self._width = Counter(features_of(module)[0] for module in model.modules() if is_linear(module)).most_common(1)[0][0]
         self._users = self._weight_users()
         self._inside = {id(module): [recording.inside[name]] for name, module in model.named_modules() if name in recording.inside}
 
@@ -169,7 +180,7 @@ class _Writer:
         self._embeddings()
         rows = [self._row(name) for name in self._named()]
         rows += _replicated(self._model, self._styles, "", self._why | self._proof.reasons)
-        return TensorParallelPlan(self._degree, dict(self._styles), tuple(rows), self._ends, self._sequence)
+        return TensorParallelPlan(self._degree, dict(self._styles), tuple(rows), self._ends, self._sequence, self._proof.divisions)
 
     def _give(self, name: str, style: str, why: str) -> None:
         self._styles[name], self._why[name] = style, why
@@ -179,14 +190,22 @@ class _Writer:
         fed = {source for name in found.fed_by for source in found.fed_by[name]}
         for name, roles in found.roles.items():
             if Role.COLUMNS in roles:
-                packed = decisions.get(name) is Decision.PACKED
+                blocks = self._proof.blocks[name] if decisions.get(name) is Decision.PACKED else ()
                 rest = "its shards reach a rowwise linear" if name in fed else "its shards end in this module"
-                style = "packed_colwise" if packed else "colwise"
-                self._give(name, style, f"rule 1: it reads whole tensors, and {rest}" + ("; two blocks, each cut" if packed else ""))
+                why = f"rule 1: it reads whole tensors, and {rest}" + (f"; {len(blocks)} blocks, each cut" if blocks else "")
+                self._give(name, packed_style(blocks) if blocks else "colwise", why)
             elif Role.ROWS in roles:
                 sources = sorted(found.fed_by[name])
                 rule = "rule 2: opposite to" if len(sources) > 2 else "rule 1: after the columns of"
-                self._give(name, "rowwise", f"{rule} {', '.join(sources)}")
+                self._give(name, "rowwise", f"{rule} {', '.join(sources)}{self._divided_for(name)}")
+            elif Role.FEATURES in roles:
+                self._give(name, "embedding_colwise", "each rank holds the features that its heads read")
+
+    def _divided_for(self, name: str) -> str:
+        """The numbers that the pair of a linear takes a share of."""
+        around = [each for each in self._proof.divisions if name.startswith(f"{each}.")]
+        numbers = [f"{each}.{own}" for each in around for own in sorted(self._proof.divisions[each])]
+        return f"; each rank has 1/{self._degree} of {', '.join(numbers)}" if numbers else ""
 
     def _experts(self) -> None:
         for name, layout in self._proof.experts.items():
@@ -224,22 +243,22 @@ class _Writer:
         Per token and step, gathered columns move out + 2 in numbers, rows 2 out + in (a ring all-reduce is two gathers).
         """
         users = self._users[id(module.weight)]
-        biases = self._users[id(module.bias)] if module.bias is not None else {name}
-        if name in self._written:
+        bias = module._parameters.get("bias")
+        biases = self._users[id(bias)] if bias is not None else {name}
+        inputs, outputs = features_of(module)
+        if name in self._written or (self._proof.styles_alone and not is_torch_linear(module)):
             return "replicated"
         if name in self._direct or len(biases) > 1 or (len(users) > 1 and not self._cut_as_vocabulary(users)):
             return "its parameters are used elsewhere too"
-        if module.in_features * module.out_features * 4 < self._width**2:
+        if inputs * outputs * 4 < self._width**2:
             return "too small to cut alone"
-        columns, rows = self._cuts(module.out_features), self._cuts(module.in_features) and len(users) == 1
-        prefers_rows = module.out_features < module.in_features or (
-            module.out_features == module.in_features and previous == "colwise_gather_output"
-        )
+        columns, rows = self._cuts(outputs), self._cuts(inputs) and len(users) == 1
+        prefers_rows = outputs < inputs or (outputs == inputs and previous == "colwise_gather_output")
         if rows and (prefers_rows or not columns):
             return "rowwise_split_input"
         if columns:
             return "colwise_gather_output"
-        return f"{self._degree} ranks divide neither its {module.out_features} outputs nor its {module.in_features} inputs"
+        return f"{self._degree} ranks divide neither its {outputs} outputs nor its {inputs} inputs"
 
     def _cuts(self, size: int) -> bool:
         """Whether a dimension may be cut alone: also into unequal shares, if the degree divides something of the model."""

@@ -21,7 +21,9 @@ from tuneyard.parallel.layout import (
     ParameterOrigin,
     Partial,
     Sharded,
+    TableOrigin,
     Whole,
+    in_runs,
     local_shape,
 )
 from tuneyard.parallel.modules import pattern
@@ -36,17 +38,20 @@ class Decision(StrEnum):
     FREE = "free"
     """Columns if it reads whole tensors, rows if it reads shards."""
     PACKED = "packed"
-    """Columns of a weight with two blocks, each cut separately."""
+    """Columns of a weight with several blocks, such as queries, keys and values, each cut separately."""
     APART = "apart"
     """Not paired with another linear: its own result is gathered, or it is replicated."""
     ROTARY = "rotary"
     """Replicated; the gradient of its last outputs is summed over the ranks (multi-head latent attention)."""
+    FEATURES = "features"
+    """A lookup whose features are cut: each rank has those of its heads (biases by position)."""
 
 
 class Role(StrEnum):
     COLUMNS = "columns"
     ROWS = "rows"
     APART = "apart"
+    FEATURES = "features"
     SHARED = "shared"
     """Whole weights on sharded heads: only their gradient has to be summed."""
 
@@ -93,9 +98,11 @@ class Propagation:
         decisions: Mapping[str, Decision],
         experts: Mapping[str, ExpertLayout],
         rotary_width: int | None,
+        blocks: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         self._recording, self._degree, self._decisions, self._experts = recording, degree, decisions, experts
         self._rotary_width = rotary_width
+        self._blocks = blocks or {}
         self.found = Layouts()
         self._aliases: dict[int, list[int]] = defaultdict(list)
         for number, storage in recording.storages.items():
@@ -139,7 +146,7 @@ class Propagation:
             layout = replace(layout, constant=True, origin=None)
         if isinstance(layout, Sharded):
             size = self._recording.shapes[number][layout.dimension]
-            if size % (layout.segments * self._degree):
+            if not layout.fits(size, self._degree):
                 raise Conflict(f"{size} features in {layout.segments} runs are no multiple of {self._degree} ranks", layout.sources)
         self.found.layouts[number] = layout
 
@@ -249,11 +256,13 @@ class Propagation:
         self._note_read(layout)
         if decision in (Decision.FREE, Decision.PACKED):
             self.found.roles[name].add(Role.COLUMNS)
-            segments = 2 if decision is Decision.PACKED else 1
-            sources = frozenset({name})
-            if out[-1] % (self._degree * segments):
-                raise Conflict(f"its {out[-1]} outputs are no multiple of {self._degree} ranks", sources)
-            self._set(made.number, Sharded(len(out) - 1, segments, sources))
+            blocks = self._blocks.get(name, ()) if decision is Decision.PACKED else (out[-1],)
+            if len(set(blocks)) == 1:  # as many blocks in each layer, though layers may differ in width
+                blocks = (out[-1] // len(blocks),) * len(blocks)
+            layout = in_runs(Sharded(len(out) - 1, 1, frozenset({name})), blocks)
+            if sum(blocks) != out[-1] or not layout.fits(out[-1], self._degree):
+                raise Conflict(f"its {out[-1]} outputs in {len(blocks)} blocks are no multiple of {self._degree} ranks", layout.sources)
+            self._set(made.number, layout)
             return
         self.found.roles[name].add(Role.APART)
         self._set(made.number, Whole(origin=OutputOrigin(event.module, 0, out[-1], out[-1])))
@@ -280,9 +289,13 @@ class Propagation:
         for read in event.read:
             if not isinstance(layout := self._layout(read.number), Whole):
                 raise Conflict("an embedding reads sharded indices", layout.sources)
-        self.found.roles[pattern(event.module)].add(Role.APART)
+        name = pattern(event.module)
+        is_cut = self._decisions.get(name) is Decision.FEATURES
+        self.found.roles[name].add(Role.FEATURES if is_cut else Role.APART)
         for made in event.made:
-            self._set(made.number, TRAINED)
+            last = len(shape := self._recording.shapes[made.number]) - 1
+            whole = Whole(origin=TableOrigin(event.module, shape[last]))
+            self._set(made.number, Sharded(last, 1, frozenset({name})) if is_cut else whole)
 
     def _enter(self, event: Event) -> None:
         """Inside sharded experts, their inputs count as constant: the engine sums the gradients at their boundary."""

@@ -7,6 +7,7 @@ of their own; everything else is recorded as ATen operations.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,9 +16,10 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tuneyard.parallel.modules import BACKWARD_HOOKS, experts_of, is_embedding, is_linear
+from tuneyard.parallel.linears import outputs_at
+from tuneyard.parallel.modules import BACKWARD_HOOKS, experts_of, is_embedding, is_linear, is_torch_linear
 from tuneyard.parallel.trees import leaves, mapped
-from tuneyard.parallel.watcher import Watching
+from tuneyard.parallel.watcher import Watching, WithoutDropout
 
 MAX_EVENTS = 400_000
 
@@ -94,20 +96,31 @@ class Recording:
 
 
 def record(
-    model: nn.Module, inputs: Mapping[str, Any], weights: Mapping[str, torch.Size], *, training: bool = False, answer: bool = False
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    weights: Mapping[str, torch.Size],
+    *,
+    training: bool = False,
+    answer: bool = False,
+    limit: int = MAX_EVENTS,
 ) -> Recording:
-    """Run `model` on `inputs`; `weights` gives parameters another shape. A failure ends the recording, which keeps it as `error`.
+    """Run `model` on `inputs`; `weights` gives parameters another shape. A failure ends the recording, which keeps it as `error`: more
+    than `limit` events is one.
 
     `training`: in training mode and with gradients, for code that depends on them. `answer`: the result for code that reads a value which
     the meta device lacks, such as whether a mean is above zero.
     """
-    recorder = _Recorder(model, Recording(inputs=dict(inputs), training=training, answer=answer))
+    linears = {module: outputs_at(module) == 1 for module in model.modules() if is_linear(module) and not is_torch_linear(module)}
+    recorder = _Recorder(model, Recording(inputs=dict(inputs), training=training, answer=answer), limit)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        torch.default_generator.manual_seed(0)  # what code draws at random, such as the layers that it skips, is the same in each pass
         stack.enter_context(_as_meta(model, weights, trained=training))
         model.train(training)
         stack.enter_context(_plain_settings(model))
         stack.enter_context(recorder.hooked())
         stack.enter_context(recorder.guarded_functions())
+        stack.enter_context(_as_products(linears))
         given = mapped(_meta, dict(inputs))
         recorder.start(given)
         try:
@@ -131,15 +144,17 @@ def of_length(inputs: Mapping[str, Any], tokens: int) -> dict[str, Any]:
     return {name: resized(given) for name, given in inputs.items()}
 
 
-def record_again(model: nn.Module, whole: Recording, weights: Mapping[str, torch.Size]) -> Recording:
-    """The same pass with other shapes of weights."""
-    return record(model, whole.inputs, weights, training=whole.training, answer=whole.answer)
+def record_again(model: nn.Module, whole: Recording, weights: Mapping[str, torch.Size], *, limit: int = MAX_EVENTS) -> Recording:
+    """The same pass with other shapes of weights, without dropout, like the passes that a plan is proven for."""
+    with WithoutDropout():
+        return record(model, whole.inputs, weights, training=whole.training, answer=whole.answer, limit=limit)
 
 
 class _Recorder(TorchDispatchMode):
-    def __init__(self, model: nn.Module, recording: Recording) -> None:
+    def __init__(self, model: nn.Module, recording: Recording, limit: int) -> None:
         super().__init__()
         self.recording = recording
+        self._limit = limit
         self._model = model
         self._numbers: dict[int, int] = {}
         self._kept: list[torch.Tensor] = []  # keeps ids unique; meta tensors hold no memory
@@ -147,6 +162,7 @@ class _Recorder(TorchDispatchMode):
         self._inside_call = 0
         self._called = ""
         self._weights = {id(weight): name for name, weight in model.named_parameters()}
+        self._linears = {name for name, module in model.named_modules() if is_linear(module)}  # as the whole model is
 
     def number(self, tensor: torch.Tensor) -> int:
         known = self._numbers.get(id(tensor))
@@ -231,8 +247,8 @@ class _Recorder(TorchDispatchMode):
         return leaf.to("meta") if isinstance(leaf, torch.Tensor) and leaf.device.type != "meta" else leaf
 
     def _add(self, kind: str, module: str, function: Any, args: Any, kwargs: Any, results: Any, constants: Any = ()) -> None:
-        if len(self.recording.events) >= MAX_EVENTS:
-            raise RuntimeError(f"the forward pass has more than {MAX_EVENTS} operations")
+        if len(self.recording.events) >= self._limit:
+            raise RuntimeError(f"the forward pass has more than {self._limit} operations")
         args, kwargs, results = mapped(self._ref, (tuple(args), dict(kwargs), _plain(results)))
         self.recording.events.append(Event(kind, module, function, args, kwargs, results, constants))
 
@@ -244,7 +260,7 @@ class _Recorder(TorchDispatchMode):
         experts = experts_of(self._model)
         handles = []
         for name, module in self._model.named_modules():
-            kind = "linear" if is_linear(module) else "embedding" if is_embedding(module) else "experts" if name in experts else "other"
+            kind = "linear" if name in self._linears else "embedding" if is_embedding(module) else "experts" if name in experts else "other"
             changes_gradient = any(getattr(module, hooks) for hooks in BACKWARD_HOOKS)
             handles.append(module.register_forward_pre_hook(self._before(name, kind), with_kwargs=True))
             handles.append(module.register_forward_hook(self._after(name, kind, changes_gradient=changes_gradient), with_kwargs=True))
@@ -343,6 +359,24 @@ def _as_meta(model: nn.Module, shapes: Mapping[str, torch.Size], *, trained: boo
             held[own] = tensor
         for module, flag in training.items():
             module.training = flag
+
+
+@contextlib.contextmanager
+def _as_products(linears: Mapping[nn.Module, bool]) -> Iterator[None]:
+    """Linears of other classes compute as `nn.Linear` does, with weights of any size: their own forward may fix how many outputs it
+    has. True: the weight lies as [inputs, outputs].
+    """
+    for module, turned in linears.items():
+        vars(module)["forward"] = functools.partial(_product, module, turned=turned)
+    try:
+        yield
+    finally:
+        for module in linears:
+            del vars(module)["forward"]
+
+
+def _product(module: Any, x: torch.Tensor, *, turned: bool) -> torch.Tensor:
+    return nn.functional.linear(x, module.weight.t() if turned else module.weight, module._parameters.get("bias"))
 
 
 @contextlib.contextmanager

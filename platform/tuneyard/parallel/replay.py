@@ -12,18 +12,37 @@ from typing import Any
 import torch
 from torch import nn
 
-from tuneyard.parallel.layout import CONSTANT, Conflict, Whole, sources_of
+from tuneyard.parallel.layout import CONSTANT, Conflict, Sharded, Whole, sources_of
+from tuneyard.parallel.linears import outputs_at
 from tuneyard.parallel.modules import pattern
 from tuneyard.parallel.propagation import ExpertLayout, Layouts, Role, expected_shape
-from tuneyard.parallel.recording import Event, Recording, Ref, record_again
+from tuneyard.parallel.recording import MAX_EVENTS, Event, Recording, Ref, record_again
 from tuneyard.parallel.trees import leaves
 
 _COPIES = {"view", "_unsafe_view", "reshape", "clone"}
 
 
-def replayed(model: nn.Module, whole: Recording, found: Layouts, experts: Mapping[str, ExpertLayout], degree: int) -> None:
-    """Raises Conflict if the forward pass on local shapes departs from the shards of the whole one."""
-    local = record_again(model, whole, local_weights(model, found, experts, degree))
+class Departure(Conflict):
+    """The forward pass on local shapes departs from the shards of the whole one, at an event (by its index) of a module."""
+
+    def __init__(self, reason: str, sources: frozenset[str], position: int, module: str) -> None:
+        super().__init__(reason, sources)
+        self.position, self.module = position, module
+
+
+def replayed(
+    model: nn.Module,
+    whole: Recording,
+    found: Layouts,
+    experts: Mapping[str, ExpertLayout],
+    degree: int,
+    *,
+    limit: int = MAX_EVENTS,
+) -> None:
+    """Raises Departure if the forward pass on local shapes departs from the shards of the whole one, or has more operations than
+    `limit`.
+    """
+    local = record_again(model, whole, local_weights(model, found, experts, degree), limit=limit)
     here = there = 0
     while there < len(local.events):
         if not _same_call(whole, local, here, there):
@@ -34,7 +53,7 @@ def replayed(model: nn.Module, whole: Recording, found: Layouts, experts: Mappin
             if here == len(whole.events) or not _same_call(whole, local, here, there):
                 raise _departure(whole, found, here, "its forward takes another path with each rank's heads")
         ours, theirs = whole.events[here], local.events[there]
-        if ours.kind == "op" and not same_numbers(ours, theirs):
+        if ours.kind == "op" and not (same_numbers(ours, theirs) and _same_places(whole, local, found, degree, ours, theirs)):
             raise _departure(whole, found, here, "its forward computes with the number of features or heads, and each rank has fewer")
         pairs = list(zip(ours.read, theirs.read, strict=False)) + list(zip(ours.made, theirs.made, strict=True))
         if not all(_as_expected(whole, found, one.number, local.shapes[other.number], degree) for one, other in pairs):
@@ -70,6 +89,33 @@ def _numbers(event: Event) -> list[Any]:
     return [leaf for leaf in leaves(fixed) if not isinstance(leaf, Ref)]
 
 
+_SIZES = {"size", "shape", "repeats", "split_size", "split_sizes", "k", "end", "stride", "normalized_shape", "length"}
+"""Whole numbers that the shapes of an operation's results determine."""
+
+
+def _same_places(whole: Recording, local: Recording, found: Layouts, degree: int, ours: Event, theirs: Event) -> bool:
+    """Whether both events read the same places: a slice of shards begins at the rank's share of its first index. Other whole numbers that
+    shapes do not determine, such as the index that is picked, are equal.
+    """
+    mine, yours = _whole_numbers(ours), _whole_numbers(theirs)
+    if mine.get("start") and yours.get("start") and ours.read and theirs.read:
+        first, other = ours.read[0].number, theirs.read[0].number
+        at = mine.get("dim", 0) % len(whole.shapes[first])
+        layout = found.layouts.get(first, CONSTANT)
+        is_cut = isinstance(layout, Sharded) and layout.dimension == at and mine.get("step", 1) == 1
+        mine["start"] = slice(mine["start"], None).indices(whole.shapes[first][at])[0] // (degree if is_cut else 1)
+        yours["start"] = slice(yours["start"], None).indices(local.shapes[other][at])[0]
+    return mine == yours
+
+
+def _whole_numbers(event: Event) -> dict[str, Any]:
+    """Whole numbers that an operation is given, by the names of its arguments, without sizes."""
+    schema = event.function._schema.arguments
+    given = {argument.name: value for argument, value in zip(schema, event.arguments, strict=False)} | dict(event.keywords)
+    kinds = {argument.name: str(argument.type) for argument in schema}
+    return {name: value for name, value in given.items() if name not in _SIZES and "int" in kinds.get(name, "") and value is not None}
+
+
 def _past_copies(events: list[Event], position: int) -> int:
     while position < len(events) and events[position].kind == "op" and events[position].function.overloadpacket.__name__ in _COPIES:
         position += 1
@@ -82,10 +128,11 @@ def local_weights(model: nn.Module, found: Layouts, experts: Mapping[str, Expert
     for name, module in model.named_modules():
         roles = found.roles.get(pattern(name), set())
         cuts: dict[str, int] = {}
+        outputs = outputs_at(module) or 0
         if Role.COLUMNS in roles:
-            cuts = {"weight": 0, "bias": 0}
-        elif Role.ROWS in roles:
-            cuts = {"weight": 1}
+            cuts = {"weight": outputs, "bias": 0}
+        elif roles & {Role.ROWS, Role.FEATURES}:
+            cuts = {"weight": 1 - outputs}
         elif pattern(name) in experts:
             cuts = {own: cut[0] for own, cut in experts[pattern(name)].weights.items()}
         for own, weight in module.named_parameters(recurse=False):
@@ -117,9 +164,9 @@ def _adds_up_repeats(whole: Recording, local: Recording, found: Layouts, ours: E
     return repeats and ours.kind == "op" and bool(same) and all(same)
 
 
-def _departure(whole: Recording, found: Layouts, position: int, reason: str) -> Conflict:
+def _departure(whole: Recording, found: Layouts, position: int, reason: str) -> Departure:
     position = min(position, len(whole.events) - 1)
-    return Conflict(reason, _blamed(whole.events, found, position))
+    return Departure(reason, _blamed(whole.events, found, position), position, whole.events[position].module)
 
 
 def _blamed(events: list[Event], found: Layouts, position: int) -> frozenset[str]:

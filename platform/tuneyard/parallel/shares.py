@@ -12,6 +12,30 @@ from dataclasses import dataclass
 
 import torch
 
+_PACKED = ("packed_colwise", "packed_rowwise")
+
+
+def base_style(style: str) -> str:
+    """A style without the sizes of its blocks."""
+    return style.partition(":")[0]
+
+
+def packed_style(blocks: Sequence[int]) -> str:
+    """The style of columns in blocks: `packed_colwise` for two halves, as in transformers; `packed_colwise:3` for three equal ones, and
+    `packed_colwise:64,32,32` for blocks of these sizes.
+    """
+    if len(set(blocks)) > 1:
+        return f"packed_colwise:{','.join(map(str, blocks))}"
+    return "packed_colwise" if len(blocks) == 2 else f"packed_colwise:{len(blocks)}"
+
+
+def blocks_of(style: str, size: int) -> tuple[int, ...]:
+    """The blocks of a dimension of `size` under a style; their sum differs from `size` if the style is not for it."""
+    _, _, sizes = style.partition(":")
+    given = tuple(int(each) for each in sizes.split(",")) if sizes else (2,) if style in _PACKED else (1,)
+    return given if len(given) > 1 else (size // given[0],) * given[0]
+
+
 Box = tuple[tuple[int, int], ...]
 """First index and length along each dimension of the whole parameter, as in checkpoints."""
 

@@ -20,10 +20,6 @@ from tuneyard.planning.setup import Setup
 
 Cut = Literal["columns", "rows", "gathered columns", "split rows", "whole"]
 """Paired columns and rows. A matrix cut alone: columns whose result is gathered, or rows whose input is split. Whole: on every rank."""
-_NO_LINEARS = frozenset({"gpt2"})
-"""Families whose matrices are not `nn.Linear`: no style cuts them."""
-_HEADS_APART = frozenset({"opt", "phi3"})
-"""Families whose attention is not paired: the forward pass fixes the number of heads, or fuses queries, keys and values of unequal size."""
 _SHARED_LATENT = "kv_a_proj_with_mqa"
 """Whole in latent attention: all heads share its position part."""
 _DEGREES = (2, 4, 8)
@@ -57,7 +53,7 @@ def key(p: Projection) -> str:
 
 def heads_divide(shape: ModelShape, degree: int) -> bool:
     """Whether every rank gets the same number of whole query and key heads, so that attention is paired. One rank has all of them."""
-    return degree == 1 or (shape.heads % degree == 0 and shape.kv_heads % degree == 0 and shape.model_type not in _HEADS_APART)
+    return degree == 1 or (shape.heads % degree == 0 and shape.kv_heads % degree == 0)
 
 
 @lru_cache(maxsize=4096)
@@ -148,7 +144,7 @@ def degrees(task: TrainTask, shape: ModelShape, workers: int, gpus_per_node: int
     sharded = asked.context_parallel > 1 or asked.shard_within != "none" or asked.quantised_all_reduce != "none" or asked.zero == 3
     moved = asked.offload.optimizer != "none" or asked.offload.parameters != "none"
     plain = task.method.name in ("full", "lora") and task.optimizer.name == "adamw" and asked.liger is not True
-    if sharded or moved or not plain or not shape.exact or shape.model_type in _NO_LINEARS:
+    if sharded or moved or not plain or not shape.exact:
         return
     yield from (d for d in _DEGREES if workers % d == 0 and gpus_per_node % d == 0 and heads_divide(shape, d))
 
@@ -177,7 +173,7 @@ def refuse_degree(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, gp
 
 
 def _cut(shape: ModelShape, p: Projection, degree: int) -> Cut:
-    if degree == 1 or shape.model_type in _NO_LINEARS or p.stage == "router" or p.name == _SHARED_LATENT:
+    if degree == 1 or p.stage == "router" or p.name == _SHARED_LATENT:
         return "whole"
     if p.stage == "head":
         if shape.tied and not _vocabulary_divides(shape, degree):
@@ -207,7 +203,7 @@ def _alone(shape: ModelShape, p: Projection, degree: int) -> Cut:
 
 
 def _vocabulary_divides(shape: ModelShape, degree: int) -> bool:
-    return shape.model_type not in _NO_LINEARS and _divides(shape, shape.vocab, degree)
+    return _divides(shape, shape.vocab, degree)
 
 
 def _divides(shape: ModelShape, size: int, degree: int) -> bool:

@@ -17,6 +17,9 @@ CASES = (
     Case("gemma", recompute=True),
     Case("llama4_text"),
     Case("t5", rank_of_lora=4),
+    Case("gptj", micro_batches=2),
+    Case("opt", rank_of_lora=4, recompute=True),
+    Case("gpt2", {"vocab_size": 387}),
     Case("llama", sharded_logits=True, micro_batches=2),
     Case("gemma2", {"vocab_size": 387}, sharded_logits=True),
     Case("llama", sliced_tokens=True, micro_batches=2),
@@ -28,11 +31,12 @@ CASES = (
     Case("bloom", sliced_tokens=True),
     Case("gpt_neox", sliced_tokens=True, rank_of_lora=4),
 )
-"""Accumulation with norms of heads, latent attention, experts and their adapters, packed weights, a tie, an encoder with a decoder,
-adapters made after the cut; a loss on logits that stay in shards, with a cap on them; a vocabulary that the ranks do not divide. Tokens in
-slices, unequal and empty ones too, beside experts, adapters, recomputation, and modules that add the residual themselves."""
+"""Accumulation with norms of heads, latent attention, experts and their adapters, packed weights, a tie, an encoder with a decoder and
+biases by head, numbers of heads that a module keeps, three blocks in a weight that lies the other way, adapters made after the cut; a
+loss on logits that stay in shards, with a cap on them; a vocabulary that the ranks do not divide. Tokens in slices, unequal and empty
+ones too, beside experts, adapters, recomputation, and modules that add the residual themselves."""
 
-FEW = (CASES[0], CASES[3], CASES[8])
+FEW = (CASES[0], CASES[3], CASES[11])
 """Two heads of keys on four ranks, logits in four shards, latent attention. Four ranks on two processors wait for each other many times
 longer than two."""
 

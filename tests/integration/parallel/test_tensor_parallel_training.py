@@ -80,6 +80,7 @@ def test_one_run_is_handed_over_meshes_and_stages(legs: list[dict[str, Any]], ma
 
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "partial rotary positions and biases": ("gpt_neox", {"vocab_size": 387}, {"workers": 2}),
+    "a number of heads that the module keeps, recomputed": ("gptj", {"rotary_dim": 8}, {"workers": 2, "recompute": True}),
     "packed weights, recomputed": ("phi3", {}, {"workers": 2, "recompute": True, "zero": 1, "sequence_parallel": True}),
     "tied embeddings, several micro-batches": ("gemma", {"head_dim": 16}, {"workers": 2, "micro_batch": 1}),
     "experts": (
@@ -197,8 +198,8 @@ def test_what_cannot_be_cut_is_refused_on_every_rank(material: Material, tmp_pat
 
 
 def test_a_degree_that_cuts_nothing_is_refused_before_data_are_prepared(tmp_path: Path) -> None:
-    # Its linears are Conv1D, and its vocabulary has an odd size.
-    gpt2 = write_any_model(tmp_path / "gpt2", "gpt2", vocab_size=387)
-    asked = mesh_request(tmp_path / "run", gpt2, tmp_path / "absent.jsonl", steps=2, refused=True, workers=2, tensor_parallel=2)
+    odd = {"hidden_size": 63, "num_attention_heads": 3, "n_inner": 127, "vocab_size": 387}
+    model = write_any_model(tmp_path / "model", "gpt2", **odd)
+    asked = mesh_request(tmp_path / "run", model, tmp_path / "absent.jsonl", steps=2, refused=True, workers=2, tensor_parallel=2)
 
     assert all("2 ranks shard nothing of GPT2LMHeadModel" in said for said in refused(asked, group(2, per_machine=2)))

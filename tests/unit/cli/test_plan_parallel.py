@@ -10,7 +10,7 @@ from tests.unit.cli.test_plan import JOB, LLAMA_8B
 
 from tuneyard.cli import main
 
-GPT2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 387}
+ODD = {"model_type": "gpt2", "n_embd": 63, "n_layer": 2, "n_head": 3, "n_inner": 127, "vocab_size": 387}
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_a_table_for_another_degree_than_that_of_the_file(job: Path, capsys: pyt
     ("config", "strategy", "said"),
     [
         (LLAMA_8B, "auto", "no train task of the file has a tensorParallel above 1"),
-        (GPT2, "{tensorParallel: 2}", "2 ranks shard nothing of GPT2LMHeadModel"),
+        (ODD, "{tensorParallel: 2}", "2 ranks shard nothing of GPT2LMHeadModel"),
         ({**LLAMA_8B, "model_type": "llamas"}, "{tensorParallel: 2}", "a model of type llamas has no code in transformers"),
     ],
 )

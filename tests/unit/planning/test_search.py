@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.planning.setups import LLAMA_8B, LLAMA_70B
 
 from tuneyard.api import BadInput, TrainTask
-from tuneyard.catalog import gpu
+from tuneyard.catalog import gpu, shape_from_config
 from tuneyard.planning import Plan, best, plans, resolve
 from tuneyard.planning.change import Question
 from tuneyard.planning.refusal import changes
@@ -119,9 +119,10 @@ def test_groups_that_leave_a_machine_and_degrees_that_cut_nothing_are_refused() 
     assert refused.value.next_step == "set strategy.tensorParallel to 1 or 2 or 4"
     with pytest.raises(BadInput, match="would both cut the weights"):
         resolve(train(strategy={"tensorParallel": 2, "zero": 3}), LLAMA_8B, gpu("h100-80gb"), 8)
-    gpt2 = replace(LLAMA_8B, model_type="gpt2")
+    sizes = {"n_layer": 2, "n_embd": 63, "n_head": 3, "n_inner": 127, "vocab_size": 387, "n_positions": 1024}
+    odd = shape_from_config({"model_type": "gpt2", **sizes})
     with pytest.raises(BadInput, match="can share no matrix"):
-        resolve(train(strategy={"tensorParallel": 2}), gpt2, gpu("h100-80gb"), 8)
+        resolve(train(strategy={"tensorParallel": 2}), odd, gpu("h100-80gb"), 8)
 
 
 def test_fewer_key_heads_than_ranks_are_no_obstacle() -> None:
