@@ -20,8 +20,10 @@ from tuneyard.parallel.shares import base_style
 _OF_A = ("rowwise", "replicated_with_grad_allreduce")
 _OF_B = ("colwise", "packed_colwise", "replicated_with_grad_allreduce")
 """Styles of a layer that are those of LoRA's A, and of B, too."""
-_CUT = ("colwise", "packed_colwise", "colwise_gather_output", "rowwise", "rowwise_split_input", "moe_tp_experts")
-_CUT += ("embedding_rowwise", "embedding_colwise")
+_CUT = (
+    *("colwise", "packed_colwise", "colwise_gather_output", "rowwise", "rowwise_split_input"),
+    *("embedding_rowwise", "embedding_colwise", "moe_tp_experts"),
+)
 _AROUND = ("mla_kv_a_proj",)
 """Styles that change only a module's result: they belong around the adapter's sum."""
 _WRAPPERS = re.compile(r"\.(?:base_layer|original_module|modules_to_save\.[^.]+)(?=\.|$)")

@@ -102,7 +102,7 @@ class Propagation:
     ) -> None:
         self._recording, self._degree, self._decisions, self._experts = recording, degree, decisions, experts
         self._rotary_width = rotary_width
-        self._blocks = blocks or {}
+        self._packed = blocks or {}
         self.found = Layouts()
         self._aliases: dict[int, list[int]] = defaultdict(list)
         for number, storage in recording.storages.items():
@@ -256,7 +256,7 @@ class Propagation:
         self._note_read(layout)
         if decision in (Decision.FREE, Decision.PACKED):
             self.found.roles[name].add(Role.COLUMNS)
-            blocks = self._blocks.get(name, ()) if decision is Decision.PACKED else (out[-1],)
+            blocks = self._packed.get(name, ()) if decision is Decision.PACKED else (out[-1],)
             if len(set(blocks)) == 1:  # as many blocks in each layer, though layers may differ in width
                 blocks = (out[-1] // len(blocks),) * len(blocks)
             layout = in_runs(Sharded(len(out) - 1, 1, frozenset({name})), blocks)
