@@ -55,11 +55,14 @@ def with_lora(model: Any, rank: int, **settings: Any) -> Any:
 
 def linears_of(model: Any) -> list[str]:
     """Names of the linear modules inside the model's layers, as far as LoRA can adapt them."""
+    from transformers.pytorch_utils import Conv1D
+
     from tuneyard.training.adapter_reach import out_of_reach
 
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     beyond = out_of_reach(model, "all-linear")
-    linears = [name for name, module in model.named_modules() if type(module) is torch.nn.Linear and module is not head]
+    kinds = (torch.nn.Linear, Conv1D)
+    linears = [name for name, module in model.named_modules() if type(module) in kinds and module is not head]
     return [name for name in linears if not any(name.endswith(f".{other}") for other in beyond)]
 
 

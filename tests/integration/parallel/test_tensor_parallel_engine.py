@@ -19,7 +19,7 @@ CASES = (
     Case("t5", rank_of_lora=4),
     Case("gptj", micro_batches=2),
     Case("opt", rank_of_lora=4, recompute=True),
-    Case("gpt2", {"vocab_size": 387}),
+    Case("gpt2", {"vocab_size": 387}, rank_of_lora=4),
     Case("llama", sharded_logits=True, micro_batches=2),
     Case("gemma2", {"vocab_size": 387}, sharded_logits=True),
     Case("llama", sliced_tokens=True, micro_batches=2),

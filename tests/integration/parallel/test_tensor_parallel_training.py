@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -78,9 +79,10 @@ def test_one_run_is_handed_over_meshes_and_stages(legs: list[dict[str, Any]], ma
     assert "2 data x 2 tensor parallel" in (tmp_path / "full" / "out" / "model" / "README.md").read_text()
 
 
+DIVIDED = "numbers that the module keeps, three blocks in one weight, recomputed"
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "partial rotary positions and biases": ("gpt_neox", {"vocab_size": 387}, {"workers": 2}),
-    "a number of heads that the module keeps, recomputed": ("gptj", {"rotary_dim": 8}, {"workers": 2, "recompute": True}),
+    DIVIDED: ("gpt2", dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0), {"workers": 2, "recompute": True}),
     "packed weights, recomputed": ("phi3", {}, {"workers": 2, "recompute": True, "zero": 1, "sequence_parallel": True}),
     "tied embeddings, several micro-batches": ("gemma", {"head_dim": 16}, {"workers": 2, "micro_batch": 1}),
     "experts": (
@@ -113,7 +115,14 @@ def test_other_architectures_and_packed_rows_with_held_out_loss(material: Materi
         assert result.details.get("experts") == alone[name].details.get("experts"), name
         folders = [tmp_path / where / models[name].name / "out" / "model" for where in ("mesh", "alone")]
         assert furthest(*map(weights_of, folders)) < 1e-3, name
+        assert json.loads((folders[0] / "config.json").read_text()) == json.loads((folders[1] / "config.json").read_text()), name
         _logits_of(folders[0])
+
+    stop_after(2, tmp_path / "mesh" / "gpt2" / "out")
+    resumed = train(request(DIVIDED, "mesh", ONE))
+    assert (resumed.resumed_from, resumed.losses) == (2, pytest.approx(alone[DIVIDED].losses, rel=1e-4)), (
+        "whole numbers go with whole weights"
+    )
 
 
 def _logits_of(folder: Path) -> torch.Tensor:
