@@ -17,10 +17,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.ranks.applied_models import Case, differences_of
 from tests.ranks.pairs import Pairs, pairs_of
 
 PAGE = Path(__file__).parents[1] / "docs/benchmarks/tensor_parallel_pairs.md"
 AIM = 0.95
+PER_GROUP = 8
 
 
 def main() -> None:
@@ -38,7 +40,28 @@ def main() -> None:
             if given.keep:
                 given.keep.write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows.values()))
     if given.before:
-        PAGE.write_text(page({row.model: row for row in _kept(given.before)}, rows, given.degree))
+        before = {row.model: row for row in _kept(given.before)}
+        compare(before, rows, given.degree)
+        if given.keep:
+            given.keep.write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows.values()))
+        PAGE.write_text(page(before, rows, given.degree))
+
+
+def compare(before: dict[str, Pairs], rows: dict[str, Pairs], degree: int) -> None:
+    """Note how far real ranks are from one process, for each model whose plan has changed."""
+    wanted = [other for one, other in _both(before, rows) if _differs(one, other) and other.difference is None]
+    for start in range(0, len(wanted), PER_GROUP):
+        some = wanted[start : start + PER_GROUP]
+        for row, found in zip(some, differences_of([Case(row.model) for row in some], degree), strict=True):
+            row.difference = max(found.logits, found.gradient)
+
+
+def _both(before: dict[str, Pairs], after: dict[str, Pairs]) -> list[tuple[Pairs, Pairs]]:
+    return [(before[name], after[name]) for name in sorted(after) if name in before and not (before[name].error or after[name].error)]
+
+
+def _differs(one: Pairs, other: Pairs) -> bool:
+    return (one.paired, one.collectives) != (other.paired, other.collectives)
 
 
 def every_model() -> list[str]:
@@ -51,8 +74,8 @@ def every_model() -> list[str]:
 
 def page(before: dict[str, Pairs], after: dict[str, Pairs], degree: int) -> str:
     """The page, from the rows of both revisions."""
-    both = [(before[name], after[name]) for name in sorted(after) if name in before and not (before[name].error or after[name].error)]
-    changed = [pair for pair in both if (pair[0].paired, pair[0].collectives) != (pair[1].paired, pair[1].collectives)]
+    both = _both(before, after)
+    changed = [pair for pair in both if _differs(*pair)]
     lines = [
         "# Blocks that are cut in pairs, and what a rank exchanges",
         "",
@@ -67,20 +90,24 @@ def page(before: dict[str, Pairs], after: dict[str, Pairs], degree: int) -> str:
         "",
         "| figure | before | after |",
         "|---|---:|---:|",
-        f"| architectures | {len(both)} | {len(both)} |",
+        f"| model types with a language model | {len(every_model())} | {len(every_model())} |",
+        f"| tried by this run | {len(before)} | {len(after)} |",
+        f"| architectures measured by both | {len(both)} | {len(both)} |",
         f"| with at least {AIM:.0%} of the blocks in pairs | {_reach(both, 0)} | {_reach(both, 1)} |",
         f"| collectives, in all | {sum(a.collectives for a, _ in both)} | {sum(b.collectives for _, b in both)} |",
         f"| kB, in all | {sum(a.bytes for a, _ in both) // 1000} | {sum(b.bytes for _, b in both) // 1000} |",
         "",
         "## Changed",
         "",
-        "| model | in pairs before | after | collectives before | after | kB before | after | divided |",
-        "|---|---:|---:|---:|---:|---:|---:|---|",
+        "*Difference*: of logits or of the worst gradient, between two real ranks on gloo and one process, relative to the largest value.",
+        "",
+        "| model | in pairs before | after | collectives before | after | kB before | after | difference | divided |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---|",
     ]
     for one, other in changed:
         lines.append(
             f"| {one.model} | {_share(one)} | {_share(other)} | {one.collectives} | {other.collectives} | {one.bytes / 1e3:.0f} "
-            f"| {other.bytes / 1e3:.0f} | {_cell(other.divided)} |"
+            f"| {other.bytes / 1e3:.0f} | {other.difference:.0e} | {_cell(other.divided)} |"
         )
     lines += [
         "",

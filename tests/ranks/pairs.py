@@ -29,6 +29,8 @@ class Pairs:
     divided: str = ""
     largest: str = ""
     error: str = ""
+    difference: float | None = None
+    """The largest difference of logits, or of a gradient, between real ranks and one process, relative to the largest value."""
 
 
 def pairs_of(model_type: str, degree: int) -> Pairs:
