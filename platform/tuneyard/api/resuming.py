@@ -59,6 +59,7 @@ EFFECTS: Mapping[str, Effect] = {
     "strategy.quantisedAllReduce": _N, "strategy.recompute": _N, "strategy.precision": _N, "strategy.liger": _N, "strategy.compile": _N,
     "checkpoint.everySteps": _N, "checkpoint.keep": _N,
     "evaluation.everySteps": _N, "evaluation.earlyStop": _N, "evaluation.minImprovement": _N, "evaluation.predictions": _0,
+    "evaluation.best": _N, "evaluation.metrics": _N, "evaluation.samples": _0,
 }
 # fmt: on
 """Field, as written in YAML, to the effect of its change. `*`: any part of a mixture, or the kind of adapter."""

@@ -132,29 +132,4 @@ PROGRAM_RULES = (
         nearest=lambda _: ({"train.strategy.shardWithin": None, "train.strategy.quantisedAllReduce": None},),
         example=_program(strategy={"zero": 3, "shardWithin": "host"}),
     ),
-    Rule(
-        id="predictions-without-program",
-        kind="train",
-        refused="`predictions` without a program",
-        why="the program's predict makes them; for a language model, a score task makes them",
-        field="train.evaluation.predictions",
-        breaks=lambda c: c.train.program is None and c.train.evaluation.predictions,
-        nearest=_without("train.evaluation.predictions"),
-        example={"train.evaluation.predictions": True},
-    ),
-    Rule(
-        id="predictions-without-data",
-        kind="train",
-        refused="`predictions` without evaluation data",
-        why="they are made from held-out rows",
-        field="train.evaluation.predictions",
-        breaks=lambda c: (
-            c.train.program is not None
-            and c.train.evaluation.predictions
-            and c.train.data.validation is None
-            and c.train.data.validation_fraction == 0
-        ),
-        nearest=lambda _: ({"train.data.validationFraction": 0.05},),
-        example=_program(evaluation__predictions=True),
-    ),
 )

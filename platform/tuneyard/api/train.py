@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from tuneyard.api.base import Fields, Name, located
 from tuneyard.api.data import TrainData
+from tuneyard.api.evaluation import Evaluation
 from tuneyard.api.limits import MOST_CONTEXT_RANKS, MOST_GPUS_PER_NODE, MOST_ROWS_PER_STEP
 
 Auto = Literal["auto"]
@@ -217,19 +218,6 @@ class Checkpoint(Fields):
         default="auto", description="auto: by the cost of a save and the failure rate of machines (Young/Daly)"
     )
     keep: int = Field(default=3, ge=1, description="newest committed checkpoints that stay")
-
-
-class Evaluation(Fields):
-    """Loss on held-out samples, while training."""
-
-    every_steps: Count | Auto = Field(default="auto", description="auto: as often as checkpoint.everySteps, or about 20 over the run")
-    early_stop: int | None = Field(
-        default=None, ge=1, description="end after this many evaluations without improvement, keep the best; default: never"
-    )
-    min_improvement: float = Field(default=0.0, ge=0, description="loss must be lower by more than this to count, nats per token")
-    predictions: bool = Field(
-        default=False, description="of a program: at the end, write its predictions for the held-out rows to predictions.jsonl"
-    )
 
 
 class Preference(Fields):

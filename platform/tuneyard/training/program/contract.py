@@ -1,4 +1,4 @@
-"""The interface of a program: its four functions, and the rows and batches that they get."""
+"""The interface of a program: its functions, and the rows and batches that they get."""
 
 from __future__ import annotations
 
@@ -70,6 +70,11 @@ class Program(Protocol):
         """
 
     def predict(self, model: nn.Module, batch: Batch) -> list[dict[str, Any]]:
-        """A dict that JSON can hold for each row of the batch, in order. Only `evaluation.predictions` needs it. The model is in evaluation
-        mode, without gradients.
+        """A dict that JSON can hold for each row of the batch, in order. Metrics and `evaluation.predictions` need it. The model is in
+        evaluation mode, without gradients.
+        """
+
+    def metrics(self, predictions: Sequence[dict[str, Any]], rows: Sequence[Row]) -> Mapping[str, float]:
+        """Figures of all held-out rows, after each evaluation: name -> number, the same names each time, NaN where one is undefined.
+        Optional. `predictions` are those of `predict`, in the order of `rows`, with the row's number as `row`. Called on one rank.
         """

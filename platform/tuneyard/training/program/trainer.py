@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from tuneyard.api import BadInput
 from tuneyard.training.program.checks import UNTRAINED_ADVICE, refuse_differing_batches
 from tuneyard.training.program.contract import COUNT
 from tuneyard.training.program.flops import FlopAccount
+from tuneyard.training.program.judge import Judge
 from tuneyard.training.program.module import ProgramModule
 from tuneyard.training.trainer import SteppedTrainer
 
@@ -18,8 +20,9 @@ from tuneyard.training.trainer import SteppedTrainer
 class ProgramTrainer(SteppedTrainer):
     """Trains a ProgramModule. In its account, `tokens` are rows and `squares` are FLOPs: `Throughput` combines them."""
 
-    def __init__(self, *args: Any, flops: FlopAccount, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, flops: FlopAccount, judge: Judge | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._judge = judge
         self.loss_is_scaled_for_ga = True  # by compute_loss, over the global batch
         self._counts: deque[float] = deque()
         self._flops = flops
@@ -31,7 +34,12 @@ class ProgramTrainer(SteppedTrainer):
         return module
 
     def _probe(self) -> None:
-        """No test of attention, because the model is unknown. Its first batches are checked instead."""
+        """No test of attention, because the model is unknown. Its first batches are checked instead, and its metrics on a few rows."""
+        if self._judge is not None:
+            self._judge.try_out(self)
+
+    def figures_of_rows(self) -> Mapping[str, float]:
+        return self._judge.figures(self) if self._judge is not None else {}
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> torch.Tensor:
         """`count` of the global batch, exact on every rank. Raises BadInput if it is 0, or if ranks made different batches."""
