@@ -65,6 +65,20 @@ def ranker(count: int = 100000) -> pa.Table:
     return pa.Table.from_batches(generated_clicks(count, seed=1))
 
 
+def walks(count: int = 2000) -> pa.Table:
+    """Start and goal on a field of 5 x 5, each as row and column."""
+    return pa.table({"places": np.random.default_rng(5).integers(5, size=(count, 2, 2)).tolist()})
+
+
+def federated(count: int = 200) -> pa.Table:
+    """Clients with 5 to 30 points each, near the places that they know; three kinds lie in a wheel around the middle."""
+    draw = np.random.default_rng(6)
+    sizes, homes = draw.integers(5, 31, size=count), draw.normal(size=(count, 2))
+    points = [(home + draw.normal(size=(size, 2))).astype(np.float32) for home, size in zip(homes, sizes, strict=True)]
+    kinds = [((np.arctan2(each[:, 1], each[:, 0]) + np.pi) // (2 * np.pi / 3 + 1e-6)).astype(int) for each in points]
+    return pa.table({"points": [each.tolist() for each in points], "kinds": [each.tolist() for each in kinds]})
+
+
 TEAMS = ["bears", "lions", "wolves", "hawks", "foxes", "owls"]
 PLACES = ["oslo", "rome", "cairo", "lima", "delhi"]
 SMALL_TALK = ["it rained all day", "many people came", "the grass was wet", "songs were heard until late", "the sun was low"]
@@ -92,7 +106,7 @@ def summaries(count: int = 4000) -> pa.Table:
 
 MADE = {
     "clicks": clicks, "captions": captions, "sines": sines, "denoising": denoising, "ranker": ranker,
-    "summaries": summaries,
+    "walks": walks, "federated": federated, "summaries": summaries,
 }  # fmt: skip
 
 if __name__ == "__main__":

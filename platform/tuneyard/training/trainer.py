@@ -459,6 +459,7 @@ class SteppedTrainer(Trainer):
         with torch.no_grad(), kept_weights(self.model):
             for batch, indices in zip(loader, rows, strict=True):
                 batch.pop("tokens"), batch.pop("squares")
+                batch = self.acted(batch)
                 weight = self.weight_of(batch) if indices else 0
                 means = self.measured(model, self._prepare_inputs(batch)).double()
                 if weight:
@@ -473,6 +474,10 @@ class SteppedTrainer(Trainer):
         self.on_evaluation(self.state.global_step, loss, {**dict(zip(self.FIGURES, figures, strict=True)), **others})
         self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
+
+    def acted(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """A batch as its loss gets it."""
+        return batch
 
     def figures_of_rows(self) -> Mapping[str, float]:
         """Figures of the evaluation set that are no means over batches. Collective."""

@@ -23,6 +23,7 @@ from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches
 from tuneyard.training.program.artifacts import save_program_artifacts
 from tuneyard.training.program.checks import (
+    acted,
     loss_of_batch,
     mean_warning,
     refuse_changed_by_cut,
@@ -110,7 +111,11 @@ class ProgramAttempt(Attempt):
         first = collator(rows.__getitems__(range(plan.micro_batch)))
         if made is None and plan.zero != 3:
             self._probe(module, rows.__getitems__(range(plan.micro_batch)), collator)
-        flops = FlopAccount()
+        flops, acts = FlopAccount(), FlopAccount()
+        if plan.tensor_parallel > 1 and self.loaded.acts:
+            with acts.counting(first):  # while the model is whole
+                first = acted(module, first)
+            acts.close()
         cut = cut_of(module, first, plan.tensor_parallel)
         if cut is not None:
             flops.count(module, first)  # while the model is whole
@@ -124,7 +129,7 @@ class ProgramAttempt(Attempt):
         elif self.loaded.measures:
             self._warn(f"{self.loaded.name} has metrics, and no rows are held out for them: set data.validationFraction")
         given = {"data_collator": collator, "train_dataset": rows, "eval_dataset": held_out}
-        return ProgramTrainer(model=module, args=arguments, flops=flops, judge=judge, **given)
+        return ProgramTrainer(model=module, args=arguments, flops=flops, acts=acts, judge=judge, **given)
 
     def _warn(self, message: str) -> None:
         self.emit(Warned(task=self.request.name, message=message))
@@ -139,7 +144,7 @@ class ProgramAttempt(Attempt):
 
     @staticmethod
     def _probed(module: ProgramModule, rows: Sequence[Row], collator: ProgramCollator) -> str | None:
-        refuse_untrainable(module, collator(rows))
+        refuse_untrainable(module, acted(module, collator(rows)))
         return mean_warning(module, rows[:_PROBED_ROWS], collator)
 
     def _together(self, work: Any) -> Any:

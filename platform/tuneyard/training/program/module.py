@@ -74,7 +74,7 @@ class ProgramModule(nn.Module):
     def loaded(self) -> Loaded:
         return self._loaded[0]
 
-    def forward(self, batch: dict[str, Any], function: Literal["loss", "predict"] = "loss") -> Any:
+    def forward(self, batch: dict[str, Any], function: Literal["loss", "predict", "rollout"] = "loss") -> Any:
         """Raises BadInput for a loss that is no scalar with a gradient."""
         given = Batch(batch)
         if function != "loss":

@@ -16,6 +16,7 @@ from tuneyard.storage import Store, open_store
 from tuneyard.training.distributed import gather_objects
 from tuneyard.training.generators import kept_generators
 from tuneyard.training.order import evaluation_batches
+from tuneyard.training.program.even_calls import even_calls
 from tuneyard.training.program.loading import Loaded
 from tuneyard.training.request import TrainRequest
 
@@ -45,7 +46,8 @@ def predict_rows(trainer: ProgramTrainer, numbers: Sequence[int]) -> list[str]:
             # A rank without rows left still takes part in the collectives of a forward pass.
             batch = trainer.data_collator(rows.__getitems__(chosen or [numbers[0]]))
             given = trainer._prepare_inputs({name: value for name, value in batch.items() if torch.is_tensor(value)})
-            with torch.no_grad(), trainer.compute_loss_context_manager():
+            calls = even_calls(trainer.module.model, world, f"predict of {trainer.module.loaded.name}")
+            with calls, torch.no_grad(), trainer.compute_loss_context_manager():
                 predicted = model(given, "predict")
             own += _lines(predicted, chosen, trainer.module.loaded) if chosen and world.tensor_index == 0 else []
     model.train()
