@@ -132,4 +132,17 @@ PROGRAM_RULES = (
         nearest=lambda _: ({"train.strategy.shardWithin": None, "train.strategy.quantisedAllReduce": None},),
         example=_program(strategy={"zero": 3, "shardWithin": "host"}),
     ),
+    Rule(
+        id="sharding-rules-alone",
+        kind="train",
+        refused="`shardingRules` without a program, or without `tensorParallel`",
+        why="they say how tensor parallelism cuts a program's model; language models have an automatic plan, which the planner counts on",
+        field="train.strategy.shardingRules",
+        breaks=lambda c: (
+            bool(c.strategy.sharding_rules) and (c.task.train is None or c.train.program is None or c.strategy.tensor_parallel == 1)
+        ),
+        nearest=_without("train.strategy.shardingRules"),
+        example={"train.strategy.shardingRules": [{"match": "fc1", "cut": "columns"}]},
+        of_rankers=True,
+    ),
 )

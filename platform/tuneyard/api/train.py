@@ -180,12 +180,40 @@ class Offload(Fields):
     nvme_path: str = Field(default="/tmp/tuneyard-nvme", description="folder on a local NVMe disk")
 
 
+class ShardingRule(Fields):
+    """Your own cut of modules under tensor parallelism, in place of the automatic one. It is proven as the automatic one is, or refused."""
+
+    match: str = Field(
+        min_length=1,
+        max_length=512,
+        description="regular expression of Python, searched in the names of modules, such as `encoder.*fc1`; of several "
+        "rules the first holds",
+    )
+    cut: Literal["columns", "rows", "none"] = Field(
+        description="columns: along outputs; rows: along inputs, or the entries of an embedding; none: whole on each rank"
+    )
+
+    @field_validator("match")
+    @classmethod
+    def _is_an_expression(cls, match: str) -> str:
+        try:
+            re.compile(match)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ValueError(f"it is no regular expression: {error}") from error
+        return match
+
+
 class Strategy(Fields):
     """Layout of the task over its workers. The planner chooses each field at `auto`."""
 
     zero: Literal[0, 1, 2, 3] | Auto = Field(default="auto", description="ZeRO stage (Rajbhandari et al. 2020)")
     offload: Offload = Field(default_factory=Offload)
     tensor_parallel: int = Field(default=1, ge=1, le=MOST_GPUS_PER_NODE, description="ranks of one host that share each weight matrix")
+    sharding_rules: list[ShardingRule] = Field(
+        default_factory=list,
+        max_length=64,
+        description="of a program: modules that tensorParallel cuts as you say; the others as proven best",
+    )
     sequence_parallel: bool = Field(
         default=False, description="tensor-parallel ranks also split the tokens between the matrices (Korthikanti et al. 2022)"
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from torch import nn
@@ -30,17 +31,19 @@ class Proof:
     reasons: dict[str, str]
 
 
-def proven(model: nn.Module, recordings: Sequence[Recording], degree: int) -> Proof:
+def proven(model: nn.Module, recordings: Sequence[Recording], degree: int, alone: Mapping[str, str] = MappingProxyType({})) -> Proof:
     """The largest sharding for which propagation and replay agree, in every recording of the model. Layouts are those of the first
-    recording.
+    recording. `alone`: modules (as patterns) that must not be paired, with the reasons.
 
     The search ends because every round revokes at least one decision.
     """
     reasons: dict[str, str] = {}
     decisions = {pattern(name): Decision.FREE for name, module in model.named_modules() if is_linear(module)}
-    for name, reason in _unpaired(model, recordings).items():
+    linears = {name: reason for name, reason in alone.items() if name in decisions}
+    for name, reason in {**_unpaired(model, recordings), **linears}.items():
         decisions[name] = Decision.APART
         reasons[name] = reason
+    reasons |= alone
     experts = _experts(model, recordings, degree, reasons)
     rotary = _rotary_width(model)
     elsewhere = set().union(*map(read_elsewhere, recordings))

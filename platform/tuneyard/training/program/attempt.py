@@ -116,7 +116,7 @@ class ProgramAttempt(Attempt):
             with acts.counting(first):  # while the model is whole
                 first = acted(module, first)
             acts.close()
-        cut = cut_of(module, first, plan.tensor_parallel)
+        cut = cut_of(module, first, plan.tensor_parallel, task.layout.sharding_rules)
         if cut is not None:
             flops.count(module, first)  # while the model is whole
             module.eval()
