@@ -25,6 +25,14 @@ def _token_settings(case: Case) -> list[str]:
     return [name for name in _TOKEN_FIELDS if getattr(data, name) != default[name]]
 
 
+def _other_adapter(case: Case) -> bool:
+    method, adapter = case.train.method, case.train.method.adapter
+    if case.train.program is None or adapter is None:
+        return False
+    plain = method.lora is not None and not adapter.save_modules and not adapter.merge
+    return not plain or case.strategy.tensor_parallel > 1
+
+
 def _is_streamed(case: Case) -> bool:
     data = case.train.data
     return bool(data.streaming) or data.service is not None or isinstance(data.workers, int)
@@ -49,12 +57,12 @@ PROGRAM_RULES = (
     Rule(
         id="program-method",
         kind="train",
-        refused="an adapter beside a program",
-        why="only language models have known places for an adapter",
+        refused="qlora, dora, `saveModules`, `merge`, and an adapter under tensor parallelism, beside a program",
+        why="a program's model is of any kind: lora goes onto its linears, and is added to their weights at the end",
         field="train.method",
-        breaks=lambda c: c.train.program is not None and c.train.method.adapter is not None,
-        nearest=lambda _: ({"train.method": {"full": {}}},),
-        example=_program(method={"lora": {"rank": 8}}),
+        breaks=_other_adapter,
+        nearest=lambda _: ({"train.method": {"full": {}}}, {"train.method": {"lora": {"rank": 8}}, "train.strategy.tensorParallel": None}),
+        example=_program(method={"dora": {"rank": 8}}),
     ),
     Rule(
         id="program-tokens",

@@ -21,6 +21,7 @@ from tuneyard.training.distributed import gather_objects
 from tuneyard.training.model_card import program_card
 from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches
+from tuneyard.training.program.adapter import add_lora
 from tuneyard.training.program.artifacts import save_program_artifacts
 from tuneyard.training.program.checks import (
     acted,
@@ -102,11 +103,14 @@ class ProgramAttempt(Attempt):
         made = self._together(lambda: made_by_program(request, self.loaded, material.start))
         if made is not None:
             refuse_differing_weights(self.world, made, self.loaded.name)
+            self._adapt(made)
             self._probe(ProgramModule(self.loaded, made), rows.__getitems__(range(plan.micro_batch)), collator)
         arguments = training_arguments(task, plan, steps=material.steps, scratch=self.scratch)
         # A process is a rank. On a machine with several GPUs, transformers would spread a single rank over all of them (DataParallel).
         arguments._n_gpu = min(arguments.n_gpu, 1)
         model = made if made is not None else loaded_by_transformers(request, self.loaded, material.start)
+        if made is None:
+            self._adapt(model)
         module = ProgramModule(self.loaded, model)
         first = collator(rows.__getitems__(range(plan.micro_batch)))
         if made is None and plan.zero != 3:
@@ -130,6 +134,12 @@ class ProgramAttempt(Attempt):
             self._warn(f"{self.loaded.name} has metrics, and no rows are held out for them: set data.validationFraction")
         given = {"data_collator": collator, "train_dataset": rows, "eval_dataset": held_out}
         return ProgramTrainer(model=module, args=arguments, flops=flops, acts=acts, judge=judge, **given)
+
+    def _adapt(self, model: Any) -> None:
+        """Put the task's adapter into the model."""
+        adapter = self.request.task.method.lora
+        if adapter is not None:
+            self._together(lambda: add_lora(model, adapter, self.request.task.seed, self.loaded.name))
 
     def _warn(self, message: str) -> None:
         self.emit(Warned(task=self.request.name, message=message))
