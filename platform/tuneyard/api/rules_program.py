@@ -131,16 +131,6 @@ PROGRAM_RULES = (
         example=_program(strategy__recompute=True),
     ),
     Rule(
-        id="program-hybrid",
-        kind="train",
-        refused="hybrid sharding or an 8-bit all-reduce beside a program",
-        why="programs train data-parallel under ZeRO 0 to 3, and tensor-parallel",
-        field="train.strategy",
-        breaks=lambda c: c.train.program is not None and (c.strategy.shard_within != "none" or c.strategy.quantised_all_reduce != "none"),
-        nearest=lambda _: ({"train.strategy.shardWithin": None, "train.strategy.quantisedAllReduce": None},),
-        example=_program(strategy={"zero": 3, "shardWithin": "host"}),
-    ),
-    Rule(
         id="sharding-rules-alone",
         kind="train",
         refused="`shardingRules` without a program, or without `tensorParallel`",
