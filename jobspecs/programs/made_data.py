@@ -65,7 +65,49 @@ def ranker(count: int = 100000) -> pa.Table:
     return pa.Table.from_batches(generated_clicks(count, seed=1))
 
 
-MADE = {"clicks": clicks, "captions": captions, "sines": sines, "denoising": denoising, "ranker": ranker}
+def walks(count: int = 2000) -> pa.Table:
+    """Start and goal on a field of 5 x 5, each as row and column."""
+    return pa.table({"places": np.random.default_rng(5).integers(5, size=(count, 2, 2)).tolist()})
+
+
+def federated(count: int = 200) -> pa.Table:
+    """Clients with 5 to 30 points each, near the places that they know; three kinds lie in a wheel around the middle."""
+    draw = np.random.default_rng(6)
+    sizes, homes = draw.integers(5, 31, size=count), draw.normal(size=(count, 2))
+    points = [(home + draw.normal(size=(size, 2))).astype(np.float32) for home, size in zip(homes, sizes, strict=True)]
+    kinds = [((np.arctan2(each[:, 1], each[:, 0]) + np.pi) // (2 * np.pi / 3 + 1e-6)).astype(int) for each in points]
+    return pa.table({"points": [each.tolist() for each in points], "kinds": [each.tolist() for each in kinds]})
+
+
+TEAMS = ["bears", "lions", "wolves", "hawks", "foxes", "owls"]
+PLACES = ["oslo", "rome", "cairo", "lima", "delhi"]
+SMALL_TALK = ["it rained all day", "many people came", "the grass was wet", "songs were heard until late", "the sun was low"]
+OF_REPORTS = ["the", "met", "in", ".", "scored", "0", "1", "2", "3", "4"]
+OF_SUMMARIES = ["beat", "drew", "with"]
+REPORT_WORDS = sorted({*TEAMS, *PLACES, *" ".join(SMALL_TALK).split(), *OF_REPORTS, *OF_SUMMARIES})
+
+
+def summaries(count: int = 4000) -> pa.Table:
+    """Reports of matches, and what a headline says of each: `lions beat bears in oslo`."""
+    draw = np.random.default_rng(7)
+    made: dict[str, list[str]] = {"report": [], "summary": []}
+    for _ in range(count):
+        (one, other), place = draw.choice(TEAMS, size=2, replace=False), draw.choice(PLACES)
+        goals = draw.integers(5, size=2)
+        talk = list(draw.choice(SMALL_TALK, size=2, replace=False))
+        lines = [f"the {one} scored {goals[0]}", f"the {other} scored {goals[1]}", *talk]
+        draw.shuffle(lines)
+        made["report"].append(" . ".join([f"the {one} met the {other} in {place}", *lines]) + " .")
+        winner, loser = (one, other) if goals[0] >= goals[1] else (other, one)
+        what = "drew with" if goals[0] == goals[1] else "beat"
+        made["summary"].append(f"{winner} {what} {loser} in {place}")
+    return pa.table(made)
+
+
+MADE = {
+    "clicks": clicks, "captions": captions, "sines": sines, "denoising": denoising, "ranker": ranker,
+    "walks": walks, "federated": federated, "summaries": summaries,
+}  # fmt: skip
 
 if __name__ == "__main__":
     name, folder = sys.argv[1:]

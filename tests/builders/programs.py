@@ -18,7 +18,8 @@ from tuneyard.planning import Plan
 from tuneyard.training import TrainRequest
 
 EXAMPLES = Path(__file__).parents[2] / "jobspecs" / "programs"
-CLASSES = {"clicks": "Clicks", "captions": "Captions", "sines": "Sines", "denoising": "Denoising", "ranker": "Ranker"}
+_NAMES = ("clicks", "captions", "sines", "denoising", "ranker", "walks", "federated", "summaries")
+CLASSES = {name: name.capitalize() for name in _NAMES}
 
 LINE = """
     import torch

@@ -8,7 +8,8 @@ from pydantic import Field, model_validator
 
 from tuneyard.api.base import Fields, located
 from tuneyard.api.data import DataService, Source, TrainData
-from tuneyard.api.train import Auto, Batch, Checkpoint, Evaluation, Optimizer, Strategy, TrainTask
+from tuneyard.api.evaluation import Evaluation
+from tuneyard.api.train import Auto, Batch, Checkpoint, Optimizer, Strategy, TrainTask
 from tuneyard.api.transforms import Column, Transform, check_steps, leak
 
 InteractionName = Literal["dlrm", "attention", "convolution", "linear", "dcn", "experts"]

@@ -55,10 +55,12 @@ EFFECTS: Mapping[str, Effect] = {
     "batch.global": _R, "batch.micro": _N,
     "epochs": _N, "steps": _N, "seed": _R, "proof": _N,
     "strategy.zero": _N, "strategy.offload.optimizer": _N, "strategy.offload.parameters": _N, "strategy.offload.nvmePath": _N,
-    "strategy.tensorParallel": _N, "strategy.sequenceParallel": _N, "strategy.contextParallel": _N, "strategy.shardWithin": _N,
+    "strategy.tensorParallel": _N, "strategy.shardingRules": _N,
+    "strategy.sequenceParallel": _N, "strategy.contextParallel": _N, "strategy.shardWithin": _N,
     "strategy.quantisedAllReduce": _N, "strategy.recompute": _N, "strategy.precision": _N, "strategy.liger": _N, "strategy.compile": _N,
     "checkpoint.everySteps": _N, "checkpoint.keep": _N,
     "evaluation.everySteps": _N, "evaluation.earlyStop": _N, "evaluation.minImprovement": _N, "evaluation.predictions": _0,
+    "evaluation.best": _N, "evaluation.metrics": _N, "evaluation.samples": _0,
 }
 # fmt: on
 """Field, as written in YAML, to the effect of its change. `*`: any part of a mixture, or the kind of adapter."""
@@ -123,18 +125,18 @@ def _is_new(name: str, groups: set[str]) -> bool:
 def _leaves(group: Fields, path: str) -> Iterator[tuple[str, Any]]:
     for name, field in type(group).model_fields.items():
         value, where = getattr(group, name), f"{path}{field.alias or name}"
-        if isinstance(value, list) and value and isinstance(value[0], Fields):
+        if isinstance(value, list) and value and isinstance(value[0], Fields) and where not in EFFECTS:
             for number, item in enumerate(value):
                 yield from _leaves(item, f"{where}.{number}.")
         elif isinstance(value, Fields) and where not in EFFECTS:
             yield from _leaves(value, f"{where}.")
         elif not (isinstance(value, list) and f"{where}.*.name" in EFFECTS):
-            yield where, value.model_dump(mode="json", by_alias=True) if isinstance(value, Fields) else _plain(value)
+            yield where, _plain(value)
 
 
 def _plain(value: Any) -> Any:
-    """As JSON gives it back: tuples become lists."""
-    return json.loads(json.dumps(value))
+    """As JSON gives it back: groups become mappings, tuples become lists."""
+    return json.loads(json.dumps(value, default=lambda group: group.model_dump(mode="json", by_alias=True)))
 
 
 def _shown(value: Any) -> str:

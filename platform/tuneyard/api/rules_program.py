@@ -25,6 +25,14 @@ def _token_settings(case: Case) -> list[str]:
     return [name for name in _TOKEN_FIELDS if getattr(data, name) != default[name]]
 
 
+def _other_adapter(case: Case) -> bool:
+    method, adapter = case.train.method, case.train.method.adapter
+    if case.train.program is None or adapter is None:
+        return False
+    plain = method.lora is not None and not adapter.save_modules and not adapter.merge
+    return not plain or case.strategy.tensor_parallel > 1
+
+
 def _is_streamed(case: Case) -> bool:
     data = case.train.data
     return bool(data.streaming) or data.service is not None or isinstance(data.workers, int)
@@ -49,12 +57,12 @@ PROGRAM_RULES = (
     Rule(
         id="program-method",
         kind="train",
-        refused="an adapter beside a program",
-        why="only language models have known places for an adapter",
+        refused="qlora, dora, `saveModules`, `merge`, and an adapter under tensor parallelism, beside a program",
+        why="a program's model is of any kind: lora goes onto its linears, and is added to their weights at the end",
         field="train.method",
-        breaks=lambda c: c.train.program is not None and c.train.method.adapter is not None,
-        nearest=lambda _: ({"train.method": {"full": {}}},),
-        example=_program(method={"lora": {"rank": 8}}),
+        breaks=_other_adapter,
+        nearest=lambda _: ({"train.method": {"full": {}}}, {"train.method": {"lora": {"rank": 8}}, "train.strategy.tensorParallel": None}),
+        example=_program(method={"dora": {"rank": 8}}),
     ),
     Rule(
         id="program-tokens",
@@ -123,38 +131,16 @@ PROGRAM_RULES = (
         example=_program(strategy__recompute=True),
     ),
     Rule(
-        id="program-hybrid",
+        id="sharding-rules-alone",
         kind="train",
-        refused="hybrid sharding or an 8-bit all-reduce beside a program",
-        why="programs train data-parallel under ZeRO 0 to 3, and tensor-parallel",
-        field="train.strategy",
-        breaks=lambda c: c.train.program is not None and (c.strategy.shard_within != "none" or c.strategy.quantised_all_reduce != "none"),
-        nearest=lambda _: ({"train.strategy.shardWithin": None, "train.strategy.quantisedAllReduce": None},),
-        example=_program(strategy={"zero": 3, "shardWithin": "host"}),
-    ),
-    Rule(
-        id="predictions-without-program",
-        kind="train",
-        refused="`predictions` without a program",
-        why="the program's predict makes them; for a language model, a score task makes them",
-        field="train.evaluation.predictions",
-        breaks=lambda c: c.train.program is None and c.train.evaluation.predictions,
-        nearest=_without("train.evaluation.predictions"),
-        example={"train.evaluation.predictions": True},
-    ),
-    Rule(
-        id="predictions-without-data",
-        kind="train",
-        refused="`predictions` without evaluation data",
-        why="they are made from held-out rows",
-        field="train.evaluation.predictions",
+        refused="`shardingRules` without a program, or without `tensorParallel`",
+        why="they say how tensor parallelism cuts a program's model; language models have an automatic plan, which the planner counts on",
+        field="train.strategy.shardingRules",
         breaks=lambda c: (
-            c.train.program is not None
-            and c.train.evaluation.predictions
-            and c.train.data.validation is None
-            and c.train.data.validation_fraction == 0
+            bool(c.strategy.sharding_rules) and (c.task.train is None or c.train.program is None or c.strategy.tensor_parallel == 1)
         ),
-        nearest=lambda _: ({"train.data.validationFraction": 0.05},),
-        example=_program(evaluation__predictions=True),
+        nearest=_without("train.strategy.shardingRules"),
+        example={"train.strategy.shardingRules": [{"match": "fc1", "cut": "columns"}]},
+        of_rankers=True,
     ),
 )

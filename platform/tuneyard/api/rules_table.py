@@ -8,6 +8,7 @@ from __future__ import annotations
 from tuneyard.api.rules_batch import nearest_batch, uneven_batch
 from tuneyard.api.rules_case import CPU, T4, Case, Device, Fix, Rule, always
 from tuneyard.api.rules_compile import COMPILE_RULES
+from tuneyard.api.rules_evaluation import EVALUATION_RULES
 from tuneyard.api.rules_hybrid import HYBRID_RULES
 from tuneyard.api.rules_parallel import PARALLEL_RULES
 from tuneyard.api.rules_program import PROGRAM_RULES
@@ -50,12 +51,6 @@ def _instead_of_qlora(case: Case) -> Fix:
 def _takes_result(case: Case) -> bool:
     """Whether the model is the result of an earlier task, and not a folder inside its output."""
     return case.train.model.from_task is not None and case.train.model.path is None
-
-
-def _evaluates_nothing(case: Case) -> bool:
-    data, evaluation = case.train.data, case.train.evaluation
-    asked = evaluation.early_stop is not None or evaluation.every_steps != "auto"
-    return asked and data.validation is None and data.validation_fraction == 0
 
 
 def _prepares_with_workers(case: Case) -> bool:
@@ -361,16 +356,6 @@ TRAIN_RULES = (
         example={"train.data.streaming": False, "train.data.workers": 2},
     ),
     Rule(
-        id="evaluation-without-data",
-        kind="train",
-        refused="evaluation or early stop without evaluation data",
-        why="there is nothing to evaluate on",
-        field="train.evaluation",
-        breaks=_evaluates_nothing,
-        nearest=always({"train.data.validationFraction": 0.05}, {"train.evaluation": None}),
-        example={"train.evaluation.earlyStop": 3},
-    ),
-    Rule(
         id="train-instances",
         kind="train",
         refused="`instances` on a train task",
@@ -388,6 +373,7 @@ RULES: tuple[Rule, ...] = (
     *TENSOR_RULES,
     *COMPILE_RULES,
     *HYBRID_RULES,
+    *EVALUATION_RULES,
     *PROGRAM_RULES,
     *RANK_RULES,
     *SCORE_RULES,

@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from tuneyard.api.base import Fields, Name, located
 from tuneyard.api.data import TrainData
+from tuneyard.api.evaluation import Evaluation
 from tuneyard.api.limits import MOST_CONTEXT_RANKS, MOST_GPUS_PER_NODE, MOST_ROWS_PER_STEP
 
 Auto = Literal["auto"]
@@ -179,12 +180,40 @@ class Offload(Fields):
     nvme_path: str = Field(default="/tmp/tuneyard-nvme", description="folder on a local NVMe disk")
 
 
+class ShardingRule(Fields):
+    """Your own cut of modules under tensor parallelism, in place of the automatic one. It is proven as the automatic one is, or refused."""
+
+    match: str = Field(
+        min_length=1,
+        max_length=512,
+        description="regular expression of Python, searched in the names of modules, such as `encoder.*fc1`; of several "
+        "rules the first holds",
+    )
+    cut: Literal["columns", "rows", "none"] = Field(
+        description="columns: along outputs; rows: along inputs, or the entries of an embedding; none: whole on each rank"
+    )
+
+    @field_validator("match")
+    @classmethod
+    def _is_an_expression(cls, match: str) -> str:
+        try:
+            re.compile(match)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ValueError(f"it is no regular expression: {error}") from error
+        return match
+
+
 class Strategy(Fields):
     """Layout of the task over its workers. The planner chooses each field at `auto`."""
 
     zero: Literal[0, 1, 2, 3] | Auto = Field(default="auto", description="ZeRO stage (Rajbhandari et al. 2020)")
     offload: Offload = Field(default_factory=Offload)
     tensor_parallel: int = Field(default=1, ge=1, le=MOST_GPUS_PER_NODE, description="ranks of one host that share each weight matrix")
+    sharding_rules: list[ShardingRule] = Field(
+        default_factory=list,
+        max_length=64,
+        description="of a program: modules that tensorParallel cuts as you say; the others as proven best",
+    )
     sequence_parallel: bool = Field(
         default=False, description="tensor-parallel ranks also split the tokens between the matrices (Korthikanti et al. 2022)"
     )
@@ -217,19 +246,6 @@ class Checkpoint(Fields):
         default="auto", description="auto: by the cost of a save and the failure rate of machines (Young/Daly)"
     )
     keep: int = Field(default=3, ge=1, description="newest committed checkpoints that stay")
-
-
-class Evaluation(Fields):
-    """Loss on held-out samples, while training."""
-
-    every_steps: Count | Auto = Field(default="auto", description="auto: as often as checkpoint.everySteps, or about 20 over the run")
-    early_stop: int | None = Field(
-        default=None, ge=1, description="end after this many evaluations without improvement, keep the best; default: never"
-    )
-    min_improvement: float = Field(default=0.0, ge=0, description="loss must be lower by more than this to count, nats per token")
-    predictions: bool = Field(
-        default=False, description="of a program: at the end, write its predictions for the held-out rows to predictions.jsonl"
-    )
 
 
 class Preference(Fields):

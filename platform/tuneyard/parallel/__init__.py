@@ -6,7 +6,7 @@ An automatic tensor-parallel plan is made in these steps. No list of models and 
 2. `propagation` carries layouts (`layout`) through it, with a rule for each operation (`operators`).
 3. `replay` runs the model's own code again with each rank's shapes.
 4. `search` revokes the decisions that conflict, and repeats.
-5. `plan` writes the remaining decisions as styles.
+5. `plan` writes the remaining decisions as styles. A user's own rules (`rules`) take modules out of their pairs.
 
 A plan is applied to a model by `applied`: its weights are cut to plain local tensors (`shares`), and its modules get a forward (`forwards`)
 with differentiable collectives (`collectives`). `adapters` finds the planned modules inside PEFT's LoRA. `loading` fills a sharded model
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tuneyard.parallel.loading import load_sharded
     from tuneyard.parallel.mesh import Mesh
     from tuneyard.parallel.plan import Placement, TensorParallelPlan, explain_tensor_parallel, tensor_parallel_plan
+    from tuneyard.parallel.rules import CutRule, wishes_of
     from tuneyard.parallel.shares import Box, Share
     from tuneyard.parallel.vocabulary import VocabularyParts, keep_logits_sharded, vocabulary_parallel_loss, vocabulary_parts, whole_logits
 
@@ -31,6 +32,7 @@ _AT = {
     "Mesh": "mesh",
     **dict.fromkeys(("Shards", "shard_model"), "applied"),
     **dict.fromkeys(("Placement", "TensorParallelPlan", "explain_tensor_parallel", "tensor_parallel_plan"), "plan"),
+    **dict.fromkeys(("CutRule", "wishes_of"), "rules"),
     **dict.fromkeys(("Box", "Share"), "shares"),
     **dict.fromkeys(
         ("VocabularyParts", "keep_logits_sharded", "vocabulary_parallel_loss", "vocabulary_parts", "whole_logits"), "vocabulary"
@@ -38,6 +40,7 @@ _AT = {
 }
 __all__ = [
     "Box",
+    "CutRule",
     "Mesh",
     "Placement",
     "Shards",
@@ -52,6 +55,7 @@ __all__ = [
     "vocabulary_parallel_loss",
     "vocabulary_parts",
     "whole_logits",
+    "wishes_of",
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from tuneyard.parallel.linears import features_of
 from tuneyard.parallel.modules import hooked, is_embedding, is_linear, is_torch_linear, pattern
 from tuneyard.parallel.propagation import Decision, Role
 from tuneyard.parallel.recording import Recording, Ref, of_length, record
+from tuneyard.parallel.rules import CutRule, broken, refuse_broken
 from tuneyard.parallel.search import Proof, changed_in_place, mixed_names, proven, read_directly
 from tuneyard.parallel.sequence import SequencePlan, sequence_plan
 from tuneyard.parallel.shares import packed_style
@@ -89,11 +91,13 @@ def explain_tensor_parallel(
     inputs: Mapping[str, Any] | None = None,
     sequence: bool = False,
     styles_alone: bool = False,
+    wishes: Mapping[str, CutRule] = MappingProxyType({}),
 ) -> TensorParallelPlan:
     """The plan for `shard_model`, with a reason for each module. With `sequence`, tokens are sliced between blocks too. With
-    `styles_alone`, only what the styles of transformers say is cut, and modules keep their numbers: for another engine.
+    `styles_alone`, only what the styles of transformers say is cut, and modules keep their numbers: for another engine. `wishes`: cuts
+    that the plan must have (`rules.wishes_of`).
 
-    Raises BadInput like `tensor_parallel_plan`, and if tokens cannot be sliced.
+    Raises BadInput like `tensor_parallel_plan`, if tokens cannot be sliced, and for a rule that cannot hold.
     """
     if isinstance(degree, bool) or not isinstance(degree, int) or degree < 1:
         raise BadInput(f"a tensor-parallel degree of {degree!r} is no positive whole number", "give a whole number of ranks, such as 2")
@@ -109,14 +113,21 @@ def explain_tensor_parallel(
     if degree == 1:
         return TensorParallelPlan(1, {}, tuple(_replicated(model, {}, "one rank holds everything")))
     recordings = [recording, *_other_passes(model, given, recording)]
-    proof = proven(model, recordings, degree, styles_alone=styles_alone)
-    plan = _Writer(model, recordings, proof, degree).plan()
+    alone = {name: f"the rule {rule} keeps it whole" for name, rule in wishes.items() if rule.cut == "none"}
+    while True:  # ends: each round takes a module out of its pair
+        proof = proven(model, recordings, degree, alone, styles_alone=styles_alone)
+        plan = _Writer(model, recordings, proof, degree, wishes=wishes).plan()
+        paired = {name: f"the rule {rule} takes it out of its pair" for name, rule in broken(wishes, plan.styles).items()}
+        if not paired.keys() - alone.keys():
+            break
+        alone |= paired
+    refuse_broken(wishes, plan.styles, {row.name: row.why for row in plan.placements})
     if not plan.styles:
         cause = f"{degree} ranks shard nothing of {type(model).__name__}: {_common_reason(plan)}"
         raise BadInput(cause, _advice(model, recordings, degree))
     if sequence:
         slices = sequence_plan(model, given, recording, proof.layouts)
-        return _Writer(model, recordings, proof, degree, slices).plan()
+        return _Writer(model, recordings, proof, degree, slices, wishes).plan()
     return plan
 
 
@@ -151,8 +162,15 @@ class _Writer:
     """Turns a proof into styles and reasons."""
 
     def __init__(
-        self, model: nn.Module, recordings: Sequence[Recording], proof: Proof, degree: int, sequence: SequencePlan | None = None
+        self,
+        model: nn.Module,
+        recordings: Sequence[Recording],
+        proof: Proof,
+        degree: int,
+        sequence: SequencePlan | None = None,
+        wishes: Mapping[str, CutRule] = MappingProxyType({}),
     ) -> None:
+        self._wishes = {name: rule.cut for name, rule in wishes.items()}
         recording = recordings[0]
         self._model, self._recording, self._proof, self._degree, self._sequence = model, recording, proof, degree, sequence
         self._ends = frozenset.intersection(*map(ends_of, recordings))
@@ -242,6 +260,9 @@ class _Writer:
 
         Per token and step, gathered columns move out + 2 in numbers, rows 2 out + in (a ring all-reduce is two gathers).
         """
+        wish = self._wishes.get(name)
+        if wish == "none":
+            return "a rule keeps it whole"
         users = self._users[id(module.weight)]
         bias = module._parameters.get("bias")
         biases = self._users[id(bias)] if bias is not None else {name}
@@ -250,10 +271,12 @@ class _Writer:
             return "replicated"
         if name in self._direct or len(biases) > 1 or (len(users) > 1 and not self._cut_as_vocabulary(users)):
             return "its parameters are used elsewhere too"
-        if inputs * outputs * 4 < self._width**2:
+        if wish is None and inputs * outputs * 4 < self._width**2:
             return "too small to cut alone"
         columns, rows = self._cuts(outputs), self._cuts(inputs) and len(users) == 1
         prefers_rows = outputs < inputs or (outputs == inputs and previous == "colwise_gather_output")
+        if wish is not None:
+            prefers_rows, rows, columns = wish == "rows", rows and wish == "rows", columns and wish == "columns"
         if rows and (prefers_rows or not columns):
             return "rowwise_split_input"
         if columns:
@@ -286,7 +309,9 @@ class _Writer:
             module = self._modules[name]
             others = self._users[id(module.weight)] - {name}
             heads = [other for other in others if is_linear(self._modules[other])]
-            if not self._is_cuttable_table(module):
+            if self._wishes.get(name) == "none":
+                self._why[name] = "a rule keeps it whole"
+            elif not self._is_cuttable_table(module):
                 self._why[name] = self._table_reason(module)
             elif heads and not all(self._styles.get(head) == "colwise_gather_output" for head in heads):
                 self._why[name] = f"its weight is also that of {', '.join(sorted(heads))}, which is not cut by rows"

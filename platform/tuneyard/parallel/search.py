@@ -6,6 +6,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from torch import nn
@@ -39,9 +40,17 @@ class Proof:
     """Whole numbers of modules of which each rank has a share."""
 
 
-def proven(model: nn.Module, recordings: Sequence[Recording], degree: int, *, styles_alone: bool = False) -> Proof:
+def proven(
+    model: nn.Module,
+    recordings: Sequence[Recording],
+    degree: int,
+    alone: Mapping[str, str] = MappingProxyType({}),
+    *,
+    styles_alone: bool = False,
+) -> Proof:
     """The largest sharding for which propagation and replay agree, in every recording of the model. Layouts are those of the first
-    recording. `styles_alone`: only what the styles of transformers say is cut, and modules keep their numbers.
+    recording. `alone`: modules (as patterns) that must not be paired, with the reasons. `styles_alone`: only what the styles of
+    transformers say is cut, and modules keep their numbers.
 
     The search ends because every round revokes at least one decision, or adds to the divisions that hold under the decisions.
     """
@@ -49,9 +58,11 @@ def proven(model: nn.Module, recordings: Sequence[Recording], degree: int, *, st
     reasons: dict[str, str] = {}
     decisions = {pattern(name): Decision.FREE for name, module in model.named_modules() if is_linear(module)}
     decisions |= dict.fromkeys(() if styles_alone else _tables(model, recordings), Decision.APART)
-    for name, reason in _unpaired(model, recordings, styles_alone=styles_alone).items():
+    linears = {name: reason for name, reason in alone.items() if name in decisions}
+    for name, reason in {**_unpaired(model, recordings, styles_alone=styles_alone), **linears}.items():
         decisions[name] = Decision.APART
         reasons[name] = reason
+    reasons |= alone
     blocks = _Blocks(model, most=2 if styles_alone else _MOST_BLOCKS)
     experts = _experts(model, recordings, degree, reasons, styles_alone=styles_alone)
     rotary = _rotary_width(model)

@@ -20,11 +20,14 @@ def plan_of_program(task: TrainTask, gpu: Gpu, workers: int) -> Plan:
     do not support.
     """
     layout, batch = task.layout, task.batch
-    if layout.context_parallel > 1 or layout.sequence_parallel or layout.shard_within != "none" or layout.quantised_all_reduce != "none":
+    if layout.context_parallel > 1 or layout.sequence_parallel:
         raise BadInput(
-            "programs train data- and tensor-parallel: not with sequenceParallel, contextParallel, shardWithin or quantisedAllReduce",
+            "programs train data- and tensor-parallel: not with sequenceParallel or contextParallel",
             "leave these out; strategy.zero 3 shards the weights of a model that is too large for one device",
         )
+    within = layout.shard_within == "host"
+    if within and layout.zero not in (3, "auto"):
+        raise BadInput("shardWithin: host shards by ZeRO-3", "set strategy.zero to 3, or leave it out")
     replicas, left = divmod(workers, layout.tensor_parallel)
     if left:
         raise BadInput(
@@ -32,7 +35,7 @@ def plan_of_program(task: TrainTask, gpu: Gpu, workers: int) -> Plan:
             f"set resources.workers to a multiple of {layout.tensor_parallel}",
         )
     micro, accumulated = micro_batches(batch, replicas)
-    least = least_stage(layout.offload)
+    least = 3 if within else least_stage(layout.offload)
     return Plan(
         sku=gpu.sku,
         workers=workers,
@@ -41,6 +44,8 @@ def plan_of_program(task: TrainTask, gpu: Gpu, workers: int) -> Plan:
         offload_parameters=layout.offload.parameters,
         nvme_path=layout.offload.nvme_path,
         tensor_parallel=layout.tensor_parallel,
+        shard_within="host" if within else "none",
+        quantised_all_reduce=layout.quantised_all_reduce,
         precision=precision_of(task, gpu),
         attention="sdpa",
         micro_batch=micro,

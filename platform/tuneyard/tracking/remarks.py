@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_WITH_SENTENCE = ("early_stop", "bottleneck", "bound", "proof", "speed")
+_WITH_SENTENCE = ("best", "early_stop", "bottleneck", "bound", "proof", "speed")
 """Keys of a task's details that hold a sentence."""
 
 

@@ -74,15 +74,17 @@ def save_artifacts(
     return Artifacts(None, store.url(MODEL), store.url(MERGED) if adapter.merge else None)
 
 
-def gathered_weights(trainer: SteppedTrainer, request: TrainRequest) -> dict[str, torch.Tensor] | None:
-    """Whole weights on rank 0, if they are cut over ranks; None if the model itself holds whole weights."""
+def gathered_weights(trainer: SteppedTrainer, request: TrainRequest, *, frozen: bool = False) -> dict[str, torch.Tensor] | None:
+    """Whole weights on rank 0, if they are cut over ranks; None if the model itself holds whole weights. `frozen`: with those beneath an
+    adapter.
+    """
     if trainer.shards is not None:
         return _joined_weights(trainer, trainer.shards, request)
     if not trainer.is_deepspeed_enabled:
         return None
     if request.plan.zero == 3:
-        frozen = {"exclude_frozen_parameters": True} if request.task.method.adapter is not None else {}
-        return dict(trainer.deepspeed._zero3_consolidated_16bit_state_dict(**frozen) or {})
+        kept = {"exclude_frozen_parameters": True} if request.task.method.adapter is not None and not frozen else {}
+        return dict(trainer.deepspeed._zero3_consolidated_16bit_state_dict(**kept) or {})
     return dict(trainer.accelerator.get_state_dict(trainer.deepspeed))
 
 

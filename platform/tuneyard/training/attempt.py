@@ -33,9 +33,9 @@ from tuneyard.training.checkpoint.state import seed_random
 from tuneyard.training.collate import Collator
 from tuneyard.training.compiled_layers import compiled_layers, uncompiled
 from tuneyard.training.context import SliceCollator
-from tuneyard.training.details import details_of, early_stop_of, exchange_of, figures_of, machines_of
+from tuneyard.training.details import best_of, details_of, exchange_of, figures_of, machines_of
 from tuneyard.training.distributed import World, barrier, gather_objects
-from tuneyard.training.early_stop import Cadence, EarlyStop
+from tuneyard.training.early_stop import BestEvaluation, Cadence
 from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.first_rank import made_on_first
 from tuneyard.training.flops import flops_of, peak_flops
@@ -143,6 +143,8 @@ class Attempt:
         if restored is not None:
             self._place(material, restored)
         progress = Progress.from_dict(restored.state["progress"]) if restored else Progress()
+        if self.request.task.evaluation.goal is None:
+            progress.best_step = 0  # an attempt before may have had one
         throughput = self._throughput(trainer, progress, peak_flops(self.request.plan, self.world.local_size))
         ledger = self._train(trainer, material, checkpoints, restored, progress, throughput)
         if ledger.stopped and len(progress.losses) < material.steps:
@@ -385,6 +387,9 @@ class Attempt:
 
         start = restored.step if restored else 0
 
+        def warn(message: str) -> None:
+            self.emit(Warned(task=self.request.name, message=message))
+
         def go_on() -> None:
             if restored is not None:
                 load(trainer, restored, self.world, seed=task.seed)
@@ -400,7 +405,7 @@ class Attempt:
             save=save,
             on_lap=ledger.on_lap,
             on_evaluation=evaluated,
-            warn=lambda message: self.emit(Warned(task=self.request.name, message=message)),
+            warn=warn,
             router_weight=self.router_weight,
             expert_load=self.expert_load,
             mixed=material.data.mixed,
@@ -419,9 +424,9 @@ class Attempt:
         evaluates = material.data.validation is not None
         trainer.add_callback(Cadence(task, steps=material.steps, evaluates=evaluates, save_is_due=checkpoints.is_due))
         trainer.add_callback(ledger)
-        if task.evaluation.early_stop is not None:
+        if (goal := task.evaluation.goal) is not None:
             patience, gain = task.evaluation.early_stop, task.evaluation.min_improvement
-            trainer.add_callback(EarlyStop(progress, patience=patience, min_improvement=gain))
+            trainer.add_callback(BestEvaluation(progress, goal, patience=patience, min_improvement=gain, warn=warn))
         if plan.compiled:
             self._stage("the first steps compile the layers, for a minute or more")
         self._stage(f"continues from step {start + 1} of {material.steps}" if 0 < start < material.steps else "training")
@@ -486,7 +491,7 @@ class Attempt:
             resumed_from=start,
             details={
                 **details_of(material.data, plan, progress, router_weight=self.router_weight),
-                **(early_stop_of(progress, material.steps) if status == "succeeded" else {}),
+                **(best_of(progress, self.request.task.evaluation, material.steps) if status == "succeeded" else {}),
                 **exchange_of(self.exchange, plan, len(progress.losses) - start),
                 **machines_of(gather_objects(self.world, self.use.to_dict()), plan, progress, rate.mfu),
                 **({"proof": self.proven} if self.proven else {}),

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tuneyard import data
+from tuneyard.api.evaluation import Evaluation
 from tuneyard.catalog import gpu
 from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.planning import Plan, usual_network_gb_s
@@ -48,13 +49,21 @@ def details_of(prepared: data.Prepared, plan: Plan, progress: Progress, *, route
     }
 
 
-def early_stop_of(progress: Progress, steps: int) -> dict[str, Any]:
-    """Step and reason of an early end of a run of `steps`; empty if the run made all of them."""
-    made, best = len(progress.losses), progress.best_step
-    if made >= steps:
+def best_of(progress: Progress, evaluation: Evaluation, steps: int) -> dict[str, Any]:
+    """The evaluation whose weights are saved, and the step and reason of an early end of a run of `steps`, each with a sentence."""
+    goal, made, best = evaluation.goal, len(progress.losses), progress.best_step
+    if goal is None or not progress.eval_losses:
         return {}
+    value = progress.figure(goal.metric, best)
+    if value is None:
+        kept = f"no evaluation had a value of {goal.metric}: the last weights are saved"
+    else:
+        kept = f"the weights of step {best} are saved: {goal.metric} {value:.4g} is the best of {len(progress.eval_losses)} evaluations"
+    found = {"best": {"metric": goal.metric, "step": best, "value": value, **({"sentence": kept} if evaluation.best is not None else {})}}
+    if made >= steps:
+        return found
     sentence = f"stopped at step {made} of {steps}: no evaluation was better than that of step {best}, whose weights are saved"
-    return {"early_stop": {"step": made, "best_step": best, "sentence": sentence}}
+    return {**found, "early_stop": {"step": made, "best_step": best, "sentence": sentence if value is not None else kept}}
 
 
 def machines_of(found: Sequence[Mapping[str, Any]], plan: Plan, progress: Progress, mfu: float) -> dict[str, Any]:

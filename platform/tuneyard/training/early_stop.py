@@ -9,6 +9,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from tuneyard.api import TrainTask
+from tuneyard.api.evaluation import Best
 from tuneyard.training.progress import Progress
 
 EVALUATIONS_PER_RUN = 20
@@ -35,26 +36,37 @@ class Cadence(TrainerCallback):
         return control
 
 
-class EarlyStop(TrainerCallback):
+class BestEvaluation(TrainerCallback):
     """Remembers the best evaluation, keeps its checkpoint, and ends the run after `patience` evaluations without a better one.
 
-    A loss is better if it is lower by more than `min_improvement`.
+    A value is better if it is above (or below) the best one by more than `min_improvement`: of equal ones the first is kept. An evaluation
+    without a finite value is no improvement.
     """
 
-    def __init__(self, progress: Progress, *, patience: int, min_improvement: float) -> None:
+    def __init__(
+        self, progress: Progress, goal: Best, *, patience: int | None, min_improvement: float, warn: Callable[[str], None]
+    ) -> None:
         self._progress = progress
+        self._goal = goal
         self._patience = patience
         self._min_improvement = min_improvement
+        self._warn = warn
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, float], **_: Any) -> Any:  # noqa: ARG002
-        best = self._progress.best_eval_loss
-        if best is None or metrics["eval_loss"] < best - self._min_improvement:
-            self._progress.best_step = state.global_step
-            self._progress.evaluations_without_gain = 0
+    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002 - transformers' signature
+        progress, name = self._progress, self._goal.metric
+        value, best = progress.figure(name, state.global_step), progress.figure(name, progress.best_step)
+        if value is None:
+            self._warn(f"the evaluation after step {state.global_step} has no value of {name}, and counts as no improvement")
+        if value is not None and (best is None or self._gain(value, best) > self._min_improvement):
+            progress.best_step = state.global_step
+            progress.evaluations_without_gain = 0
             control.should_save = True
-        else:
-            self._progress.evaluations_without_gain += 1
-            if self._progress.evaluations_without_gain >= self._patience:
-                control.should_training_stop = True
-                control.should_save = True
+            return control
+        progress.evaluations_without_gain += 1
+        if self._patience is not None and progress.evaluations_without_gain >= self._patience:
+            control.should_training_stop = True
+            control.should_save = True
         return control
+
+    def _gain(self, value: float, best: float) -> float:
+        return value - best if self._goal.is_max else best - value

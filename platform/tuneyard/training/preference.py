@@ -20,6 +20,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.integrations.liger import apply_liger_kernel
 
+from tuneyard.api.evaluation import OF_PAIRS
 from tuneyard.parallel import vocabulary_parts
 from tuneyard.parallel.context import ContextParallel
 from tuneyard.training.adapters import REFERENCE
@@ -61,7 +62,7 @@ class PreferenceTrainer(SteppedTrainer):
     the share of pairs whose chosen answer has the higher one.
     """
 
-    FIGURES = ("rewards/accuracy", "rewards/margin", "rewards/chosen", "rewards/rejected")
+    FIGURES = OF_PAIRS
     data_collator: PairCollator
 
     def __init__(

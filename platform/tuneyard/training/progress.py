@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+from tuneyard.api.evaluation import LOSS
 
 _LISTS = ("losses", "router_losses", "busiest", "expert_load", "part_tokens", "figures")
 
@@ -22,7 +25,7 @@ class Progress:
     """Layers x experts: load over the layer's mean, as a moving average over the last steps."""
     eval_losses: list[tuple[int, float]] = field(default_factory=list)
     figures: list[dict[str, Any]] = field(default_factory=list)
-    """Figures of held-out rows beside their loss, each with its `step`; empty except for rankers and preference pairs."""
+    """Figures of held-out rows beside their loss, each with its `step`; empty except for programs, rankers and preference pairs."""
     step_figures: dict[str, list[float]] = field(default_factory=dict)
     """Figures of each step beside its loss, by name; of preference pairs."""
     tokens: int = 0
@@ -35,7 +38,19 @@ class Progress:
 
     @property
     def best_eval_loss(self) -> float | None:
-        return next((loss for step, loss in self.eval_losses if step == self.best_step), None)
+        return self.figure(LOSS, self.best_step)
+
+    def figure(self, name: str, step: int) -> float | None:
+        """The held-out loss, or another figure of held-out rows, after a step; None if there is none, or if it is not finite."""
+        found = dict(self.eval_losses) if name == LOSS else {each["step"]: each.get(name) for each in self.figures}
+        value = found.get(step)
+        return value if value is not None and math.isfinite(value) else None
+
+    def figures_of_result(self) -> dict[str, Any]:
+        """Figures of held-out rows of the best evaluation, or of the last one, without its step."""
+        found = {each["step"]: each for each in self.figures}
+        last = found.get(self.best_step, self.figures[-1] if self.figures else {})
+        return {name: value for name, value in last.items() if name != "step"}
 
     def to_dict(self) -> dict[str, Any]:
         """A copy that later steps do not change. Shallow: there is a loss per step, and `asdict` would visit each."""

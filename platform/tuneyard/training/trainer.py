@@ -459,19 +459,29 @@ class SteppedTrainer(Trainer):
         with torch.no_grad(), kept_weights(self.model):
             for batch, indices in zip(loader, rows, strict=True):
                 batch.pop("tokens"), batch.pop("squares")
+                batch = self.acted(batch)
                 weight = self.weight_of(batch) if indices else 0
                 means = self.measured(model, self._prepare_inputs(batch)).double()
                 if weight:
                     totals += torch.cat([means * weight, torch.full_like(totals[:1], weight)])
         model.train()
-        self.watch.mark("other")
         if self.args.world_size > 1:
             torch.distributed.all_reduce(totals)
         loss, *figures = (totals[:-1] / totals[-1].clamp(min=1)).tolist()
         metrics = {f"{metric_key_prefix}_loss": loss}
-        self.on_evaluation(self.state.global_step, loss, dict(zip(self.FIGURES, figures, strict=True)))
+        others = self.figures_of_rows()
+        self.watch.mark("other")
+        self.on_evaluation(self.state.global_step, loss, {**dict(zip(self.FIGURES, figures, strict=True)), **others})
         self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
+
+    def acted(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """A batch as its loss gets it."""
+        return batch
+
+    def figures_of_rows(self) -> Mapping[str, float]:
+        """Figures of the evaluation set that are no means over batches. Collective."""
+        return {}
 
     def weight_of(self, batch: dict[str, Any]) -> float:
         """Weight of a batch in the mean: its predicted tokens that count."""

@@ -10,6 +10,7 @@ import pytest
 import torch
 from tests.builders.checkpoints import stop_after
 from tests.builders.models import cpu_plan, train_request, train_task, write_model
+from tests.builders.programs import line_request, write_program
 from tests.integration.training.conftest import Material
 from tests.ranks.groups import results_in_ranks
 from tests.ranks.kills import Case, run_case
@@ -56,7 +57,14 @@ def whole(material: Material, tmp_path_factory: pytest.TempPathFactory) -> tuple
         "hybrid int8": request_of(folder / "hybrid int8", material, **HYBRID, quantised_all_reduce="int8"),
         "hybrid fp8": request_of(folder / "hybrid fp8", material, **HYBRID, quantised_all_reduce="fp8"),
     }
+    program = write_program(folder / "line")
+    of_program = {"checkpoint": {"everySteps": EVERY, "keep": 9}, "steps": STEPS}
+    requests |= {
+        "hybrid program": line_request(folder / "hybrid program", program, {"workers": 4, **HYBRID}, **of_program),
+        "program int8": line_request(folder / "program int8", program, {"workers": 4, "quantised_all_reduce": "int8"}, **of_program),
+    }
     alone = {
+        "program": line_request(folder / "program", program, **of_program),
         "ZeRO 0": request_of(folder / "ZeRO 0", material, workers=1),
         "lora": request_of(folder / "lora", material, TASKS["lora"], workers=1),
         "bf16 states": request_of(folder / "bf16 states", material, TASKS["bf16 states"], workers=1),
@@ -78,6 +86,8 @@ def whole(material: Material, tmp_path_factory: pytest.TempPathFactory) -> tuple
         ("int8", "ZeRO 0", COMPRESSED),
         ("hybrid int8", "ZeRO 0", COMPRESSED),
         ("hybrid fp8", "ZeRO 0", COMPRESSED),
+        ("hybrid program", "program", SAME),
+        ("program int8", "program", COMPRESSED),
     ],
 )
 def test_losses_are_those_of_the_plain_layout(whole: Any, layout: str, like: str, tolerance: float) -> None:

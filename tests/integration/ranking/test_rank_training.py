@@ -41,9 +41,12 @@ def alone(clicks: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainResult
 
 
 def test_a_ranker_learns_and_is_judged_on_rows_that_it_has_not_seen(clicks: Path, tmp_path: Path) -> None:
-    fields = {"validationFraction": 0.2, "batch": {"global": 512}, "steps": 60, "evaluation": {"everySteps": 20}, "slices": ["device"]}
-    result = train(rank_request(tmp_path, task_of(clicks, **fields)))
+    fields = {"validationFraction": 0.2, "batch": {"global": 512}, "steps": 60, "slices": ["device"]}
+    evaluation = {"everySteps": 20, "best": {"metric": "auc", "mode": "min"}}  # so that the best one is not the last
+    result = train(rank_request(tmp_path, task_of(clicks, evaluation=evaluation, **fields)))
     metrics = result.details["metrics"]
+    assert result.details["best"]["step"] == 20
+    assert result.details["best"]["value"] == metrics["auc"]
     assert metrics["normalised_entropy"] < 0.97
     assert metrics["auc"] > 0.6
     assert 0.8 < metrics["calibration"] < 1.25

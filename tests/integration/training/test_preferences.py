@@ -116,10 +116,13 @@ def test_held_out_pairs_have_rewards(wide: Path, rows: Path, tmp_path: Path) -> 
 
     heard: list[Event] = []
     plan = {"micro_batch": 4, "grad_accum": 2}
-    found = train(request_of(tmp_path, wide, rows, plan, data={"validationFraction": 0.25}), emit=heard.append)
-    (evaluated,) = [event for event in heard if isinstance(event, Evaluated)]
-    assert evaluated.loss == found.eval_losses[0][1]
-    assert 0 <= evaluated.figures["rewards/accuracy"] <= 1
+    evaluation = {"everySteps": 1, "best": {"metric": "rewards/margin", "mode": "min"}}
+    found = train(request_of(tmp_path, wide, rows, plan, data={"validationFraction": 0.25}, evaluation=evaluation), emit=heard.append)
+    evaluated = [event for event in heard if isinstance(event, Evaluated)]
+    assert [event.loss for event in evaluated] == [loss for _, loss in found.eval_losses]
+    assert all(0 <= event.figures["rewards/accuracy"] <= 1 for event in evaluated)
+    margins = {event.step: event.figures["rewards/margin"] for event in evaluated}
+    assert found.details["best"]["step"] == min(margins, key=margins.__getitem__) == 1
 
 
 @pytest.fixture(scope="module")

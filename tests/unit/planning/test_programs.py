@@ -29,6 +29,11 @@ def test_an_offload_takes_the_lowest_stage_that_has_it() -> None:
     assert plan_of(offload={"parameters": "cpu"}).zero == 3
 
 
+def test_hosts_are_replicas_that_shard_inside() -> None:
+    plan = plan_of(4, shardWithin="host", quantisedAllReduce="int8")
+    assert (plan.zero, plan.shard_within, plan.quantised_all_reduce) == (3, "host", "int8")
+
+
 def test_ranks_of_a_tensor_group_share_their_rows() -> None:
     plan = plan_of(4, tensorParallel=2)
     assert (plan.tensor_parallel, plan.micro_batch, plan.global_batch) == (2, 16, 32)
@@ -39,8 +44,8 @@ def test_ranks_of_a_tensor_group_share_their_rows() -> None:
     [
         ({"rows": 30, "workers": 4}, "does not divide over 4 replicas"),
         ({"workers": 3, "tensorParallel": 2}, "no whole number of groups of 2"),
-        ({"contextParallel": 2}, "not with sequenceParallel, contextParallel"),
-        ({"shardWithin": "host"}, "not with sequenceParallel, contextParallel"),
+        ({"contextParallel": 2}, "not with sequenceParallel or contextParallel"),
+        ({"shardWithin": "host", "zero": 2}, "shards by ZeRO-3"),
     ],
 )
 def test_what_cannot_be_laid_out_is_refused(fields: dict[str, Any], said: str) -> None:

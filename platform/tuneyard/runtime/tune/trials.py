@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuneyard.api import BadInput, FailureKind, RankTask, Retries, Task, TrainTask, TuneyardError
-from tuneyard.api.train import Evaluation
+from tuneyard.api.evaluation import Evaluation
 from tuneyard.runtime.environment import hide
 from tuneyard.runtime.interrupt import ShouldStop
 from tuneyard.runtime.train.attempt import TrainSetting

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from tuneyard.api import JobSpec, PlacementStatus
 from tuneyard.api.attempt_report import RankPlace
+from tuneyard.api.evaluation import of_a_program
 from tuneyard.api.limits import LARGEST_NUMBER
 from tuneyard.tracking.events import (
     Charged,
@@ -120,6 +121,8 @@ class TaskProgress:
     held_out_loss: float | None = None
     entropy: float | None = None
     """Normalised entropy of a ranker's held-out rows."""
+    held_out: tuple[tuple[str, float], ...] = ()
+    """Figures of a program's held-out rows, by name."""
     accuracy: float | None = None
     """Share of the last step's preference pairs whose chosen answer has the higher reward."""
     all_reduce_gb_per_s: float | None = None
@@ -197,7 +200,7 @@ def after(task: TaskProgress, event: Event, now_s: float) -> TaskProgress:
         case Tried():
             return _tried(task, event)
         case Evaluated():
-            return replace(task, held_out_loss=finite(event.loss), entropy=finite(event.figures.get("normalised_entropy")))
+            return _evaluated(task, event)
         case Checkpointed():
             return replace(task, checkpoint_step=max(task.checkpoint_step, event.step), checkpoint_s=finite(event.seconds))
         case Placed():
@@ -250,6 +253,7 @@ def _before_its_attempt(task: TaskProgress) -> TaskProgress:
         warning=task.warning,
         held_out_loss=task.held_out_loss,
         entropy=task.entropy,
+        held_out=task.held_out,
     )
 
 
@@ -294,6 +298,16 @@ def _stepped(task: TaskProgress, event: Step) -> TaskProgress:
         checkpoint_wait=_share(task.checkpoint_wait, event.checkpoint_share, event.split_s, _CHECKPOINTS_OVER_S),
         resumed_from=resumed_from,
         checkpoint_step=max(task.checkpoint_step, resumed_from),
+    )
+
+
+def _evaluated(task: TaskProgress, event: Evaluated) -> TaskProgress:
+    known = {name: finite(value) for name, value in of_a_program(event.figures).items()}
+    return replace(
+        task,
+        held_out_loss=finite(event.loss),
+        entropy=finite(event.figures.get("normalised_entropy")),
+        held_out=tuple((name, value) for name, value in known.items() if value is not None),
     )
 
 

@@ -10,6 +10,8 @@ from tuneyard.tracking.events import Checkpointed, Evaluated, Event, Placed, Pre
 from tuneyard.tracking.progress.fold import EndedAttempt, StageProgress, TaskProgress
 
 STOPPING = "stopping at the next step, keeping the checkpoint; Ctrl-C again to end at once"
+_SHOWN = 3
+"""Figures of a program in a line."""
 _FAILURES = {FailureKind.DEADLINE.value: "its time was over"}
 """Kinds of failure that people read in other words."""
 _STAGE = re.compile(r"(?P<name>.*) (?P<done>[\d,]+)/(?P<of>[\d,]+)(?: (?P<unit>\S+))?", re.DOTALL)
@@ -33,6 +35,7 @@ def figures(task: TaskProgress) -> list[str]:
         *([f"loss {loss_words(task)}"] if noun == "step" else []),
         *([f"held-out {task.held_out_loss:.3f}"] if task.held_out_loss is not None else []),
         *([f"NE {task.entropy:.4f}"] if task.entropy is not None else []),
+        *[f"{name} {value:.4f}" for name, value in task.held_out[:_SHOWN]],
         *([f"accuracy {share(task.accuracy)}"] if task.accuracy is not None else []),
         *_rate(task),
         *([f"MFU {share(task.mfu)}"] if task.mfu is not None else []),

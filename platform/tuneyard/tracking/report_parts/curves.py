@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tuneyard.api.evaluation import of_a_program
+from tuneyard.metrics import FIGURES
+
+MOST_DRAWN = 6
+
 
 def last(task: Mapping[str, Any], column: str) -> Any:
     """The last value of a column; None without one."""
@@ -26,3 +31,20 @@ def over_steps(task: Mapping[str, Any], column: str) -> list[tuple[float, float]
         first = (task.get("resumed_from") or 0) + 1
         return [(first + index, loss) for index, loss in enumerate(task.get("losses") or []) if loss is not None]
     return []
+
+
+def held_out(task: Mapping[str, Any], figure: str) -> list[tuple[float, float]]:
+    """Step and value of a figure of held-out rows, without evaluations that lack it."""
+    points = [(each["step"], each.get(figure)) for each in task.get("figures") or []]
+    return [(float(step), float(value)) for step, value in points if isinstance(value, int | float)]
+
+
+def figures_over_steps(task: Mapping[str, Any]) -> list[str]:
+    """Names of the figures of held-out rows that a report draws: of a ranker its normalised entropy, of a program the first ones."""
+    found = dict.fromkeys(name for each in task.get("figures") or [] for name in each)
+    return [name for name in found if name == "normalised_entropy"] or [*of_a_program(found)][:MOST_DRAWN]
+
+
+def shown(figure: str) -> str:
+    """The name of a figure for people: its title, for a metric of the table."""
+    return FIGURES[figure].title if figure in FIGURES else figure.replace("_", " ")

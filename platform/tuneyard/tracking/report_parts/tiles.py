@@ -8,10 +8,12 @@ from typing import Any
 
 from tuneyard.tracking.formats import duration, number, percent
 from tuneyard.tracking.pairwise import pairwise_words
-from tuneyard.tracking.report_parts.curves import evaluations_of, last
+from tuneyard.tracking.report_parts.curves import evaluations_of, figures_over_steps, held_out, last, shown
 from tuneyard.tracking.report_parts.memory import memory_of
 from tuneyard.tracking.useless import useless_of
 
+_MOST_FIGURES = 2
+"""Tiles of figures of held-out rows beside the loss."""
 _PEAKS = {"measured": "of the measured peak", "given": "of a peak that was given by hand"}
 
 
@@ -36,7 +38,7 @@ def train_tiles(task: Mapping[str, Any]) -> list[Tile | None]:
     return [
         Tile("training loss", number(losses[-1], 4), f"from {number(losses[0], 4)}") if losses else None,
         Tile("evaluation loss", number(evaluations[-1][1], 4), since) if evaluations else None,
-        *_entropy_tiles(task),
+        *_figure_tiles(task),
         _rate_tile(task),
         mfu_tile(task, task.get("mfu", last(task, "mfu"))),
         Tile("peak memory", memory.shown, memory.note) if memory is not None else None,
@@ -79,10 +81,14 @@ def mfu_tile(task: Mapping[str, Any], share: float | None) -> Tile:
     return Tile("MFU", percent(share), _PEAKS.get(task.get("peak_from", ""), ""))
 
 
-def _entropy_tiles(task: Mapping[str, Any]) -> list[Tile]:
-    """Tiles of a ranker's held-out rows."""
-    found = [each["normalised_entropy"] for each in task.get("figures") or [] if each.get("normalised_entropy") is not None]
-    return [Tile("normalised entropy", number(found[-1], 4), f"from {number(found[0], 4)}" if len(found) > 1 else "")] if found else []
+def _figure_tiles(task: Mapping[str, Any]) -> list[Tile]:
+    """Tiles of figures of held-out rows."""
+    found = [(shown(name), held_out(task, name)) for name in figures_over_steps(task)[:_MOST_FIGURES]]
+    return [
+        Tile(name, number(points[-1][1], 4), f"from {number(points[0][1], 4)}" if len(points) > 1 else "")
+        for name, points in found
+        if points
+    ]
 
 
 def _rate_tile(task: Mapping[str, Any]) -> Tile:

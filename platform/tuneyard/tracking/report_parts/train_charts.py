@@ -11,7 +11,7 @@ from tuneyard.tracking.charts import Chart, Line, Part, line_chart, share_bar
 from tuneyard.tracking.data_charts import data_charts
 from tuneyard.tracking.formats import duration, number, percent
 from tuneyard.tracking.heat_map import heat_map
-from tuneyard.tracking.report_parts.curves import evaluations_of, last, over_steps
+from tuneyard.tracking.report_parts.curves import evaluations_of, figures_over_steps, held_out, last, over_steps, shown
 from tuneyard.tracking.report_parts.machine_charts import machine_charts
 from tuneyard.tracking.report_parts.memory import memory_chart
 
@@ -25,7 +25,7 @@ def train_charts(task: Mapping[str, Any]) -> list[Chart]:
     legend = [("training", "c1", ""), ("evaluation", "c2", "")] if evaluations else []
     return [
         Chart("Loss", line_chart(loss, title="Loss over steps", from_zero=False, value_label=lambda v: number(v, 4)), legend),
-        *_entropy_charts(task),
+        *_figure_charts(task),
         *_reward_charts(task),
         _rate_chart(task),
         Chart("MFU, %", _mfu_chart(task), []),
@@ -37,12 +37,15 @@ def train_charts(task: Mapping[str, Any]) -> list[Chart]:
     ]
 
 
-def _entropy_charts(task: Mapping[str, Any]) -> list[Chart]:
-    points = [(each["step"], each.get("normalised_entropy")) for each in task.get("figures") or []]
-    known = [(float(step), float(value)) for step, value in points if value is not None]
-    line = Line("held-out rows", known, "c2", dots=True)
-    drawn = line_chart([line], title="Normalised entropy over steps", from_zero=False, value_label=lambda v: number(v, 4))
-    return [Chart("Normalised entropy of held-out rows", drawn, [])] if known else []
+def _figure_charts(task: Mapping[str, Any]) -> list[Chart]:
+    """A chart for each figure of held-out rows beside the loss."""
+    charts = []
+    for name in figures_over_steps(task):
+        line, words = Line("held-out rows", held_out(task, name), "c2", dots=True), shown(name)
+        words = words[:1].upper() + words[1:]
+        drawn = line_chart([line], title=f"{words} over steps", from_zero=False, value_label=lambda v: number(v, 4))
+        charts += [Chart(f"{words} of held-out rows", drawn, [])] if line.points else []
+    return charts
 
 
 def _reward_charts(task: Mapping[str, Any]) -> list[Chart]:

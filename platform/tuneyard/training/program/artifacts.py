@@ -15,6 +15,7 @@ from tuneyard.training.artifacts import MODEL, Artifacts, gathered_weights
 from tuneyard.training.distributed import World
 from tuneyard.training.first_rank import write_on_first
 from tuneyard.training.models import DTYPES
+from tuneyard.training.program.adapter import merged
 from tuneyard.training.program.loading import Loaded
 from tuneyard.training.program.module import MODEL_PREFIX
 from tuneyard.training.program.start import ABOUT, WEIGHTS
@@ -29,7 +30,7 @@ def save_program_artifacts(trainer: ProgramTrainer, loaded: Loaded, request: Tra
     """Write the final model below the task's output. Collective: with ZeRO-3, all ranks gather the weights. Raises StorageError on every
     rank if rank 0 could not write.
     """
-    weights = gathered_weights(trainer, request)
+    weights = gathered_weights(trainer, request, frozen=True)
     write_on_first(world, lambda: _write(trainer, loaded, request, weights, card), what="the final model")
     return Artifacts(open_store(request.output).url(MODEL), None, None)
 
@@ -39,13 +40,12 @@ def _write(trainer: ProgramTrainer, loaded: Loaded, request: TrainRequest, gathe
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     model = trainer.module.model
-    whole = gathered if gathered is not None else trainer.module.state_dict()
+    own = merged(model, gathered if gathered is not None else trainer.module.state_dict(), MODEL_PREFIX)
     dtype = DTYPES[request.plan.precision]
     weights: dict[str, torch.Tensor] = {}
     shared: dict[str, str] = {}
     places: dict[Any, str] = {}
-    for name in model.state_dict():
-        value = whole[f"{MODEL_PREFIX}{name}"]
+    for name, value in own.items():
         place = (value.data_ptr(), tuple(value.shape), value.stride()) if value.numel() else name
         if place in places:  # tied weights: stored once, under their first name
             shared[name] = places[place]

@@ -14,7 +14,8 @@ from tuneyard.training.memory import is_out_of_memory
 
 @contextmanager
 def blamed(what: str, folder: Path, next_step: str = "") -> Iterator[None]:
-    """Raises BadInput for errors of the code inside, with the innermost line of the traceback below `folder` (the program's).
+    """Raises BadInput for errors of the code inside, `sys.exit` included, with the innermost line of the traceback below `folder`, which is
+    the program's.
 
     Tuneyard's errors, out-of-memory errors and lost peers pass unchanged: they have their own messages and retries.
     """
@@ -22,7 +23,7 @@ def blamed(what: str, folder: Path, next_step: str = "") -> Iterator[None]:
         yield
     except TuneyardError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if is_out_of_memory(error) or is_collateral(str(error)):
             raise
         raise BadInput(f"{what} failed: {said(error)}{where(error, folder)}", next_step or "correct the program") from error

@@ -16,6 +16,7 @@ from tuneyard.training.distributed import World, gather_objects
 from tuneyard.training.generators import kept_generators
 from tuneyard.training.program.contract import COUNT, Row
 from tuneyard.training.program.module import ProgramModule
+from tuneyard.training.program.rows import checked_batch
 
 _SHOWN = 3
 _NOISE = 1e-3
@@ -34,9 +35,9 @@ def refuse_differing_weights(world: World, model: nn.Module, name: str) -> None:
             )
 
 
-def refuse_differing_batches(world: World, batches: Sequence[dict[str, Any]], name: str) -> None:
-    """Collective. Raises BadInput on every rank if collate makes other names, dtypes or numbers of dimensions on some rank, or in some
-    micro-batch of the first step.
+def refuse_differing_batches(world: World, batches: Sequence[dict[str, Any]], what: str) -> None:
+    """Collective. Raises BadInput on every rank if `what` (collate, rollout) makes other names, dtypes or numbers of dimensions on some
+    rank, or in some micro-batch of the first step.
     """
     kinds = [_kinds(batch) for batch in batches]
     for rank, others in enumerate(gather_objects(world, kinds)):
@@ -45,7 +46,7 @@ def refuse_differing_batches(world: World, batches: Sequence[dict[str, Any]], na
                 mine, theirs = set(kinds[0].items()), set(other.items())
                 differing = ", ".join(sorted({key for key, _ in mine ^ theirs}))
                 raise BadInput(
-                    f"collate of {name} makes different batches: {differing} of rank {rank} is not as of rank {world.rank}",
+                    f"{what} makes different batches: {differing} of rank {rank} is not as of rank {world.rank}",
                     "make the same names, dtypes and numbers of dimensions of any rows",
                 )
 
@@ -55,6 +56,34 @@ def _kinds(batch: dict[str, Any]) -> dict[str, str]:
 
 
 UNTRAINED_ADVICE = "use them in every batch, take them out of the model, or set requires_grad of them to False"
+
+
+def acted(module: ProgramModule, made: dict[str, Any], seed: int = 0) -> dict[str, Any]:
+    """A batch of collate as the loss gets it: rolled out, where the program does so, with generators of `seed`. Without lasting effects.
+
+    Raises BadInput if the roll-out changes the model, or returns no batch.
+    """
+    if not module.loaded.acts:
+        return made
+    was_training = module.training
+    device = next(module.parameters()).device
+    before = _state_of(module.model)
+    module.eval()
+    with kept_generators(), torch.no_grad():
+        torch.manual_seed(seed)
+        found = module({name: value.to(device) for name, value in made.items() if torch.is_tensor(value)}, "rollout")
+    module.train(was_training)
+    after = _state_of(module.model)
+    what = f"rollout of {module.loaded.name}"
+    if after != before:
+        changed = [name for name, state in before.items() if after.get(name) != state]
+        raise BadInput(f"{what} changes {_some(changed)} of the model", "let the optimizer change weights: return what loss learns from")
+    return checked_batch(found, float(made[COUNT]), what)
+
+
+def _state_of(model: nn.Module) -> dict[str, tuple[int, int]]:
+    """Place in memory and number of writes of each weight and buffer."""
+    return {name: (value.data_ptr(), value._version) for name, value in model.state_dict(keep_vars=True).items()}
 
 
 def refuse_untrainable(module: ProgramModule, made: dict[str, Any]) -> None:
@@ -122,17 +151,22 @@ def mean_warning(module: ProgramModule, rows: Sequence[Row], collate: Callable[[
     half = len(rows) // 2
     was_training = module.training
     module.eval()
+
+    def loss_of(part: Sequence[Row], seed: int = 0) -> tuple[float, float]:
+        return loss_of_batch(module, acted(module, collate(part), seed), seed)
+
     try:
-        together, again = (loss_of_batch(module, collate(rows), seed)[0] for seed in (0, 1))
-        parts = [loss_of_batch(module, collate(part), 0) for part in (rows[:half], rows[half:])]
+        together, again = (loss_of(rows, seed)[0] for seed in (0, 1))
+        parts = [loss_of(part) for part in (rows[:half], rows[half:])]
     finally:
         module.train(was_training)
     total = sum(count for _, count in parts)
     mean = sum(loss * count for loss, count in parts) / total if total else together
     scale = max(abs(together), abs(mean), 1e-6)
     if abs(together - again) > _NOISE * scale:
+        of = "rollout or loss" if module.loaded.acts else "loss"
         return (
-            f"the loss of {module.loaded.name} draws random numbers (one batch has {together:.4g} and {again:.4g}): they depend on the "
+            f"the {of} of {module.loaded.name} draws random numbers (one batch has {together:.4g} and {again:.4g}): they depend on the "
             "number of workers; drawn in collate, by row.generator(), they depend on the row alone"
         )
     if abs(together - mean) > _NOISE * scale:

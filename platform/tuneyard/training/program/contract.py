@@ -1,4 +1,4 @@
-"""The interface of a program: its four functions, and the rows and batches that they get."""
+"""The interface of a program: its functions, and the rows and batches that they get."""
 
 from __future__ import annotations
 
@@ -69,7 +69,18 @@ class Program(Protocol):
         not depend on how the batch is cut if the loss of a batch is a mean over `count` things. Gradients are on in evaluation too.
         """
 
+    def rollout(self, model: nn.Module, batch: Batch) -> Mapping[str, torch.Tensor]:
+        """The batch that `loss` gets, after the model has acted on that of `collate`: actions and their rewards, generated texts and their
+        marks. Optional. Called once for each micro-batch, at the beginning of a step, with its weights: in evaluation mode, without
+        gradients. `count` in the result replaces that of `collate`. It must not change the model.
+        """
+
     def predict(self, model: nn.Module, batch: Batch) -> list[dict[str, Any]]:
-        """A dict that JSON can hold for each row of the batch, in order. Only `evaluation.predictions` needs it. The model is in evaluation
-        mode, without gradients.
+        """A dict that JSON can hold for each row of the batch, in order. Metrics and `evaluation.predictions` need it. The model is in
+        evaluation mode, without gradients.
+        """
+
+    def metrics(self, predictions: Sequence[dict[str, Any]], rows: Sequence[Row]) -> Mapping[str, float]:
+        """Figures of all held-out rows, after each evaluation: name -> number, the same names each time, NaN where one is undefined.
+        Optional. `predictions` are those of `predict`, in the order of `rows`, with the row's number as `row`. Called on one rank.
         """

@@ -49,6 +49,10 @@ class FlopAccount:
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         with kept_generators(), self.counting(batch):
             torch.autograd.grad(module(batch), trained, allow_unused=True)
+        self.close()
+
+    def close(self) -> None:
+        """Count no further batch: later ones get the mean of those that were counted."""
         self._is_closed = True
 
     def of(self, batch: Mapping[str, Any]) -> float:

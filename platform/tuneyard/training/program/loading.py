@@ -36,6 +36,16 @@ class Loaded:
         return callable(getattr(self.program, "model", None))
 
     @property
+    def acts(self) -> bool:
+        """Whether a batch is rolled out before its loss."""
+        return callable(getattr(self.program, "rollout", None))
+
+    @property
+    def measures(self) -> bool:
+        """Whether it has metrics of its own."""
+        return callable(getattr(self.program, "metrics", None))
+
+    @property
     def predicts(self) -> bool:
         return callable(getattr(self.program, "predict", None))
 

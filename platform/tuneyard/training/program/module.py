@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -62,7 +62,7 @@ def _is_cut(value: Any) -> bool:
 
 
 class ProgramModule(nn.Module):
-    """Called with a batch: returns its loss. Called with `predicting`: returns its predictions."""
+    """Called with a batch: returns its loss, or what another function of the program makes of it."""
 
     def __init__(self, loaded: Loaded, model: nn.Module) -> None:
         super().__init__()
@@ -74,12 +74,12 @@ class ProgramModule(nn.Module):
     def loaded(self) -> Loaded:
         return self._loaded[0]
 
-    def forward(self, batch: dict[str, Any], predicting: bool = False) -> Any:
-        """Raises BadInput for a loss that is no scalar with a gradient, and for predictions that are not one per row."""
+    def forward(self, batch: dict[str, Any], function: Literal["loss", "predict", "rollout"] = "loss") -> Any:
+        """Raises BadInput for a loss that is no scalar with a gradient."""
         given = Batch(batch)
-        if predicting:
-            with self._watching("predict"), blamed(f"predict of {self.loaded.name}", self.loaded.folder):
-                return self.loaded.program.predict(self.model, given)
+        if function != "loss":
+            with self._watching(function), blamed(f"{function} of {self.loaded.name}", self.loaded.folder):
+                return getattr(self.loaded.program, function)(self.model, given)
         # In evaluation too: a loss may take gradients of its own. The outer wrappers see none, and prepare no reduction.
         with torch.enable_grad(), self._watching("loss"), blamed(f"loss of {self.loaded.name}", self.loaded.folder):
             loss = self.loaded.program.loss(self.model, given)

@@ -51,34 +51,39 @@ class ProgramCollator:
         advice = "make all tensors of a batch equally long: pad or cut the rows in collate"
         with blamed(f"collate of {name}", self.loaded.folder, advice):
             made = self.loaded.program.collate(list(rows))
-        if not isinstance(made, Mapping) or not made:
-            raise BadInput(f"collate of {name} returned {type(made).__name__}, and not a dict of tensors", "return {'inputs': tensor, …}")
-        batch = dict(made)
-        count = _count(batch.pop(COUNT, len(rows)), name)
-        for key, value in batch.items():
-            self._check(key, value)
-        return {**batch, COUNT: torch.tensor(int(count) if count.is_integer() else count), "tokens": [1] * len(rows), "squares": 0}
-
-    def _check(self, key: Any, value: Any) -> None:
-        name = self.loaded.name
-        if not isinstance(key, str) or key in RESERVED:
-            raise BadInput(f"collate of {name} names a tensor {key!r}", f"take another name: {', '.join(RESERVED)} are reserved")
-        if isinstance(value, list | tuple) and value and all(torch.is_tensor(each) for each in value):
-            shapes = ", ".join(str(list(each.shape)) for each in value[:3])
-            raise BadInput(
-                f"collate of {name} returned {key} as {len(value)} tensors ({shapes} …)", "pad them to one length, and stack them"
-            )
-        if not torch.is_tensor(value):
-            raise BadInput(f"collate of {name} returned {key} as {type(value).__name__}, and not as a tensor", "torch.tensor(…) makes one")
-        if value.requires_grad:
-            raise BadInput(f"collate of {name} returned {key} with a gradient", "compute trained values in loss, and detach the rest")
+        return {**checked_batch(made, len(rows), f"collate of {name}"), "tokens": [1] * len(rows), "squares": 0}
 
 
-def _count(value: Any, name: str) -> float:
+def checked_batch(made: Any, count: float, what: str) -> dict[str, torch.Tensor]:
+    """The tensors that a function of a program has made, with `count`, which stands where it says none. Raises BadInput for anything but
+    named tensors without gradients.
+    """
+    if not isinstance(made, Mapping) or not made:
+        raise BadInput(f"{what} returned {type(made).__name__}, and not a dict of tensors", "return {'inputs': tensor, …}")
+    batch = dict(made)
+    count = _count(batch.pop(COUNT, count), what)
+    for key, value in batch.items():
+        _check(key, value, what)
+    return {**batch, COUNT: torch.tensor(int(count) if count.is_integer() else count)}
+
+
+def _check(key: Any, value: Any, what: str) -> None:
+    if not isinstance(key, str) or key in RESERVED:
+        raise BadInput(f"{what} names a tensor {key!r}", f"take another name: {', '.join(RESERVED)} are reserved")
+    if isinstance(value, list | tuple) and value and all(torch.is_tensor(each) for each in value):
+        shapes = ", ".join(str(list(each.shape)) for each in value[:3])
+        raise BadInput(f"{what} returned {key} as {len(value)} tensors ({shapes} …)", "pad them to one length, and stack them")
+    if not torch.is_tensor(value):
+        raise BadInput(f"{what} returned {key} as {type(value).__name__}, and not as a tensor", "torch.tensor(…) makes one")
+    if value.requires_grad:
+        raise BadInput(f"{what} returned {key} with a gradient", "compute trained values in loss, and detach the rest")
+
+
+def _count(value: Any, what: str) -> float:
     number = value.item() if torch.is_tensor(value) and value.numel() == 1 else value
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < float("inf"):
         raise BadInput(
-            f"collate of {name} returned count as {number!r}",
+            f"{what} returned count as {number!r}",
             "count is the number of things that the loss is a mean over: one number, 0 or more",
         )
     return float(number)

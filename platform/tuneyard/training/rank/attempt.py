@@ -265,7 +265,7 @@ class RankAttempt(ProgramAttempt):
     def _result(self, status: str, material: Material, progress: Progress, *args: Any) -> TrainResult:
         found = super()._result(status, material, progress, *args)
         details = {name: value for name, value in found.details.items() if name != "program"}
-        return replace(found, details=details | self._about(progress) | self._about_stream(material, details["data"]))
+        return replace(found, details=details | self._about() | self._about_stream(material, details["data"]))
 
     def _about_stream(self, material: Material, about: Mapping[str, Any]) -> dict[str, Any]:
         """`data` of a report, with findings that are complete only after a whole pass over a streamed table. They are reported now,
@@ -281,14 +281,11 @@ class RankAttempt(ProgramAttempt):
         held_out = [note for note in report.notes if note.startswith(_OF_HELD_OUT)]
         return {"data": {**about, "validation_rows": report.validation_rows, "notes": [*notes, *held_out]}}
 
-    def _about(self, progress: Progress) -> dict[str, Any]:
+    def _about(self) -> dict[str, Any]:
         """Facts about a ranker for the report, beside those of all training."""
-        steps = {figures["step"]: figures for figures in progress.figures}
-        last = steps.get(progress.best_step, progress.figures[-1] if progress.figures else {})
-        metrics = {"metrics": {name: value for name, value in last.items() if name != "step"}} if last else {}
         slices = {label: shown_slices(figures) for label, figures in self.trainer.judged.items() if figures.slices}
         normalized = {"normalized": self.statistics} if self.statistics else {}
-        return {"tables": load_account(self.trainer.tables.placement), **metrics, **normalized, **({"slices": slices} if slices else {})}
+        return {"tables": load_account(self.trainer.tables.placement), **normalized, **({"slices": slices} if slices else {})}
 
 
 def _batches(rows: FlatRows | None) -> BatchesOfRows[FlatRows] | None:

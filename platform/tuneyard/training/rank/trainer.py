@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
+from tuneyard.api.evaluation import OF_RANKERS
 from tuneyard.ranking import PREFETCHED, ShardedTables, SlicedFigures, SlicedMetrics
 from tuneyard.training.distributed import gather_objects
 from tuneyard.training.nan_guard import refuse_predictions
@@ -19,14 +20,13 @@ from tuneyard.training.program.contract import COUNT
 from tuneyard.training.program.trainer import ProgramTrainer
 
 Figures = dict[str, float]
-_SHOWN = ("normalised_entropy", "auc", "calibration")
 
 
 def shown_slices(judged: SlicedFigures) -> dict[str, dict[str, Figures]]:
     """Figures of each column and value for the report. Undefined figures, such as AUC with one label, are left out."""
     return {
         column: {
-            value: {"rows": figures.rows, **{name: found for name in _SHOWN if math.isfinite(found := getattr(figures, name))}}
+            value: {"rows": figures.rows, **{name: found for name in OF_RANKERS if math.isfinite(found := getattr(figures, name))}}
             for value, figures in values.items()
         }
         for column, values in judged.slices.items()
@@ -99,7 +99,7 @@ class RankTrainer(ProgramTrainer):
         self.last_figures = {}
         for number, (task, figures) in enumerate(self.judged.items()):
             of_task = f"_{task}" if number else ""  # figures of the first label have no suffix
-            self.last_figures |= {f"{name}{of_task}": found for name in _SHOWN if math.isfinite(found := getattr(figures.whole, name))}
+            self.last_figures |= {f"{name}{of_task}": found for name in OF_RANKERS if math.isfinite(found := getattr(figures.whole, name))}
         loss = sum(figures.whole.log_loss for figures in self.judged.values()) / len(self.judged)
         self.on_evaluation(self.state.global_step, loss, self.last_figures)
         found = {f"{metric_key_prefix}_loss": loss}
