@@ -20,7 +20,9 @@ class Way:
 
 
 Ways = Mapping[str, Way]
-"""The way of each data set, by the name of its part in a mixture (empty for one data set)."""
+"""The way of each data set, by the name of its part in a mixture (empty for one data set), and of `data.validation` under VALIDATION."""
+VALIDATION = "data/validation"
+"""No part of a mixture has a slash in its name."""
 
 
 def ways_before(cursors: Mapping[str, Any], told: Mapping[str, Any] | None) -> dict[str, Way]:

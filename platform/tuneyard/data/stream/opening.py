@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ from tuneyard.data.roles import Roles
 from tuneyard.data.samples import Objective, Tally, training_samples
 from tuneyard.data.sources import Located
 from tuneyard.data.stream.claims import Claims
-from tuneyard.data.stream.held_out_rows import HeldOutRows
+from tuneyard.data.stream.evaluation_rows import EvaluationRows
 from tuneyard.data.stream.published import publish
 from tuneyard.data.stream.recipe import Recipe
 from tuneyard.data.stream.rows import Announce, Stream, StreamedRows
@@ -28,6 +29,8 @@ from tuneyard.data.stream.windows import Windows
 from tuneyard.data.stream.workers import DataWorkers
 
 _HELD_OUT_SPLITS = 8
+_NEXT_TO_NOTHING = 15
+"""Niceness of processes whose rows are needed at the first evaluation alone."""
 _MOST_WORKERS = 8
 LEFT_TO_SERVICE_S = 3.0
 """A rank waits this long for its service to build a shard before it builds the shard itself."""
@@ -78,10 +81,16 @@ class OpenStream:
     """An opened stream. `validation` None: no rows are held out."""
 
     rows: StreamedRows
-    validation: HeldOutRows | None
-    roles: Roles
-    encoder: Any
-    sample: ShardFacts
+    validation: EvaluationRows | None
+    found: Described
+
+
+@dataclass(frozen=True)
+class OpenEvaluation:
+    """A data set for evaluation whose rows are made while a task trains."""
+
+    rows: EvaluationRows
+    found: Described
 
 
 def describe_stream(
@@ -151,8 +160,35 @@ def open_stream(
     rows = StreamedRows(stream, packed=packed, announce=announce, **about)
     validation = None
     if spec.validation_fraction > 0:
-        validation = HeldOutRows(beside or stream, None if beside else _HELD_OUT_SPLITS, packed=packed)
-    return OpenStream(rows, validation, found.roles, recipe.encoder, sample)
+        validation = EvaluationRows(beside or stream, splits=None if beside else _HELD_OUT_SPLITS, packed=packed)
+    return OpenStream(rows, validation, found)
+
+
+def open_evaluation(
+    spec: TrainData,
+    located: Located,
+    tokenizer: Any,
+    *,
+    objective: Objective,
+    seed: int,
+    key: dict[str, Any],
+    cache_dir: str | Path | None,
+    on_progress: Callable[[int, int], None],
+) -> OpenEvaluation:
+    """Open a data set for evaluation. The first rows and a sample of 4 MiB are read, and processes begin to make the others, below all
+    other work of the machine.
+
+    `key`, `on_progress`: as for a stream and for `EvaluationRows`. Raises as `open_stream`.
+    """
+    folder = shards_folder(cache_dir)
+    found = describe_stream(spec, located, tokenizer, objective=objective, seed=seed, key=key, folder=folder)
+    remove_leftovers(folder)
+    longest = found.sampled.longest
+    if is_first_here():
+        DataWorkers(found.stream, worker_count(spec.workers), beside=found.stream, niceness=_NEXT_TO_NOTHING).start()
+    return OpenEvaluation(
+        EvaluationRows(found.stream, own=True, packed=found.recipe.has_samples, longest=longest, on_progress=on_progress), found
+    )
 
 
 def _unusable(uri: str, sample: ShardFacts) -> BadInput:
@@ -170,7 +206,7 @@ def announced(stream: Stream[Any], workers: int, service: Path | None, beside: S
 
     `beside`: see `DataWorkers`.
     """
-    if os.environ.get("LOCAL_RANK", "0") != "0":
+    if not is_first_here():
         return lambda _place, _waited: None
     if service is not None:
         return publish(service, stream).tell
@@ -179,6 +215,11 @@ def announced(stream: Stream[Any], workers: int, service: Path | None, beside: S
     here = DataWorkers(stream, workers, beside=beside)
     here.start()  # before the model: a fork of a small process, without a GPU
     return here.reads
+
+
+def is_first_here() -> bool:
+    """Whether this process starts workers for all ranks of its machine."""
+    return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def worker_count(asked: int | Literal["auto"]) -> int:
