@@ -222,7 +222,8 @@ def prepare(
     held_out_rows = _rows(entry / "validation.arrow")
     splits = json.loads((entry / "splits.json").read_text())
     content = Content.of_entry(entry, _inputs(work), read=report.samples, rows="train.arrow", layout=splits.get("layout", ""))
-    return Prepared(rows, held_out_rows, report, cached, _order(splits, seed, shuffle=spec.shuffle), content=content, ways=ways)
+    order = _order(splits, seed, shuffle=spec.shuffle, among=ways[""].among)
+    return Prepared(rows, held_out_rows, report, cached, order, content=content, ways=ways)
 
 
 def _ordered_otherwise(uri: str, cursor: Mapping[str, Any], settings: str, *, same_rows: bool) -> BadInput:
@@ -247,10 +248,10 @@ def _rows(path: Path) -> Any | None:
     return datasets.Dataset.from_file(str(path))
 
 
-def _order(splits: Mapping[str, Any], seed: int, *, shuffle: bool) -> RowOrder:
+def _order(splits: Mapping[str, Any], seed: int, *, shuffle: bool, among: int) -> RowOrder:
     """The order of a stream over the same splits."""
     sequences = splits["sequences"] and Sequences.from_dict(splits["sequences"])
-    return PreparedOrder(Windows.over(splits["bytes"], seed, shuffle=shuffle, sequences=sequences), tuple(splits["rows"]))
+    return PreparedOrder(Windows.over(splits["bytes"], seed, shuffle=shuffle, sequences=sequences, among=among), tuple(splits["rows"]))
 
 
 def is_prepared(

@@ -68,7 +68,7 @@ def prepare_stream(
         key=settings,
         cache_dir=cache_dir,
         service=service,
-        all_held_out=ways[""].all_held_out,
+        way=ways[""],
     )
     report = stream_report(spec, located, tokenizer, stream.found)
     for message in report.warnings():

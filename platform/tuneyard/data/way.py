@@ -11,12 +11,13 @@ from typing import Any
 class Way:
     """`streamed`: rows are made while the task trains. `rows`: rows of one pass of a prepared part of a mixture, estimated as for a stream;
     None: as many as the order of its rows has. `all_held_out`: a stream evaluates on all samples that are held out, as prepared data do,
-    and not on those of its first splits.
+    and not on those of its first splits. `among`: data sets that share what is read before the first step. The order of rows depends on it.
     """
 
     streamed: bool
     rows: int | None = None
     all_held_out: bool = False
+    among: int = 1
 
 
 Ways = Mapping[str, Way]

@@ -72,10 +72,11 @@ def choose_ways(
             ways[name] = kept[name] if part.streaming is None else replace(kept[name], streamed=part.streaming)
             continue
         try:
-            found = _DataSet(part, tokenizer, objective, seed, cache_dir, evaluated=name == VALIDATION)
+            among = 1 if steps is None or name == VALIDATION else max(1, len(spec.mix))
+            found = _DataSet(part, tokenizer, objective, seed, cache_dir, evaluated=name == VALIDATION, among=among)
             streamed = found.decided(counted=counted, is_prepared=None if prepared is None else name in prepared)
             mixed = bool(spec.mix) and name != VALIDATION
-            ways[name] = found.streamed if streamed else Way(False, found.estimate if mixed and not counted else None)
+            ways[name] = found.streamed if streamed else Way(False, found.estimate if mixed and not counted else None, among=among)
             if streamed is None:
                 seconds[name], streams[name] = found.seconds, found.streamed
         except BadInput as error:
@@ -133,12 +134,22 @@ def expects_stream(spec: TrainData, size_bytes: int, *, steps: int | None, cores
 
 
 class _DataSet:
-    """A data set whose way is to be chosen. `evaluated`: its rows are needed at the first evaluation, and then all of them."""
+    """A data set whose way is to be chosen. `evaluated`: its rows are needed at the first evaluation, and then all of them. `among`: see
+    `Way`.
+    """
 
     def __init__(
-        self, spec: TrainData, tokenizer: Any, objective: Objective, seed: int, cache_dir: str | Path | None, *, evaluated: bool = False
+        self,
+        spec: TrainData,
+        tokenizer: Any,
+        objective: Objective,
+        seed: int,
+        cache_dir: str | Path | None,
+        *,
+        evaluated: bool = False,
+        among: int = 1,
     ) -> None:
-        self._spec, self._tokenizer, self._cache_dir, self._evaluated = spec, tokenizer, cache_dir, evaluated
+        self._spec, self._tokenizer, self._cache_dir, self._evaluated, self._among = spec, tokenizer, cache_dir, evaluated, among
         self._how: Any = {"objective": objective, "seed": seed}
 
     @cached_property
@@ -164,7 +175,7 @@ class _DataSet:
     def streamed(self) -> Way:
         """The way of a stream."""
         held_out = self._spec.validation_fraction > 0
-        return Way(streamed=True, all_held_out=held_out and self.located.size_bytes <= COUNTED_BYTES)
+        return Way(streamed=True, all_held_out=held_out and self.located.size_bytes <= COUNTED_BYTES, among=self._among)
 
     @property
     def is_prepared(self) -> bool:
@@ -189,9 +200,9 @@ class _DataSet:
         plain = all(is_cut_by_lines(file) for file in self.located.files)
         if self._evaluated:
             return (self.located.size_bytes if plain else self._described.size_bytes) > _EVALUATED_AT_ONCE_BYTES
-        if plain and is_small(self.located.size_bytes):
+        if plain and is_small(self.located.size_bytes, self._among):
             return False
-        return not is_small(self._described.size_bytes) and self._described.stream.windows.count(0) > 1
+        return not is_small(self._described.size_bytes, self._among) and self._described.stream.windows.count(0) > 1
 
     @property
     def _is_coarse(self) -> bool:
@@ -208,7 +219,7 @@ class _DataSet:
         """Estimated seconds to prepare all rows on this machine."""
         processes = min(usable_cores(), MAX_PROCESSES)
         facts = self._described.sampled.facts
-        return _seconds_per_token(self._described) * facts.tokens * self._described.share / processes
+        return _seconds_per_token(self._described, _TIMED_S / self._among) * facts.tokens * self._described.share / processes
 
     @cached_property
     def _described(self) -> Described:
@@ -216,11 +227,11 @@ class _DataSet:
 
     def _describe(self, folder: Path) -> Described:
         key = row_settings(self._spec, self._tokenizer, self._how["objective"])
-        return describe_stream(self._spec, self.located, self._tokenizer, key=key, folder=folder, **self._how)
+        return describe_stream(self._spec, self.located, self._tokenizer, key=key, folder=folder, among=self._among, **self._how)
 
 
-def _seconds_per_token(described: Described) -> float:
-    """Processor seconds in which one core makes a token, by some rows of the sample."""
+def _seconds_per_token(described: Described, most_s: float) -> float:
+    """Processor seconds in which one core makes a token, by some rows of the sample. `most_s`: seconds after which it ends."""
     recipe, sample = described.recipe, described.sample
     data = SplitData(recipe.files, Split(sample.number, sample.pieces[::_EVERY_PIECE]))
     samples = samples_of(data.records(), Tally("", max_bad_fraction=1.0), recipe.canonical)
@@ -233,6 +244,6 @@ def _seconds_per_token(described: Described) -> float:
         if number == 1:  # the batch before has also compiled the chat template
             seconds, tokens = 0.0, 0
         seconds, tokens = seconds + time.process_time() - began, tokens + made
-        if seconds > _TIMED_S:
+        if seconds > most_s:
             break
     return seconds / tokens if tokens else 0.0
