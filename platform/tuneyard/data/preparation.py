@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuneyard.api import BadInput, Source, TrainData
-from tuneyard.data.cache import MANIFEST, cache_root, cached_folder, entry_of
+from tuneyard.data.cache import MANIFEST, TOLD, cache_root, cached_folder, entry_of
 from tuneyard.data.chat import ChatTemplate, template_text
 from tuneyard.data.content import Content, in_brackets, knows, layout_of, without_places
 from tuneyard.data.encoders import encoder_of
@@ -214,6 +214,7 @@ def prepare(
         _cache_key(work),
         work.build,
         on_wait=lambda holder: emit(Stage(task=task, name=f"waiting for {holder} to tokenise")),
+        on_told=work.progress.heard,
     )
     report = DataReport(**json.loads((entry / "report.json").read_text()) | {"source": train.uri})  # the same data may have moved
     for message in report.warnings():
@@ -332,6 +333,7 @@ class _Work:
     progress: Progress
 
     def build(self, folder: Path) -> None:
+        self.progress.tell_in(folder / TOLD)
         tally = Tally(self.train.uri, self.spec.max_bad_fraction)
         report = self._build(folder, tally)
         (folder / "report.json").write_text(json.dumps(report.to_dict()))

@@ -1,10 +1,18 @@
-"""The progress of preparation, by bytes of source, with the time that is left, and the setting that asks for the wait."""
+"""The progress of preparation, by bytes of source, with the time that is left, and the setting that asks for the wait.
+
+The process that prepares need not be the one whose events people see. It also writes its words into a file, and the processes that wait for
+it tell them.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Sequence
 from itertools import accumulate
+from pathlib import Path
+from typing import Any
 
 from tuneyard.api import TrainData
 from tuneyard.data.stream.splits import Split
@@ -33,12 +41,22 @@ class Progress:
 
     def __init__(self, emit: Emit, task: str, why: str) -> None:
         self._emit, self._task, self._why = emit, task, why
+        self._file: Path | None = None
+
+    def tell_in(self, file: Path) -> None:
+        """Write all that is told to `file` too, for `heard` in another process."""
+        self._file = file
+
+    def heard(self, words: str) -> None:
+        """Tell the words of the process that prepares."""
+        self._emit(Stage(task=self._task, **json.loads(words)))
 
     def begin(self, splits: Sequence[Split], limit: int | None) -> None:
         """`limit`: samples at most; their bytes are not known."""
         self._before = list(accumulate((split.size_bytes for split in splits), initial=0))
         self._limit, self._samples, self._bytes = limit, 0, 0
-        self._began = self._told = time.monotonic()
+        self._told = time.monotonic()
+        self._first: tuple[float, float] | None = None
         self._explained = False
         self._tell()
 
@@ -51,12 +69,13 @@ class Progress:
         if now - self._told < _EVERY_S:
             return
         self._told = now
-        left_s = self._left_s(now - self._began)
+        left_s = self._left_s(now)
         if left_s is not None and left_s > _LONG_S and not self._explained:
             self._explained = True
             why = f": {self._why}" if self._why else ""
-            self._emit(Stage(task=self._task, name=f"all rows are made before the first step, in about {left_s:.0f} s more{why}"))
-        self._tell(left_s)
+            self._say(name=f"all rows are made before the first step, in about {left_s:.0f} s more{why}")
+        else:
+            self._tell(left_s)
 
     def end(self) -> None:
         """All samples are tokenised."""
@@ -64,11 +83,15 @@ class Progress:
         self._tell(0.0)
 
     def packs(self, samples: int) -> None:
-        self._emit(Stage(task=self._task, name="packing", done=0, of=samples, unit="samples"))
+        self._say(name="packing", done=0, of=samples, unit="samples")
 
-    def _left_s(self, elapsed_s: float) -> float | None:
+    def _left_s(self, now: float) -> float | None:
+        """Seconds to the end by the pace since the first batch, before which processes start."""
         done, of = (self._samples, self._limit) if self._limit else (self._bytes, self._before[-1])
-        return elapsed_s * (of - done) / done if elapsed_s >= _PACE_KNOWN_S and done else None
+        if self._first is None:
+            self._first = now, done
+        began, before = self._first
+        return (now - began) * (of - done) / (done - before) if now - began >= _PACE_KNOWN_S and done > before else None
 
     def _tell(self, left_s: float | None = None) -> None:
         if self._limit:
@@ -76,4 +99,11 @@ class Progress:
         else:
             size, unit = (_MB, "MB") if self._before[-1] >= _IN_MB_FROM else (_KB, "kB")
             done, of = self._bytes / size, max(1.0, self._before[-1] / size)
-        self._emit(Stage(task=self._task, name="tokenising", done=done, of=of, unit=unit, left_s=left_s))
+        self._say(name="tokenising", done=done, of=of, unit=unit, left_s=left_s)
+
+    def _say(self, **stage: Any) -> None:
+        self._emit(Stage(task=self._task, **stage))
+        if self._file is not None:
+            beside = self._file.with_name(f"{self._file.name}.{os.getpid()}")
+            beside.write_text(json.dumps(stage))
+            beside.rename(self._file)
