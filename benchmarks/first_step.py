@@ -2,8 +2,9 @@
 
 `python benchmarks/first_step.py` writes the texts (Python's sources in texts of 4 KiB, each with a number of its own; 12 GB), and runs the
 same train task of 40 steps on each of them as `python -m tuneyard.training`. Each run has an empty cache, or (`prepared already`) the
-prepared rows of the run before it. Writes docs/benchmarks/first_step.md. `--before CHECKOUT`: an older tree of this project,
-which runs the 0.3 GB case too. `--folder`: where texts, caches and outputs lie until the end.
+prepared rows of the run before it. Runs with a data set for evaluation are ended before their evaluation, which would take many minutes.
+Writes docs/benchmarks/first_step.md. `--before CHECKOUT`: an older tree of this project, which runs the 0.3 GB case too. `--folder`: where
+texts, caches and outputs lie until the end.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ STEPS, SETTLED = 40, 10
 """Steps of a run, and the first of those whose pace counts."""
 _GB = 1_000_000_000
 _COMPARED = 0.3
-"""GB of the data that are also prepared."""
+"""GB of the data that are also prepared, and evaluated on."""
+_MANY_PARTS, _MANY_GB = 12, 0.36
 _LOOK_S = 0.1
 _HEAD = """\
 {steps} steps of 8 packed rows of 256 tokens (batch.micro 4) on a llama of 2 layers and 64 dimensions, one thread, with a tokenizer of 4,000
@@ -55,13 +57,15 @@ class Run:
     cpu_s: float
     memory_gb: float
     steps_per_s: float
-    loss: float
+    loss: float | None
     streamed: bool
 
 
 @dataclass
 class Case:
-    """A task on `sources`. `streaming` None: the default. `warm`: with the cache that the case before has left."""
+    """A task on `sources`. `streaming` None: the default. `warm`: with the cache that the case before has left. `validation`: a data set
+    for evaluation.
+    """
 
     name: str
     sources: list[Path]
@@ -69,6 +73,7 @@ class Case:
     streaming: bool | None = None
     warm: bool = False
     tree: Path = ROOT
+    validation: Path | None = None
 
 
 def main() -> None:
@@ -92,10 +97,18 @@ def main() -> None:
                 before = Case(f"{size:g} GB", whole, "by default, before", tree=given.before) if given.before else None
                 measure(before or Case(f"{size:g} GB", whole, "`streaming: false`", streaming=False), folder, results)
                 measure(Case(f"{size:g} GB", whole, "by default, prepared already", warm=True), folder, results)
+                held_out = [write_texts(folder / "held-out.jsonl", int(size * _GB))]
+                name = f"{size:g} GB, and {size:g} GB of `validation`"
+                measure(Case(name, whole, "by default", validation=held_out[0]), folder, results)
+                remove(held_out)
             parts = cut(whole[0], (0.6, 0.3, 0.1))
             measure(Case(f"{size:g} GB, three parts", parts, "by default"), folder, results)
-            for path in (*whole, *parts):
-                path.unlink()
+            remove([*whole, *parts])
+        if given.compare:
+            whole = [write_texts(folder / "whole.jsonl", int(_MANY_GB * _GB))]
+            parts = cut(whole[0], (1 / _MANY_PARTS,) * _MANY_PARTS)
+            measure(Case(f"{_MANY_GB:g} GB, {_MANY_PARTS} parts", parts, "by default"), folder, results)
+            remove([*whole, *parts])
         report([json.loads(line) for line in results.read_text().splitlines()])
 
 
@@ -107,7 +120,8 @@ def report(results: list[dict[str, Any]]) -> None:
     for found in results[1:]:
         first, cpu = (found[name] - base[name] for name in ("first_s", "cpu_s"))
         memory = f"{found['memory_gb'] - base['memory_gb']:.2f} GB" if found["memory_gb"] else ""
-        figures = f"{first:.1f} s | {cpu:.1f} | {memory} | {found['steps_per_s']:.1f} | {found['loss']!r}"
+        loss = "" if found["loss"] is None else repr(found["loss"])
+        figures = f"{first:.1f} s | {cpu:.1f} | {memory} | {found['steps_per_s']:.1f} | {loss}"
         lines.append(f"| {found['name']} | {found['how']} | {'yes' if found['streamed'] else 'no'} | {figures} |")
     write_page("first_step", "The first step on text of 0.05 to 10 GB", lines)
 
@@ -134,17 +148,21 @@ def run(case: Case, folder: Path) -> Run:
     began, at, said = time.monotonic(), dict[int, float](), list[str]()
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     memory = Memory(process.pid)
-    cpu_s = 0.0
+    cpu_s, last = 0.0, STEPS - 1 if case.validation else STEPS
     assert process.stdout is not None
     for line in process.stdout:
         said.append(line)
         if step := re.match(r"step (\d+)/", line):
             at[int(step[1])] = time.monotonic() - began
             cpu_s = cpu_s or memory.cpu_s()
-    if process.wait():
+            if int(step[1]) == last and case.validation:
+                process.kill()
+    if process.wait() and last not in at:
         raise RuntimeError("".join(said)[-3000:])
+    pace = (last - SETTLED) / (at[last] - at[SETTLED])
+    if case.validation:
+        return Run(at[1], cpu_s, memory.most, pace, None, any(line.startswith("streaming about") for line in said))
     result = json.loads((out / "train" / "result.json").read_text())
-    pace = (STEPS - SETTLED) / (at[STEPS] - at[SETTLED])
     return Run(at[1], cpu_s, memory.most, pace, result["losses"][-1], bool(result["details"]["data"]["streamed"]))
 
 
@@ -152,6 +170,8 @@ def job_of(case: Case, folder: Path) -> dict[str, Any]:
     data: dict[str, Any] = {"pack": True, "maxLength": 256, "format": "text", "showSample": False}
     if case.streaming is not None:
         data["streaming"] = case.streaming
+    if case.validation is not None:
+        data["validation"] = {"source": str(case.validation)}
     if len(case.sources) == 1:
         data["source"] = str(case.sources[0])
     else:
@@ -226,6 +246,11 @@ def cut(path: Path, shares: tuple[float, ...]) -> list[Path]:
                 out.write(whole.readline())
             parts.append(part)
     return parts
+
+
+def remove(paths: list[Path]) -> None:
+    for path in paths:
+        path.unlink()
 
 
 def write_model(folder: Path) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tuneyard.data.report import DataReport
     from tuneyard.data.score_counting import count_score_rows
     from tuneyard.data.score_rows import ScoreRow, ScoreRows
-    from tuneyard.data.streaming import read_so_far, work_of
+    from tuneyard.data.streaming import made_for_evaluation, read_so_far, work_of
     from tuneyard.data.turns import turn_end
     from tuneyard.data.way import Ways, ways_before
     from tuneyard.data.ways import choose_ways, prepared_here
@@ -39,6 +39,7 @@ __all__ = [
     "count_data",
     "count_score_rows",
     "inspect",
+    "made_for_evaluation",
     "open_dataset",
     "prepare",
     "prepare_rows",
@@ -66,6 +67,7 @@ _HOMES = {
     "count_data": "counting",
     "count_score_rows": "score_counting",
     "inspect": "inspection",
+    "made_for_evaluation": "streaming",
     "open_dataset": "dataset",
     "prepare": "preparation",
     "prepare_rows": "raw_rows",

@@ -29,6 +29,8 @@ _HASHED_WHOLE_BYTES = 1 << 30
 _PARTS, _BLOCK_BYTES = 64, 1 << 20
 _HOLDER = ".holder"
 """File in an unfinished folder that names its builder."""
+TOLD = ".told"
+"""File in an unfinished folder for words of the builder to the processes that wait for it."""
 _POLL_S = 0.2
 PATIENCE_S = 300.0
 """A builder that writes no byte for this long counts as stopped."""
@@ -49,26 +51,32 @@ def _text_of(key: Mapping[str, Any]) -> str:
 
 
 def cached_folder(
-    root: Path, key: Mapping[str, Any], build: Callable[[Path], None], *, on_wait: Callable[[str], None] = lambda _: None
+    root: Path,
+    key: Mapping[str, Any],
+    build: Callable[[Path], None],
+    *,
+    on_wait: Callable[[str], None] = lambda _: None,
+    on_told: Callable[[str], None] = lambda _: None,
 ) -> tuple[Path, bool]:
     """The folder for `key`, and whether it existed before. `build` fills an empty folder; if it raises, nothing is kept.
 
-    One process builds while the others wait. `on_wait` is called once before a wait, with the builder: `process 4711 of HOST`. A stopped
-    builder (Ctrl-Z) does not block the others: after PATIENCE_S without growth of its folder another process builds too, and the first
-    to finish wins. A complete folder needs no permission to write. Raises StorageError if the disk is full or not writable.
+    One process builds while the others wait. `on_wait` is called once before a wait, with the builder: `process 4711 of HOST`; `on_told`
+    with each content of TOLD that is seen. A stopped builder (Ctrl-Z) does not block the others: after PATIENCE_S without growth of its
+    folder another process builds too, and the first to finish wins. A complete folder needs no permission to write. Raises StorageError if
+    the disk is full or not writable.
     """
     entry, text = entry_of(root, key), _text_of(key)
     try:
         if _complete(entry):
             return entry, True
         root.mkdir(parents=True, exist_ok=True)
-        return entry, _locked(entry, text, build, on_wait)
+        return entry, _locked(entry, text, build, on_wait, on_told)
     except OSError as error:
         cause = f"the cache {root} cannot be written: {error.strerror or error}"
         raise StorageError(cause, "free some space, or set TUNEYARD_CACHE to another disk") from error
 
 
-def _locked(entry: Path, key: str, build: Callable[[Path], None], on_wait: Callable[[str], None]) -> bool:
+def _locked(entry: Path, key: str, build: Callable[[Path], None], on_wait: Callable[[str], None], on_told: Callable[[str], None]) -> bool:
     """Make sure that the entry exists; returns whether another process built it.
 
     Each turn has its own lock and folder. A process that has run out of patience with the builder of turn 0 goes on to turn 1, and so on.
@@ -78,7 +86,7 @@ def _locked(entry: Path, key: str, build: Callable[[Path], None], on_wait: Calla
     for turn in count():
         unfinished = entry.with_suffix(f".{turn}.unfinished" if turn else ".unfinished")
         lock = FileLock(entry.with_suffix(f".{turn}.lock" if turn else ".lock"))
-        there = _wait(entry, unfinished, lock, on_wait if turn == 0 else lambda _: None)
+        there = _wait(entry, unfinished, lock, on_wait if turn == 0 else lambda _: None, on_told)
         if there:
             return True
         if not lock.is_locked:
@@ -90,11 +98,11 @@ def _locked(entry: Path, key: str, build: Callable[[Path], None], on_wait: Calla
     raise AssertionError("unreachable")
 
 
-def _wait(entry: Path, unfinished: Path, lock: Any, on_wait: Callable[[str], None]) -> bool:
+def _wait(entry: Path, unfinished: Path, lock: Any, on_wait: Callable[[str], None], on_told: Callable[[str], None]) -> bool:
     """Wait until this process holds the lock, the entry is complete (True), or PATIENCE_S has passed without growth."""
     from filelock import Timeout
 
-    told, grown_at, size, looked_at = False, time.monotonic(), _growth(unfinished), None
+    told, grown_at, size, looked_at, words = False, time.monotonic(), _growth(unfinished), None, ""
     while True:
         try:
             lock.acquire(timeout=_POLL_S, poll_interval=_POLL_S / 4)
@@ -103,7 +111,10 @@ def _wait(entry: Path, unfinished: Path, lock: Any, on_wait: Callable[[str], Non
             pass
         if not told:
             told = True
-            on_wait(_holder(unfinished))
+            on_wait(_text(unfinished / _HOLDER) or "another process")
+        if (now_told := _text(unfinished / TOLD)) and now_told != words:
+            words = now_told
+            on_told(words)
         manifest = _growth(entry)
         if manifest != looked_at and _complete(entry):
             return True
@@ -125,11 +136,12 @@ def _growth(folder: Path) -> Any:
     return sorted(found)
 
 
-def _holder(unfinished: Path) -> str:
+def _text(path: Path) -> str:
+    """The content of a file; empty where there is none."""
     try:
-        return (unfinished / _HOLDER).read_text() or "another process"
+        return path.read_text()
     except OSError:
-        return "another process"
+        return ""
 
 
 def _complete(entry: Path) -> bool:
@@ -162,7 +174,8 @@ def _build(entry: Path, unfinished: Path, key: str, build: Callable[[Path], None
     try:
         (unfinished / _HOLDER).write_text(f"process {os.getpid()} of {platform.node()}")
         build(unfinished)
-        (unfinished / _HOLDER).unlink()
+        for name in (_HOLDER, TOLD):
+            (unfinished / name).unlink(missing_ok=True)
         files = {str(p.relative_to(unfinished)): _facts(p) for p in sorted(unfinished.rglob("*")) if p.is_file()}
         (unfinished / MANIFEST).write_text(json.dumps({"files": files, "key": json.loads(key)}, indent=1))
         return not _put(unfinished, entry)

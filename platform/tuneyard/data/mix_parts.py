@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from tuneyard.api import BadInput, MixPart, TrainData
+from tuneyard.data.way import VALIDATION
 
 
 def part_data(spec: TrainData, part: MixPart) -> TrainData:
@@ -15,6 +16,20 @@ def part_data(spec: TrainData, part: MixPart) -> TrainData:
     }
     given = {name: getattr(part, name) for name in ("format", "loss_on", "chat", "chat_template") if getattr(part, name) is not None}
     return spec.model_copy(update={"mix": [], "validation": None, **own, **given})
+
+
+def validation_data(spec: TrainData) -> TrainData:
+    """`data.validation` as a separate data set with the settings of the training data."""
+    assert spec.validation is not None
+    own = {name: getattr(spec.validation, name) for name in type(spec.validation).model_fields}
+    return spec.model_copy(update={"mix": [], "validation": None, "validation_fraction": 0.0, **own})
+
+
+def data_sets(spec: TrainData) -> dict[str, TrainData]:
+    """Each data set of a task by its name in `Ways`."""
+    named = {name: part_data(spec, part) for name, part in zip(part_names(spec.mix), spec.mix, strict=True)}
+    trained = named or {"": spec.model_copy(update={"validation": None})}
+    return trained | ({VALIDATION: validation_data(spec)} if spec.validation is not None else {})
 
 
 def part_names(parts: Sequence[MixPart]) -> list[str]:

@@ -21,7 +21,6 @@ from tuneyard.data.part_events import PartEvents
 from tuneyard.data.preparation import Prepared, prepare, template_to_save
 from tuneyard.data.report import DataReport
 from tuneyard.data.samples import Objective
-from tuneyard.data.streaming import validation_data
 from tuneyard.data.token_batch import TokenBatch
 from tuneyard.data.way import Ways
 from tuneyard.tracking import Emit, Warned
@@ -133,6 +132,7 @@ def prepare_mixture(
     service: Path | None,
     emit: Emit,
     task: str,
+    steps: int | None,
     ways: Ways,
 ) -> Prepared:
     """As `prepare`, for `spec.mix`. Raises BadInput that names the part."""
@@ -140,7 +140,7 @@ def prepare_mixture(
     events = PartEvents(emit)
 
     def prepared_part(name: str, part: TrainData) -> Prepared:
-        how: Any = {"objective": objective, "seed": seed, "cache_dir": cache_dir, "service": service, "task": task}
+        how: Any = {"objective": objective, "seed": seed, "cache_dir": cache_dir, "service": service, "task": task, "steps": steps}
         try:
             return prepare(part, tokenizer, emit=events.of(name), ways={"": ways[name]}, **how)
         except BadInput as error:
@@ -157,12 +157,7 @@ def prepare_mixture(
         temperature=spec.temperature,
     )
     rows, order = _mixed(parts, mixture)
-    if spec.validation is not None:
-        validation = prepare(
-            validation_data(spec), tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, service=service, emit=emit, task=task
-        ).train
-    else:
-        validation = _evaluated([part.validation for part in parts if part.validation is not None])
+    validation = _evaluated([part.validation for part in parts if part.validation is not None])
     chosen, notes = _template(spec, tokenizer, names, parts)
     for note in notes:
         emit(Warned(task=task, message=note))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from tuneyard.api import BadInput
-from tuneyard.data.access import READ_RETRY_S, Bucket, patiently
+from tuneyard.data.access import READ_RETRY_S, Bucket, patiently, reading
 
 if TYPE_CHECKING:
     from tuneyard.data.file_types import FoundFile
@@ -53,10 +53,11 @@ def open_found(found: FoundFile) -> IO[bytes]:
 
 
 def check_unchanged(found: FoundFile) -> None:
-    """Raises BadInput where a file has changed since the listing. Objects are not checked here, but with every read."""
+    """Raises BadInput where a file has changed since the listing, or is gone. Objects are not checked here, but with every read."""
     if found.fs is None:
-        if found.mark and local_mark(found.path) != found.mark:
-            raise _changed(found, os.stat(found.path).st_size)
+        with reading(found.uri):
+            if found.mark and local_mark(found.path) != found.mark:
+                raise _changed(found, os.stat(found.path).st_size)
     elif found.modified and not isinstance(found.fs, Bucket):
         _refuse_other(found, version_of(found.fs.info(found.path)))
 

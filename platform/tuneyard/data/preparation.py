@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuneyard.api import BadInput, Source, TrainData
-from tuneyard.data.cache import MANIFEST, cache_root, cached_folder, entry_of
+from tuneyard.data.cache import MANIFEST, TOLD, cache_root, cached_folder, entry_of
 from tuneyard.data.chat import ChatTemplate, template_text
 from tuneyard.data.content import Content, in_brackets, knows, layout_of, without_places
 from tuneyard.data.encoders import encoder_of
@@ -27,6 +26,7 @@ from tuneyard.data.losses import Losses
 from tuneyard.data.mixture import Mixture
 from tuneyard.data.order import MixedRowOrder, RowOrder
 from tuneyard.data.packing import efficiency, laid_out
+from tuneyard.data.preparation_progress import Progress, why_prepared
 from tuneyard.data.prepared_order import PreparedOrder
 from tuneyard.data.prepared_samples import prepared_samples
 from tuneyard.data.prompt_template import saved_template
@@ -51,6 +51,8 @@ CODE_VERSION = 11
 """Part of every cache key. Raise it with every change after which the same input gives other rows."""
 _ENTRY_VERSION = 2
 """Part of the key of an entry alone, and not of a stream's. Raise it with every change of an entry's files that leaves rows the same."""
+_OF_EARLIER_KEYS: Mapping[str, Any] = MappingProxyType({"validation_files": [], "validation": None})
+"""Entries of earlier versions also held rows of `data.validation`. Those without keep their names."""
 _SEVERAL_PROCESSES_FROM_BYTES = 1 << 20
 MAX_PROCESSES = 32
 _BACK = "restore the data and their settings to resume, or start again in another output"
@@ -193,22 +195,26 @@ def prepare(
 
         ways = choose_ways(spec, tokenizer, objective=objective, seed=seed, steps=steps, cache_dir=cache_dir)
     how: Any = {"objective": objective, "seed": seed, "cache_dir": cache_dir, "service": service, "emit": emit, "task": task, "ways": ways}
+    if spec.validation is not None:
+        from tuneyard.data.validation import with_validation  # late: it imports `prepare`
+
+        return with_validation(spec, tokenizer, steps=steps, **how)
     if spec.mix:
         from tuneyard.data.mixing import prepare_mixture  # late: it imports `prepare`
 
-        return prepare_mixture(spec, tokenizer, **how)
+        return prepare_mixture(spec, tokenizer, steps=steps, **how)
     train = located_source(spec)
     if ways[""].streamed:
-        from tuneyard.data.streaming import prepare_stream  # late: it imports `prepare`
+        from tuneyard.data.streaming import prepare_stream  # late: it imports `Prepared`
 
         return prepare_stream(spec, train, tokenizer, **how)
-    held_out = located_source(spec.validation) if spec.validation else None
-    work = _Work(spec, tokenizer, objective, seed, train, held_out, emit, task)
+    work = _Work(spec, tokenizer, objective, seed, train, Progress(emit, task, why_prepared(spec, steps)))
     entry, cached = cached_folder(
         cache_root(cache_dir) / "tokens",
         _cache_key(work),
         work.build,
         on_wait=lambda holder: emit(Stage(task=task, name=f"waiting for {holder} to tokenise")),
+        on_told=work.progress.heard,
     )
     report = DataReport(**json.loads((entry / "report.json").read_text()) | {"source": train.uri})  # the same data may have moved
     for message in report.warnings():
@@ -217,7 +223,8 @@ def prepare(
     held_out_rows = _rows(entry / "validation.arrow")
     splits = json.loads((entry / "splits.json").read_text())
     content = Content.of_entry(entry, _inputs(work), read=report.samples, rows="train.arrow", layout=splits.get("layout", ""))
-    return Prepared(rows, held_out_rows, report, cached, _order(splits, seed, shuffle=spec.shuffle), content=content, ways=ways)
+    order = _order(splits, seed, shuffle=spec.shuffle, among=ways[""].among)
+    return Prepared(rows, held_out_rows, report, cached, order, content=content, ways=ways)
 
 
 def _ordered_otherwise(uri: str, cursor: Mapping[str, Any], settings: str, *, same_rows: bool) -> BadInput:
@@ -242,18 +249,17 @@ def _rows(path: Path) -> Any | None:
     return datasets.Dataset.from_file(str(path))
 
 
-def _order(splits: Mapping[str, Any], seed: int, *, shuffle: bool) -> RowOrder:
+def _order(splits: Mapping[str, Any], seed: int, *, shuffle: bool, among: int) -> RowOrder:
     """The order of a stream over the same splits."""
     sequences = splits["sequences"] and Sequences.from_dict(splits["sequences"])
-    return PreparedOrder(Windows.over(splits["bytes"], seed, shuffle=shuffle, sequences=sequences), tuple(splits["rows"]))
+    return PreparedOrder(Windows.over(splits["bytes"], seed, shuffle=shuffle, sequences=sequences, among=among), tuple(splits["rows"]))
 
 
 def is_prepared(
     spec: TrainData, located: Located, tokenizer: Any, *, objective: Objective, seed: int, cache_dir: str | Path | None = None
 ) -> bool:
     """Whether the cache has an entry for these data. Local files are hashed; the files of the entry are not. Raises BadInput."""
-    held_out = located_source(spec.validation) if spec.validation else None
-    key = _cache_key(_Work(spec, tokenizer, objective, seed, located, held_out, silent, ""))
+    key = _cache_key(_Work(spec, tokenizer, objective, seed, located, Progress(silent, "", "")))
     return (entry_of(cache_root(cache_dir) / "tokens", key) / MANIFEST).exists()
 
 
@@ -269,14 +275,12 @@ def row_settings(spec: TrainData, tokenizer: Any, objective: Objective) -> dict[
 
 
 def _cache_key(work: _Work) -> dict[str, Any]:
-    held_out = work.spec.validation.model_dump(mode="json", exclude={"source", "from_task", "path"}) if work.spec.validation else None
     return {
         **row_settings(work.spec, work.tokenizer, work.objective),
         "entry": _ENTRY_VERSION,
         "libraries": dict(_libraries()),
         "files": [[file.reader, file.identity()] for file in work.train.files],
-        "validation_files": [[file.reader, file.identity()] for file in work.held_out.files] if work.held_out else [],
-        "validation": held_out,
+        **_OF_EARLIER_KEYS,
         "seed": work.seed if work.spec.validation_fraction else 0,
     }
 
@@ -326,34 +330,20 @@ class _Work:
     objective: Objective
     seed: int
     train: Located
-    held_out: Located | None
-    emit: Emit
-    task: str
+    progress: Progress
 
     def build(self, folder: Path) -> None:
+        self.progress.tell_in(folder / TOLD)
         tally = Tally(self.train.uri, self.spec.max_bad_fraction)
         report = self._build(folder, tally)
         (folder / "report.json").write_text(json.dumps(report.to_dict()))
 
-    def _open(self, located: Located, source: Source, tally: Tally) -> tuple[Roles, Sequence[Split], Iterator[Placed]]:
-        roles, splits, samples = prepared_samples(located, tally, source=source, spec=self.spec, objective=self.objective)
-        return roles, splits, self._with_progress(samples, source.limit or 0)
-
-    def _with_progress(self, samples: Iterator[Placed], of: int) -> Iterator[Placed]:
-        name, said_at, count = "tokenising", 0.0, 0
-        for count, sample in enumerate(samples, start=1):
-            if time.monotonic() - said_at > 0.5:
-                said_at = time.monotonic()
-                self.emit(Stage(task=self.task, name=name, done=count, of=of, unit="samples"))
-            yield sample
-        self.emit(Stage(task=self.task, name=name, done=count, of=count, unit="samples"))
-
     def _build(self, folder: Path, tally: Tally) -> DataReport:
-        roles, splits, samples = self._open(self.train, self.spec, tally)
+        roles, splits, samples = prepared_samples(self.train, tally, spec=self.spec, objective=self.objective)
         encoder = encoder_of(self.spec, self.tokenizer, roles, self.objective)
         packed = self.spec.pack or encoder.together > 1
         loss_about = Losses()
-        items = self._encode(folder, "train", encoder, samples, self.train, tally, loss_about)
+        items = self._encode(folder, encoder, samples, splits, tally, loss_about)
         aside = held_out_items(items.hashes, self.spec.validation_fraction, self.seed)
         rows = self._layout(items, np.flatnonzero(~aside), encoder)
         if not rows:
@@ -368,8 +358,6 @@ class _Work:
         if validation_rows:
             items.write(folder / "validation.arrow", validation_rows, packed=packed)
         items.discard()
-        if self.held_out is not None and self.spec.validation is not None:
-            validation_rows = self._validation_of_its_own(folder, encoder, self.held_out, self.spec.validation)
         tokens = int(items.lengths[~aside].sum())
         return self._report(
             roles,
@@ -383,29 +371,20 @@ class _Work:
             template=encoder.template,
         )
 
-    def _validation_of_its_own(self, folder: Path, encoder: Encoder, located: Located, source: Source) -> list[list[int]]:
-        tally = Tally(located.uri, self.spec.max_bad_fraction)
-        _, _, samples = self._open(located, source, tally)
-        loss_about = Losses()
-        items = self._encode(folder, "validation", encoder, samples, located, tally, loss_about)
-        rows = self._layout(items, np.arange(items.lengths.size), encoder)
-        if not rows:
-            raise BadInput(f"{located.uri}: no sample is left to evaluate on{loss_about.why_none()}", _MORE_SAMPLES)
-        items.write(folder / "validation.arrow", rows, packed=self.spec.pack or encoder.together > 1)
-        items.discard()
-        return rows
-
     def _encode(
-        self, folder: Path, name: str, encoder: Encoder, samples: Iterator[Placed], located: Located, tally: Tally, losses: Losses
+        self, folder: Path, encoder: Encoder, samples: Iterator[Placed], splits: Sequence[Split], tally: Tally, losses: Losses
     ) -> TokenFiles:
-        items = TokenFiles(folder, name)
+        items = TokenFiles(folder, "train")
         available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        processes = min(available, MAX_PROCESSES) if located.size_bytes >= _SEVERAL_PROCESSES_FROM_BYTES else 1
+        processes = min(available, MAX_PROCESSES) if self.train.size_bytes >= _SEVERAL_PROCESSES_FROM_BYTES else 1
+        self.progress.begin(splits, self.spec.limit)
         for encoded in encode_all(encoder, samples, processes):
             items.append(encoded)
             losses.add(encoded)
             for place, reason, advice in encoded.bad:
                 tally.became_bad(place, reason, advice=advice)
+            self.progress.made(encoded)
+        self.progress.end()
         items.finish()
         tally.check()
         return items
@@ -413,7 +392,7 @@ class _Work:
     def _layout(self, items: TokenFiles, chosen: npt.NDArray[np.int64], encoder: Encoder) -> list[list[int]]:
         """Rows of item numbers: packed within each split, as in a stream, or one item (one pair) per row."""
         if self.spec.pack:
-            self.emit(Stage(task=self.task, name="packing", done=0, of=len(chosen), unit="samples"))
+            self.progress.packs(len(chosen))
         borders = np.flatnonzero(np.diff(items.splits[chosen])) + 1
         groups = np.split(chosen, borders)
         rows = (laid_out(items.lengths, group, self.spec.max_length, pack=self.spec.pack, together=encoder.together) for group in groups)
@@ -459,7 +438,6 @@ class _Work:
             chat_template=template_to_save(self.tokenizer, template, reasons=losses.reasons, tools=losses.tools) if template else None,
             notes=[
                 *self.train.notes,
-                *(self.held_out.notes if self.held_out else ()),
                 *roles.notes(),
                 *losses.notes(),
                 *filter(None, [end_note(self.spec, self.tokenizer, template)]),

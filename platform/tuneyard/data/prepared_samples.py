@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from tuneyard.api import Source, TrainData
+from tuneyard.api import TrainData
 from tuneyard.data.access import Bucket
 from tuneyard.data.canonical import Canonical
 from tuneyard.data.file_types import DataFile
@@ -21,16 +21,16 @@ _AHEAD, _AHEAD_IN_STORE = 1, 16
 
 
 def prepared_samples(
-    located: Located, tally: Tally, *, source: Source, spec: TrainData, objective: Objective
+    located: Located, tally: Tally, *, spec: TrainData, objective: Objective
 ) -> tuple[Roles, Sequence[Split], Iterator[Placed]]:
-    """The roles of columns, the splits, and the samples of all splits. `source`: `spec` itself, or its validation set.
+    """The roles of columns, the splits, and the samples of all splits.
 
     Raises BadInput and StorageError, also later from the iterator of samples.
     """
-    roles, _ = training_samples(located, Tally(located.uri), source=source, spec=spec, objective=objective)
+    roles, _ = training_samples(located, Tally(located.uri), source=spec, spec=spec, objective=objective)
     splits = splits_of(located.files, split_bytes(located.size_bytes, spec.max_length))
     canonical = Canonical(roles, objective == "sft" and spec.loss_on != "all")
-    return roles, splits, _samples(located.files, splits, tally, canonical, source.limit)
+    return roles, splits, _samples(located.files, splits, tally, canonical, spec.limit)
 
 
 def _samples(files: Sequence[DataFile], splits: Sequence[Split], tally: Tally, canonical: Canonical, limit: int | None) -> Iterator[Placed]:

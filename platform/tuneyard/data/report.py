@@ -53,6 +53,8 @@ class DataReport:
     notes: list[str] = field(default_factory=list)
     streamed: bool = False
     """Rows of the data set, or of a part, were streamed. Their counts cover the splits that were read so far."""
+    validation_streamed: bool = False
+    """The rows of `data.validation` were made while the task trained. `validation_rows` is 0 before the first evaluation."""
     epoch_rows: int = 0
     """Estimated rows of an epoch of streamed data; 0 where `rows` counts all rows."""
     parts: list[dict[str, Any]] = field(default_factory=list)

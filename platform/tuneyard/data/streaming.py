@@ -12,14 +12,16 @@ from tuneyard.data.control_tokens import controls_notes
 from tuneyard.data.losses import muted_note
 from tuneyard.data.order import Positions
 from tuneyard.data.packing import efficiency
-from tuneyard.data.preparation import Prepared, end_note, prepare, row_settings, template_to_save
+from tuneyard.data.preparation import Prepared, end_note, row_settings, template_to_save
 from tuneyard.data.report import COUNTS, DataReport
 from tuneyard.data.samples import Objective
 from tuneyard.data.sources import Located
 from tuneyard.data.stream import open_stream
-from tuneyard.data.stream.held_out_rows import HeldOutRows
+from tuneyard.data.stream.evaluation_rows import EvaluationRows
+from tuneyard.data.stream.opening import Described
+from tuneyard.data.stream.shards import ShardFacts
 from tuneyard.data.streamed import Streamed
-from tuneyard.data.way import Ways
+from tuneyard.data.way import VALIDATION, Ways
 from tuneyard.tracking import Emit, Stage, Warned
 
 
@@ -66,28 +68,35 @@ def prepare_stream(
         key=settings,
         cache_dir=cache_dir,
         service=service,
-        all_held_out=ways[""].all_held_out,
+        way=ways[""],
     )
-    validation: Any = stream.validation
-    if spec.validation is not None:
-        validation = prepare(
-            validation_data(spec), tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, emit=emit, task=task
-        ).train
-    template, sample = stream.encoder.template, stream.sample
-    notes = [*located.notes, *stream.roles.notes(), *controls_notes(sample.as_text, sample.as_tokens)]
+    report = stream_report(spec, located, tokenizer, stream.found)
+    for message in report.warnings():
+        emit(Warned(task=task, message=message))
+    sampled, of = bytes_text(stream.found.sampled.facts.source_bytes), bytes_text(located.size_bytes)
+    rows = f"about {report.rows:,} rows an epoch, by a sample of {sampled} of {of}"
+    emit(Stage(task=task, name=f"streaming {rows}"))
+    order = StreamedOrder(stream.rows)
+    return Prepared(stream.rows, stream.validation, report, False, order, streams=(("", stream.rows),), ways=ways)
+
+
+def stream_report(spec: TrainData, located: Located, tokenizer: Any, found: Described) -> DataReport:
+    """The report of data of which a sample was read."""
+    template, sample = found.recipe.encoder.template, found.sampled.facts
+    notes = [*located.notes, *found.roles.notes(), *controls_notes(sample.as_text, sample.as_tokens)]
     notes += filter(None, [muted_note(sample.muted), end_note(spec, tokenizer, template)])
-    report = DataReport(
+    return DataReport(
         source=located.uri,
-        format=stream.roles.format,
-        why=stream.roles.why,
+        format=found.roles.format,
+        why=found.roles.why,
         files=len(located.files),
         samples=sample.samples,
-        rows=stream.rows.epoch_rows,
+        rows=found.epoch_rows,
         validation_rows=0,
         max_length=spec.max_length,
         packed=spec.pack,
         tokens=sample.tokens,
-        packing_efficiency=efficiency(sample.rows, sample.tokens, spec.max_length * stream.encoder.together),
+        packing_efficiency=efficiency(sample.rows, sample.tokens, spec.max_length * found.recipe.encoder.together),
         loss_tokens=sample.loss_tokens,
         truncated=sample.truncated,
         dropped=sample.dropped,
@@ -103,20 +112,18 @@ def prepare_stream(
         tools=sample.tools,
         notes=notes,
         streamed=True,
-        epoch_rows=stream.rows.epoch_rows,
+        epoch_rows=found.epoch_rows,
     )
-    for message in report.warnings():
-        emit(Warned(task=task, message=message))
-    rows = f"about {report.rows:,} rows an epoch, by a sample of {bytes_text(sample.source_bytes)} of {bytes_text(located.size_bytes)}"
-    emit(Stage(task=task, name=f"streaming {rows}"))
-    return Prepared(stream.rows, validation, report, False, StreamedOrder(stream.rows), streams=(("", stream.rows),), ways=ways)
 
 
-def validation_data(spec: TrainData) -> TrainData:
-    """The validation set as a separate data set with the settings of the training data."""
-    assert spec.validation is not None
-    own = {name: getattr(spec.validation, name) for name in type(spec.validation).model_fields}
-    return spec.model_copy(update={"mix": [], "validation": None, "validation_fraction": 0.0, "streaming": False, **own})
+def counts_of(facts: ShardFacts) -> dict[str, Any]:
+    """The fields of a report that count samples, by the shards that were read."""
+    return {name: getattr(facts, name) for name in (*COUNTS, "dropped_examples", "bad_examples")}
+
+
+def made_for_evaluation(rows: Any) -> list[EvaluationRows]:
+    """The rows of `Prepared.validation`, or of its parts, that are made while the task trains."""
+    return [each for each in getattr(rows, "datasets", (rows,)) if isinstance(each, EvaluationRows)]
 
 
 def work_of(prepared: Prepared) -> dict[str, Any]:
@@ -136,14 +143,21 @@ def work_of(prepared: Prepared) -> dict[str, Any]:
 
 
 def read_so_far(prepared: Prepared) -> DataReport:
-    """The report of streamed data, with counts of all shards that this process has read. Reports of other data are unchanged."""
+    """The report, with counts of all shards that this process has read in place of those of a sample."""
+    report = _trained_on(prepared)
+    if VALIDATION not in prepared.ways:
+        return report
+    rows = prepared.validation
+    return replace(report, validation_rows=(rows.counted or 0) if isinstance(rows, EvaluationRows) else len(rows or ()))
+
+
+def _trained_on(prepared: Prepared) -> DataReport:
     if not prepared.report.streamed:
         return prepared.report
     if prepared.parts:
         return prepared.report.with_parts([read_so_far(part) for part in prepared.parts])
     report, facts = prepared.report, prepared.streams[0][1].tally.facts
-    counts = {name: getattr(facts, name) for name in (*COUNTS, "dropped_examples", "bad_examples")}
     packed = efficiency(facts.rows, facts.tokens, report.row_length)
-    held_out = prepared.validation.counted if isinstance(prepared.validation, HeldOutRows) else None
+    held_out = prepared.validation.counted if isinstance(prepared.validation, EvaluationRows) else None
     validation_rows = facts.held_out if held_out is None else held_out
-    return replace(report, **counts, rows=facts.rows, validation_rows=validation_rows, packing_efficiency=packed)
+    return replace(report, **counts_of(facts), rows=facts.rows, validation_rows=validation_rows, packing_efficiency=packed)

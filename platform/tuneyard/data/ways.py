@@ -18,7 +18,7 @@ from typing import Any
 
 from tuneyard.api import BadInput, StorageError, TrainData
 from tuneyard.catalog.cpu import usable_cores
-from tuneyard.data.mix_parts import of_part, part_data, part_names
+from tuneyard.data.mix_parts import data_sets, of_part
 from tuneyard.data.preparation import MAX_PROCESSES, is_prepared, located_source, row_settings
 from tuneyard.data.samples import Objective, Tally, samples_of
 from tuneyard.data.sources import Located
@@ -26,7 +26,7 @@ from tuneyard.data.stream.opening import Described, describe_stream, shards_fold
 from tuneyard.data.stream.reading import SplitData
 from tuneyard.data.stream.splits import Split, is_cut_by_lines
 from tuneyard.data.stream.windows import is_small
-from tuneyard.data.way import Way, Ways
+from tuneyard.data.way import VALIDATION, Way, Ways
 
 PREPARED_WITHIN_S = 10.0
 """Data that take longer are streamed."""
@@ -38,6 +38,8 @@ _LARGEST_SAMPLE_BYTES = 32 << 20
 """A sample of splits that cannot be cut, such as large row groups, may take longer than preparation may. Their size decides then."""
 _FEWEST_ASIDE = 64
 """Samples expected on either side of `validationFraction` if data are streamed. Preparation moves a sample where a side is empty."""
+_EVALUATED_AT_ONCE_BYTES = 8 << 20
+"""A data set of `validation` up to this size is prepared first, without a sample of it."""
 _HASHED_BYTES = 2 << 30
 """Local data above this size are not looked for in the cache of prepared data: the name of an entry is a hash of all bytes."""
 _EVERY_PIECE, _BATCH, _TIMED_BATCHES, _TIMED_S = 8, 32, 8, 0.5
@@ -60,23 +62,25 @@ def choose_ways(
     """Choose the way of each data set of `spec`, with `from` resolved to `source`.
 
     `steps`: those of the task; None: `epochs` gives them. `kept`: ways of the attempt to resume. `prepared`: names of data sets that all
-    machines have prepared; None: look at this machine's cache. Parts of a mixture are judged by the sum of their seconds.
-    Raises BadInput (unusable data), StorageError (source not reachable).
+    machines have prepared; None: look at this machine's cache. Parts of a mixture, and `validation`, are judged by the sum of their
+    seconds. Raises BadInput (unusable data), StorageError (source not reachable).
     """
-    counted = steps is None
     ways, seconds, streams = dict[str, Way](), dict[str, float](), dict[str, Way]()
-    for name, part in _named(spec).items():
+    for name, part in data_sets(spec).items():
+        counted = steps is None and name != VALIDATION
         if kept is not None and name in kept and part.limit is None:
             ways[name] = kept[name] if part.streaming is None else replace(kept[name], streamed=part.streaming)
             continue
         try:
-            found = _DataSet(part, tokenizer, objective, seed, cache_dir)
+            among = 1 if steps is None or name == VALIDATION else max(1, len(spec.mix))
+            found = _DataSet(part, tokenizer, objective, seed, cache_dir, evaluated=name == VALIDATION, among=among)
             streamed = found.decided(counted=counted, is_prepared=None if prepared is None else name in prepared)
-            ways[name] = found.streamed if streamed else Way(False, found.estimate if spec.mix and not counted else None)
+            mixed = bool(spec.mix) and name != VALIDATION
+            ways[name] = found.streamed if streamed else Way(False, found.estimate if mixed and not counted else None, among=among)
             if streamed is None:
                 seconds[name], streams[name] = found.seconds, found.streamed
         except BadInput as error:
-            raise (of_part(name, error) if spec.mix else error) from error
+            raise (of_part(name, error) if spec.mix and name != VALIDATION else error) from error
     if sum(seconds.values()) > PREPARED_WITHIN_S:
         ways |= streams
     return ways
@@ -86,7 +90,7 @@ def prepared_here(
     spec: TrainData, tokenizer: Any, *, objective: Objective, seed: int, cache_dir: str | Path | None = None
 ) -> frozenset[str]:
     """Names of the data sets that this machine has prepared, of those whose way is not given. Raises as `choose_ways`."""
-    parts = {name: part for name, part in _named(spec).items() if part.streaming is None and part.limit is None}
+    parts = {name: part for name, part in data_sets(spec).items() if part.streaming is None and part.limit is None}
     return frozenset(name for name, part in parts.items() if _DataSet(part, tokenizer, objective, seed, cache_dir).is_prepared)
 
 
@@ -129,17 +133,23 @@ def expects_stream(spec: TrainData, size_bytes: int, *, steps: int | None, cores
     return size_bytes / (_USUAL_BYTES_PER_S * cores) > PREPARED_WITHIN_S if found is None else found
 
 
-def _named(spec: TrainData) -> dict[str, TrainData]:
-    if not spec.mix:
-        return {"": spec}
-    return {name: part_data(spec, part) for name, part in zip(part_names(spec.mix), spec.mix, strict=True)}
-
-
 class _DataSet:
-    """A data set whose way is to be chosen."""
+    """A data set whose way is to be chosen. `evaluated`: its rows are needed at the first evaluation, and then all of them. `among`: see
+    `Way`.
+    """
 
-    def __init__(self, spec: TrainData, tokenizer: Any, objective: Objective, seed: int, cache_dir: str | Path | None) -> None:
-        self._spec, self._tokenizer, self._cache_dir = spec, tokenizer, cache_dir
+    def __init__(
+        self,
+        spec: TrainData,
+        tokenizer: Any,
+        objective: Objective,
+        seed: int,
+        cache_dir: str | Path | None,
+        *,
+        evaluated: bool = False,
+        among: int = 1,
+    ) -> None:
+        self._spec, self._tokenizer, self._cache_dir, self._evaluated, self._among = spec, tokenizer, cache_dir, evaluated, among
         self._how: Any = {"objective": objective, "seed": seed}
 
     @cached_property
@@ -165,7 +175,7 @@ class _DataSet:
     def streamed(self) -> Way:
         """The way of a stream."""
         held_out = self._spec.validation_fraction > 0
-        return Way(streamed=True, all_held_out=held_out and self.located.size_bytes <= COUNTED_BYTES)
+        return Way(streamed=True, all_held_out=held_out and self.located.size_bytes <= COUNTED_BYTES, among=self._among)
 
     @property
     def is_prepared(self) -> bool:
@@ -188,9 +198,11 @@ class _DataSet:
     @property
     def _begins_early(self) -> bool:
         plain = all(is_cut_by_lines(file) for file in self.located.files)
-        if plain and is_small(self.located.size_bytes):
+        if self._evaluated:
+            return (self.located.size_bytes if plain else self._described.size_bytes) > _EVALUATED_AT_ONCE_BYTES
+        if plain and is_small(self.located.size_bytes, self._among):
             return False
-        return not is_small(self._described.size_bytes) and self._described.stream.windows.count(0) > 1
+        return not is_small(self._described.size_bytes, self._among) and self._described.stream.windows.count(0) > 1
 
     @property
     def _is_coarse(self) -> bool:
@@ -207,7 +219,7 @@ class _DataSet:
         """Estimated seconds to prepare all rows on this machine."""
         processes = min(usable_cores(), MAX_PROCESSES)
         facts = self._described.sampled.facts
-        return _seconds_per_token(self._described) * facts.tokens * self._described.share / processes
+        return _seconds_per_token(self._described, _TIMED_S / self._among) * facts.tokens * self._described.share / processes
 
     @cached_property
     def _described(self) -> Described:
@@ -215,11 +227,11 @@ class _DataSet:
 
     def _describe(self, folder: Path) -> Described:
         key = row_settings(self._spec, self._tokenizer, self._how["objective"])
-        return describe_stream(self._spec, self.located, self._tokenizer, key=key, folder=folder, **self._how)
+        return describe_stream(self._spec, self.located, self._tokenizer, key=key, folder=folder, among=self._among, **self._how)
 
 
-def _seconds_per_token(described: Described) -> float:
-    """Processor seconds in which one core makes a token, by some rows of the sample."""
+def _seconds_per_token(described: Described, most_s: float) -> float:
+    """Processor seconds in which one core makes a token, by some rows of the sample. `most_s`: seconds after which it ends."""
     recipe, sample = described.recipe, described.sample
     data = SplitData(recipe.files, Split(sample.number, sample.pieces[::_EVERY_PIECE]))
     samples = samples_of(data.records(), Tally("", max_bad_fraction=1.0), recipe.canonical)
@@ -232,6 +244,6 @@ def _seconds_per_token(described: Described) -> float:
         if number == 1:  # the batch before has also compiled the chat template
             seconds, tokens = 0.0, 0
         seconds, tokens = seconds + time.process_time() - began, tokens + made
-        if seconds > _TIMED_S:
+        if seconds > most_s:
             break
     return seconds / tokens if tokens else 0.0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tuneyard.tracking.bottleneck import Bottleneck, bottleneck_of
 from tuneyard.tracking.comparing import comparable, prompt_forms
 from tuneyard.tracking.events import (
+    ROWS_OF_EVALUATION,
     Charged,
     Checkpointed,
     Emit,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "REPORT_HTML",
     "REPORT_JSON",
+    "ROWS_OF_EVALUATION",
     "Bottleneck",
     "Charged",
     "Checkpointed",

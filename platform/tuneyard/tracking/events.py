@@ -47,14 +47,21 @@ class TaskEvent(Event):
         return self.state != "started"
 
 
+ROWS_OF_EVALUATION = "making the rows of the first evaluation"
+"""The name of a stage amid training."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stage(Event):
-    """Long work outside the steps: loading a model, tokenising, saving. `of` is 0 where the length is not known."""
+    """Long work outside the steps: loading a model, tokenising, saving. `of` is 0 where the length is not known. `left_s`: seconds to its
+    end, as far as they can be told.
+    """
 
     name: str
     done: float = 0
     of: float = 0
     unit: str = ""
+    left_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

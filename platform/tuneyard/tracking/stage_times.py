@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from tuneyard.api.moments import moment_of, written_ms
 from tuneyard.api.status import MOST_STAGES, StageTime
 from tuneyard.tracing import CHECKPOINT, bounded
-from tuneyard.tracking.events import Checkpointed, Event, Preflighted, Scored, Stage, Step, TaskEvent, Tried
+from tuneyard.tracking.events import ROWS_OF_EVALUATION, Checkpointed, Event, Preflighted, Scored, Stage, Step, TaskEvent, Tried
 
 Stages = tuple[StageTime, ...]
 FIRST_STEP, TRAINING, SCORING, SEARCH, PREPARATION = "first step", "training", "scoring", "search", "prepare"
@@ -34,7 +34,7 @@ def stages_after(stages: Stages, event: Event, at: datetime) -> Stages:
             return _next(stages, bounded(name), at)
         case Step(step_s=step_s):
             now = _open(stages)
-            if now in (FIRST_STEP, TRAINING):
+            if now in (FIRST_STEP, TRAINING, bounded(ROWS_OF_EVALUATION)):
                 return stages if now == TRAINING else _next(stages, TRAINING, at)
             return _next(_next(stages, FIRST_STEP, at - _length(step_s)), TRAINING, at)
         case Scored():

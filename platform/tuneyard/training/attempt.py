@@ -204,12 +204,16 @@ class Attempt:
         steps = len(progress.losses)
         cursors = material.data.cursors(steps * self.request.plan.global_batch)
         return Origins(
-            data={"source": material.data.report.source, "cursors": cursors, "contents": material.data.contents},
+            data={"source": material.data.report.source, "cursors": cursors, "contents": material.data.contents, **self._ways(material)},
             step=progress.best_step or steps,
             losses=progress.losses,
             evaluations=progress.eval_losses,
             commits=self.commits,
         )
+
+    @staticmethod
+    def _ways(material: Material) -> dict[str, Any]:
+        return {"ways": {name: asdict(way) for name, way in material.data.ways.items()}}
 
     def _stage(self, name: str) -> None:
         self.emit(Stage(task=self.request.name, name=name))
@@ -370,7 +374,7 @@ class Attempt:
                 "row": rows,
                 "cursors": material.data.cursors(rows),
                 "contents": material.data.contents,
-                "ways": {name: asdict(way) for name, way in material.data.ways.items()},
+                **self._ways(material),
                 "base": self.base,
                 "world_size": self.world.size,
                 "plan": plan.to_dict(),

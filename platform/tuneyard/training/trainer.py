@@ -28,6 +28,7 @@ from tuneyard.parallel.context import MASK, ContextParallel
 from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.training.context import refuse_unsplit, slice_loss, split_logits, whole_router_loss
 from tuneyard.training.distributed import World, gather_objects
+from tuneyard.training.evaluation_rows import make_rows
 from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.generators import kept_generators
 from tuneyard.training.memory import free_bytes
@@ -449,12 +450,13 @@ class SteppedTrainer(Trainer):
     def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> dict[str, float]:  # noqa: ARG002
         """Mean loss over the tokens (or preference pairs) that count in the evaluation set, exact over any number of ranks."""
         dataset = eval_dataset if eval_dataset is not None else self.eval_dataset
+        self.watch.mark("evaluation")
+        make_rows(dataset, self.world)
         rows = evaluation_batches(len(dataset), self.args.per_device_eval_batch_size, self.batches.rank, self.batches.workers)
         # A rank without rows left still takes part in the collectives of a forward pass: it repeats a row, with weight 0.
         loader = self._loader(dataset, [batch or [0] for batch in rows])
         totals = torch.zeros(2 + len(self.FIGURES), dtype=torch.float64, device=self.args.device)
         model = self.model_wrapped
-        self.watch.mark("evaluation")
         model.eval()
         with torch.no_grad(), kept_weights(self.model):
             for batch, indices in zip(loader, rows, strict=True):

@@ -28,7 +28,7 @@ def small_splits(monkeypatch: pytest.MonkeyPatch) -> None:
 def samples_of(folder: Path, **changes: Any) -> tuple[list[tuple[str, str]], Tally]:
     data = TrainData.model_validate({"source": str(folder), "maxBadFraction": 1.0} | changes)
     located, tally = locate(str(folder)), Tally(str(folder))
-    _, _, samples = prepared_samples(located, tally, source=data, spec=data, objective="clm")
+    _, _, samples = prepared_samples(located, tally, spec=data, objective="clm")
     return [(placed.place, placed.sample.text) for placed in samples], tally  # type: ignore[union-attr]
 
 

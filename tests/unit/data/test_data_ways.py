@@ -221,6 +221,25 @@ def test_a_mixture_has_the_same_rows_however_its_parts_are_made(choose: Chooser,
     assert held_out_of(streamed) == held_out_of(whole)
 
 
+def test_parts_of_a_mixture_share_what_is_read_before_the_first_step(
+    choose: Chooser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A data set of this size alone is one window, which a stream makes whole."""
+    monkeypatch.setattr(splits_module, "LEAST_SPLIT_BYTES", 512)
+    size = 4 * 2048
+    parts = [{"source": write(tmp_path / f"{number}.jsonl", 100)} for number in range(4)]
+    assert all(size / 4 < Path(part["source"]).stat().st_size < size for part in parts)
+    assert choose(ALWAYS, parts[0]) == {"": Way(False)}
+    assert set(choose(ALWAYS, {"mix": parts}).values()) == {Way(True, among=4)}
+    assert {way.among for way in choose(ALWAYS, {"mix": parts}, steps=None).values()} == {1}, "epochs prepare them anyway"
+    streamed, whole = choose.prepared(ALWAYS, {"mix": parts}), choose.prepared(NEVER, {"mix": parts})
+    rows_of(streamed, 8)
+    assert len(list((choose.cache / "shards").glob("*.content.shard"))) <= 4 * (1 + 2), "a sample and the first windows"
+    assert rows_of(streamed, 500) == rows_of(whole, 500)
+    before = choose.prepared(NEVER, {"mix": parts}, ways=ways_before(whole.cursors(8), None))
+    assert rows_of(before, 100) != rows_of(whole, 100), "earlier versions shared nothing, and their runs go on as they began"
+
+
 def test_a_mixture_keeps_the_rows_that_it_began_with(choose: Chooser, tmp_path: Path) -> None:
     data = mixture(tmp_path)
     before = choose.prepared(NEVER, data, steps=None)  # counted, as earlier versions did
@@ -233,10 +252,11 @@ def test_a_mixture_keeps_the_rows_that_it_began_with(choose: Chooser, tmp_path: 
 def test_parts_of_a_mixture_are_judged_by_the_sum_of_their_seconds(
     choose: Chooser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ways, "_seconds_per_token", lambda _: 1.0)
+    monkeypatch.setattr(ways, "_seconds_per_token", lambda *_: 1.0)
     data = mixture(tmp_path)
     seconds = [
-        ways._DataSet(spec_of({"source": part["source"]}), choose.tokenizer, "clm", 3, choose.cache).seconds for part in data["mix"][:2]
+        ways._DataSet(spec_of({"source": part["source"]}), choose.tokenizer, "clm", 3, choose.cache, among=3).seconds
+        for part in data["mix"][:2]
     ]
     assert min(seconds) > 0
     between = (max(seconds) + sum(seconds)) / 2

@@ -249,7 +249,9 @@ def test_summaries_of_attempts_of_an_earlier_version_are_read(summary: str) -> N
     assert doing(task_of_status(told, "score", [])) == ("step 40/120" if summary.startswith("step") else "rows 40/120")
 
 
-@given(st.text(max_size=40) | st.from_regex(r"[a-z ]{0,9} [0-9,]{1,9}/[0-9,]{1,9}( [a-z]{1,5})?", fullmatch=True))
+@given(
+    st.text(max_size=40) | st.from_regex(r"[a-z ]{0,9} [0-9,]{1,9}/[0-9,]{1,9}( [a-z]{1,5})?(, about [0-9:]{1,6} left)?", fullmatch=True)
+)
 def test_a_stage_is_read_from_its_words(words: str) -> None:
     assert stage_words(read_stage(words)) == words
 
@@ -257,6 +259,9 @@ def test_a_stage_is_read_from_its_words(words: str) -> None:
 def test_a_stage_that_is_read_keeps_its_length() -> None:
     stage = StageProgress("tokenising", 1200, 9000, "samples")
     assert read_stage(stage_words(stage)) == stage
+    timed = StageProgress("tokenising", 12, 300, "MB", 65.0)
+    assert stage_words(timed) == "tokenising 12/300 MB, about 1:05 left"
+    assert read_stage(stage_words(timed)) == timed
 
 
 def test_figures_beyond_a_status_and_clocks_that_jump_raise_nothing() -> None:

@@ -1,8 +1,9 @@
 """Training rows from data of any size. Shards are built ahead of the ranks, in bounded memory, and kept for later epochs and jobs."""
 
+from tuneyard.data.stream.evaluation_rows import EvaluationRows
 from tuneyard.data.stream.opening import open_stream
 from tuneyard.data.stream.published import Published, published, stream_of
 from tuneyard.data.stream.rows import Stream, StreamedRows
 from tuneyard.data.stream.workers import Done, wanted_splits
 
-__all__ = ["Done", "Published", "Stream", "StreamedRows", "open_stream", "published", "stream_of", "wanted_splits"]
+__all__ = ["Done", "EvaluationRows", "Published", "Stream", "StreamedRows", "open_stream", "published", "stream_of", "wanted_splits"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ from tuneyard.data.roles import Roles
 from tuneyard.data.samples import Objective, Tally, training_samples
 from tuneyard.data.sources import Located
 from tuneyard.data.stream.claims import Claims
-from tuneyard.data.stream.held_out_rows import HeldOutRows
+from tuneyard.data.stream.evaluation_rows import EvaluationRows
 from tuneyard.data.stream.published import publish
 from tuneyard.data.stream.recipe import Recipe
 from tuneyard.data.stream.rows import Announce, Stream, StreamedRows
@@ -26,8 +27,11 @@ from tuneyard.data.stream.shards import Shard, ShardFacts
 from tuneyard.data.stream.splits import Split, sample_of, sequences_of, split_bytes, splits_of
 from tuneyard.data.stream.windows import Windows
 from tuneyard.data.stream.workers import DataWorkers
+from tuneyard.data.way import Way
 
 _HELD_OUT_SPLITS = 8
+_NEXT_TO_NOTHING = 15
+"""Niceness of processes whose rows are needed at the first evaluation alone."""
 _MOST_WORKERS = 8
 LEFT_TO_SERVICE_S = 3.0
 """A rank waits this long for its service to build a shard before it builds the shard itself."""
@@ -78,10 +82,16 @@ class OpenStream:
     """An opened stream. `validation` None: no rows are held out."""
 
     rows: StreamedRows
-    validation: HeldOutRows | None
-    roles: Roles
-    encoder: Any
-    sample: ShardFacts
+    validation: EvaluationRows | None
+    found: Described
+
+
+@dataclass(frozen=True)
+class OpenEvaluation:
+    """A data set for evaluation whose rows are made while a task trains."""
+
+    rows: EvaluationRows
+    found: Described
 
 
 def describe_stream(
@@ -94,10 +104,12 @@ def describe_stream(
     key: dict[str, Any],
     folder: Path,
     leave_s: float = 0.0,
+    among: int = 1,
 ) -> Described:
     """Describe a data set as a stream. The first rows and the footers of Parquet files are read.
 
-    `key`: all inputs of rows besides the files. `folder`: that of shards. `leave_s`: see `Stream`. Raises BadInput, StorageError.
+    `key`: all inputs of rows besides the files. `folder`: that of shards. `leave_s`: see `Stream`. `among`: see `Way`. Raises BadInput,
+    StorageError.
     """
     roles, _ = training_samples(located, Tally(located.uri), source=spec, spec=spec, objective=objective)
     encoder = encoder_of(spec, tokenizer, roles, objective)
@@ -106,10 +118,10 @@ def describe_stream(
     recipe = Recipe(located.files, Canonical(roles, needs_assistant), encoder, spec.pack, spec.validation_fraction, seed, about)
     splits = tuple(splits_of(located.files, split_bytes(located.size_bytes, spec.max_length)))
     sizes = [split.size_bytes for split in splits]
-    windows = Windows.over(sizes, seed, shuffle=spec.shuffle, sequences=sequences_of(located.files, splits))
+    windows = Windows.over(sizes, seed, shuffle=spec.shuffle, sequences=sequences_of(located.files, splits), among=among)
     claims = Claims(folder / "claims" / recipe.stream_key)
     stream: Stream[Shard] = Stream(located.uri, splits, recipe, windows, folder, claims, spec.max_bad_fraction, leave_s)
-    return Described(stream, roles, sample_of(located.files, splits))
+    return Described(stream, roles, sample_of(located.files, splits, among))
 
 
 def shards_folder(cache_dir: str | Path | None) -> Path:
@@ -127,32 +139,59 @@ def open_stream(
     key: dict[str, Any],
     cache_dir: str | Path | None,
     service: Path | None,
-    all_held_out: bool,
+    way: Way,
 ) -> OpenStream:
-    """Open the stream. Only the first rows and a sample of 4 MiB are read.
+    """Open the stream. Only the first rows and a sample of at most 4 MiB are read.
 
     `key`: all inputs of rows besides the files. `service`: the folder in which the service of this machine finds streams; None: there is no
-    service, and this process starts workers. `all_held_out`: evaluate on all samples that are held out, not on those of the first splits.
-    Raises BadInput (unusable data), StorageError (source not reachable, no room for shards).
+    service, and this process starts workers. Raises BadInput (unusable data), StorageError (source not reachable, no room for shards).
     """
     folder, leave_s = shards_folder(cache_dir), LEFT_TO_SERVICE_S if service else 0.0
-    found = describe_stream(spec, located, tokenizer, objective=objective, seed=seed, key=key, folder=folder, leave_s=leave_s)
+    how: Any = {"objective": objective, "seed": seed, "key": key, "folder": folder, "leave_s": leave_s, "among": way.among}
+    found = describe_stream(spec, located, tokenizer, **how)
     remove_leftovers(folder)
     stream, recipe = found.stream, found.recipe
     beside = None
-    if spec.validation_fraction > 0 and all_held_out:
+    if spec.validation_fraction > 0 and way.all_held_out:
         aside = replace(recipe, only_held_out=True)
         # Not a service's: it makes training rows.
         beside = replace(stream, recipe=aside, claims=Claims(folder / "claims" / aside.stream_key), leave_s=0.0)
-    announce = announced(stream, 0 if service else worker_count(spec.workers), service, beside)
+    announce = announced(stream, 0 if service else worker_count(spec.workers, way.among), service, beside)
     sample = found.sampled.facts
     packed = recipe.has_samples
     about: Any = {"epoch_rows": found.epoch_rows, "content": sample.content, "longest": found.sampled.longest}
     rows = StreamedRows(stream, packed=packed, announce=announce, **about)
     validation = None
     if spec.validation_fraction > 0:
-        validation = HeldOutRows(beside or stream, None if beside else _HELD_OUT_SPLITS, packed=packed)
-    return OpenStream(rows, validation, found.roles, recipe.encoder, sample)
+        validation = EvaluationRows(beside or stream, splits=None if beside else _HELD_OUT_SPLITS, packed=packed)
+    return OpenStream(rows, validation, found)
+
+
+def open_evaluation(
+    spec: TrainData,
+    located: Located,
+    tokenizer: Any,
+    *,
+    objective: Objective,
+    seed: int,
+    key: dict[str, Any],
+    cache_dir: str | Path | None,
+    on_progress: Callable[[int, int], None],
+) -> OpenEvaluation:
+    """Open a data set for evaluation. The first rows and a sample of 4 MiB are read, and processes begin to make the others, below all
+    other work of the machine.
+
+    `key`, `on_progress`: as for a stream and for `EvaluationRows`. Raises as `open_stream`.
+    """
+    folder = shards_folder(cache_dir)
+    found = describe_stream(spec, located, tokenizer, objective=objective, seed=seed, key=key, folder=folder)
+    remove_leftovers(folder)
+    longest = found.sampled.longest
+    if is_first_here():
+        DataWorkers(found.stream, worker_count(spec.workers), beside=found.stream, niceness=_NEXT_TO_NOTHING).start()
+    return OpenEvaluation(
+        EvaluationRows(found.stream, own=True, packed=found.recipe.has_samples, longest=longest, on_progress=on_progress), found
+    )
 
 
 def _unusable(uri: str, sample: ShardFacts) -> BadInput:
@@ -170,7 +209,7 @@ def announced(stream: Stream[Any], workers: int, service: Path | None, beside: S
 
     `beside`: see `DataWorkers`.
     """
-    if os.environ.get("LOCAL_RANK", "0") != "0":
+    if not is_first_here():
         return lambda _place, _waited: None
     if service is not None:
         return publish(service, stream).tell
@@ -181,9 +220,16 @@ def announced(stream: Stream[Any], workers: int, service: Path | None, beside: S
     return here.reads
 
 
-def worker_count(asked: int | Literal["auto"]) -> int:
-    """Number of processes that build shards: as asked, else the cores that the ranks of this machine do not need, at most 8."""
+def is_first_here() -> bool:
+    """Whether this process starts workers for all ranks of its machine."""
+    return os.environ.get("LOCAL_RANK", "0") == "0"
+
+
+def worker_count(asked: int | Literal["auto"], among: int = 1) -> int:
+    """Number of processes that build shards: as asked, else the cores that the ranks of this machine do not need, at most 8, divided by the
+    number of streams.
+    """
     if asked != "auto":
         return asked
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(_MOST_WORKERS, cores - int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    return max(1, min(_MOST_WORKERS, cores - int(os.environ.get("LOCAL_WORLD_SIZE", "1"))) // among)

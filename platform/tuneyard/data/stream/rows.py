@@ -145,6 +145,12 @@ class StreamTally:
             total.seconds[kind] = total.seconds.get(kind, 0.0) + seconds
 
 
+def too_long(uri: str, tokens: int, most: int) -> BadInput:
+    """The error for a sample that is longer than the model has positions."""
+    cause = f"{uri}: a sample has {tokens:,} tokens, and the model has positions for {most:,}"
+    return BadInput(cause, f"set data.maxLength to at most {most}")
+
+
 class StreamedRows:
     """Rows by position. Positions count on over epochs, and each read should be near the last one.
 
@@ -284,10 +290,7 @@ class StreamedRows:
     def _check_length(self, parts: RowParts, most: int) -> None:
         tokens = len(parts.ids) if parts.samples is None else int(parts.samples.max())
         if tokens > most:
-            raise BadInput(
-                f"{self.stream.uri}: a sample has {tokens:,} tokens, and the model has positions for {most:,}",
-                f"set data.maxLength to at most {most}",
-            )
+            raise too_long(self.stream.uri, tokens, most)
 
     def _window(self, position: int) -> CountedWindow:
         """The window of a position."""

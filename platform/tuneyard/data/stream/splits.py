@@ -23,7 +23,8 @@ _MOST_SPLITS = 20_000
 _ROWS_OF_A_SHARD = 64
 """Minimum number of full rows of a shard. Packing each shard by itself then wastes about half a row of 64."""
 _BYTES_PER_TOKEN = 4
-_SAMPLE_BLOCKS, _SAMPLE_BLOCK_BYTES = 64, 64 << 10
+_SAMPLE_BLOCKS, _SAMPLE_BLOCK_BYTES, _LEAST_BLOCK_BYTES = 64, 64 << 10, 16 << 10
+_SAMPLE_SPLITS, _FEWEST_SPLITS = 4, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,23 +94,25 @@ def sequences_of(files: Sequence[DataFile], splits: Sequence[Split]) -> Sequence
     return Sequences.of(runs, size)
 
 
-def sample_of(files: Sequence[DataFile], splits: Sequence[Split]) -> Split:
+def sample_of(files: Sequence[DataFile], splits: Sequence[Split], among: int = 1) -> Split:
     """A split that stands for the whole: 4 MiB of lines in small, evenly spread pieces, else four splits.
 
-    Of a file without random access, the first splits are used.
+    Of a file without random access, the first splits are used. `among`: data sets of which samples are read; each sample is smaller then,
+    down to a fourth of the lines, or two splits.
     """
-    total = sum(file.size_bytes for file in files)
-    if not all(is_cut_by_lines(file) for file in files) or total <= _SAMPLE_BLOCKS * _SAMPLE_BLOCK_BYTES:
-        return Split(-1, tuple(piece for split in _middle_splits(files, splits) for piece in split.pieces))
+    total, block_bytes = sum(file.size_bytes for file in files), max(_LEAST_BLOCK_BYTES, _SAMPLE_BLOCK_BYTES // among)
+    if not all(is_cut_by_lines(file) for file in files) or total <= _SAMPLE_BLOCKS * block_bytes:
+        middle = _middle_splits(files, splits, max(_FEWEST_SPLITS, _SAMPLE_SPLITS // among))
+        return Split(-1, tuple(piece for split in middle for piece in split.pieces))
     starts = [0]
     for file in files:
         starts.append(starts[-1] + file.size_bytes)
     pieces = []
     for block in range(_SAMPLE_BLOCKS):
-        place = (total - _SAMPLE_BLOCK_BYTES) * block // (_SAMPLE_BLOCKS - 1)
+        place = (total - block_bytes) * block // (_SAMPLE_BLOCKS - 1)
         number = next(i for i in range(len(files)) if starts[i + 1] > place)
         begin = place - starts[number]
-        end = min(begin + _SAMPLE_BLOCK_BYTES, files[number].size_bytes)
+        end = min(begin + block_bytes, files[number].size_bytes)
         pieces.append(Piece(number, begin, end, end - begin))
     return Split(-1, tuple(pieces))
 
@@ -131,9 +134,9 @@ def _is_forward(files: Sequence[DataFile], split: Split) -> bool:
     return split.pieces[0].end > 0 and is_read_forward(files[split.pieces[0].file])
 
 
-def _middle_splits(files: Sequence[DataFile], splits: Sequence[Split]) -> list[Split]:
+def _middle_splits(files: Sequence[DataFile], splits: Sequence[Split], count: int) -> list[Split]:
     chosen: dict[int, Split] = {}
-    for number in sorted({len(splits) * i // 4 for i in range(4)}):
+    for number in sorted({len(splits) * i // count for i in range(count)}):
         if _is_forward(files, splits[number]):
             file = splits[number].pieces[0].file
             while splits[number].pieces[0].start > 0:

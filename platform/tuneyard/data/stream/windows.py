@@ -27,9 +27,9 @@ _SMALL = 4
 """A data set of at most this many first windows is one window."""
 
 
-def is_small(size_bytes: int) -> bool:
-    """Whether data of this size are one window, if they are shuffled: no row is there before all rows are made."""
-    return size_bytes <= _SMALL * _FIRST_BYTES
+def is_small(size_bytes: int, among: int = 1) -> bool:
+    """Whether data of this size are one window, if they are shuffled: no row is there before all rows are made. `among`: see `over`."""
+    return size_bytes <= _SMALL * _FIRST_BYTES // among
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,11 @@ class Windows:
     most: int = field(default_factory=lambda: WINDOW)
 
     @classmethod
-    def over(cls, sizes: Sequence[int], seed: int, *, shuffle: bool, sequences: Sequences | None = None) -> Self:
-        """The windows over splits with these source bytes."""
-        wished = min(_FIRST_SPLITS, _FIRST_BYTES * len(sizes) // max(1, sum(sizes)))
+    def over(cls, sizes: Sequence[int], seed: int, *, shuffle: bool, sequences: Sequences | None = None, among: int = 1) -> Self:
+        """The windows over splits with these source bytes. `among`: data sets whose first windows are read at once, and share the bytes of
+        one.
+        """
+        wished = min(_FIRST_SPLITS, _FIRST_BYTES // among * len(sizes) // max(1, sum(sizes)))
         return cls(len(sizes), seed, shuffle, 1 << max(0, wished.bit_length() - 1), sequences)
 
     @cached_property

@@ -35,13 +35,16 @@ _PR_SET_PDEATHSIG = 1
 class DataWorkers:
     """`count` worker processes, started by `start`. They end with this process, even if it is killed."""
 
-    def __init__(self, stream: Stream[Any], count: int, *, beside: Stream[Any] | None = None, ahead: int = 2) -> None:
+    def __init__(
+        self, stream: Stream[Any], count: int, *, beside: Stream[Any] | None = None, ahead: int = 2, niceness: int = _NICE
+    ) -> None:
         """`beside`: a stream of which all shards are built when no others are wanted. `ahead`: windows to build, counted from the rank's
         window, which is included.
         """
         self._stream, self._beside = stream, beside
         self._count = count
         self._ahead = ahead
+        self._niceness = niceness
         self._shared = mmap.mmap(-1, _PLACE.size)
         self._owner = os.getpid()
         self._pids: list[int] = []
@@ -83,7 +86,7 @@ class DataWorkers:
         if pid:
             return pid
         try:
-            _end_with_parent(self._owner)
+            _end_with_parent(self._owner, self._niceness)
             self._work()
         except BaseException:  # noqa: BLE001 - a worker may fail: the rank builds the missing shards, and reports the fault
             traceback.print_exc()
@@ -152,10 +155,10 @@ def _is_missing(stream: Stream[Any], number: int, done: set[int]) -> bool:
     return number not in done
 
 
-def _end_with_parent(parent: int) -> None:
+def _end_with_parent(parent: int, niceness: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.nice(_NICE)
+    os.nice(niceness)
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

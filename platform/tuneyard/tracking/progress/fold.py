@@ -53,12 +53,13 @@ class Count:
 
 @dataclass(frozen=True)
 class StageProgress:
-    """Work outside the steps. `of` is 0 where the length is not known."""
+    """Work outside the steps. `of` is 0 where the length is not known. `left_s`: seconds to its end, as far as they can be told."""
 
     name: str
     done: float = 0
     of: float = 0
     unit: str = ""
+    left_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +191,7 @@ def after(task: TaskProgress, event: Event, now_s: float) -> TaskProgress:
         case TaskEvent():
             return _ended(task, event, now_s)
         case Stage():
-            return replace(task, stage=StageProgress(event.name, event.done, event.of, event.unit))
+            return replace(task, stage=StageProgress(event.name, event.done, event.of, event.unit, event.left_s))
         case Step():
             return _stepped(task, event)
         case Scored():

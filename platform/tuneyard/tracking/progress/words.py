@@ -14,7 +14,8 @@ _SHOWN = 3
 """Figures of a program in a line."""
 _FAILURES = {FailureKind.DEADLINE.value: "its time was over"}
 """Kinds of failure that people read in other words."""
-_STAGE = re.compile(r"(?P<name>.*) (?P<done>[\d,]+)/(?P<of>[\d,]+)(?: (?P<unit>\S+))?", re.DOTALL)
+_LEFT = r"(?:, about (?P<left>[\d:]{1,12}) left)?"
+_STAGE = re.compile(rf"(?P<name>.*) (?P<done>[\d,]+)/(?P<of>[\d,]+)(?: (?P<unit>[^\s,]+))?{_LEFT}", re.DOTALL)
 
 
 def doing(task: TaskProgress) -> str:
@@ -124,8 +125,11 @@ def event_words(event: Event) -> str:
 
 
 def stage_words(stage: StageProgress) -> str:
-    """`loading the model`, `tokenising 1,200/9,000 samples`."""
-    return f"{stage.name} {stage.done:,.0f}/{stage.of:,.0f} {stage.unit}".rstrip() if stage.of else stage.name
+    """`loading the model`, `tokenising 1,200/9,000 samples`, `tokenising 12/300 MB, about 1:05 left`."""
+    if not stage.of:
+        return stage.name
+    left = f", about {clock(stage.left_s)} left" if stage.left_s is not None and stage.left_s >= 1 else ""
+    return f"{stage.name} {stage.done:,.0f}/{stage.of:,.0f} {stage.unit}".rstrip() + left
 
 
 def read_stage(words: str) -> StageProgress:
@@ -133,7 +137,7 @@ def read_stage(words: str) -> StageProgress:
     found = _STAGE.fullmatch(words)
     if found is not None:
         done, of = (float(found[part].replace(",", "") or 0) for part in ("done", "of"))
-        stage = StageProgress(found["name"], done, of, found["unit"] or "")
+        stage = StageProgress(found["name"], done, of, found["unit"] or "", _seconds(found["left"]) if found["left"] else None)
         if stage_words(stage) == words:
             return stage
     return StageProgress(words)
@@ -149,6 +153,12 @@ def clock(seconds: float) -> str:
     minutes, second = divmod(round(max(0.0, seconds)), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def _seconds(words: str) -> float:
+    """The seconds of a `clock`."""
+    parts = [int(part or 0) for part in words.split(":")]
+    return float(sum(part * 60**place for place, part in enumerate(reversed(parts))))
 
 
 def share(value: float) -> str:

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tuneyard import data
 from tuneyard.api import BadInput
-from tuneyard.data.stream import StreamedRows
+from tuneyard.data.stream import EvaluationRows, StreamedRows
 from tuneyard.training.generators import kept_generators
 from tuneyard.training.proofs.gathering import gathered_by_module
 from tuneyard.training.proofs.kept_weights import kept_weights
@@ -99,10 +99,15 @@ def _table_below(model: nn.Module, longest: int, device: torch.device) -> int | 
 
 def bound_streams(model: nn.Module, prepared: data.Prepared, max_length: int, device: torch.device) -> None:
     """Have streams refuse samples that reach beyond a table of positions: their longest sample is not known before. Collective."""
-    table = _table_below(model, max_length, device) if prepared.streams else None
-    for _, rows in prepared.streams:
-        if table is not None and isinstance(rows, StreamedRows):
-            rows.refuse_longer(table)
+    streams = [rows for _, rows in prepared.streams if isinstance(rows, StreamedRows)]
+    evaluated = data.made_for_evaluation(prepared.validation)
+    table = _table_below(model, max_length, device) if streams or evaluated else None
+    if table is None:
+        return
+    for rows in streams:
+        rows.refuse_longer(table)
+    for held_out in evaluated:
+        held_out.refuse_longer(table)
 
 
 def longest_sample(prepared: data.Prepared, max_length: int) -> int:
@@ -113,10 +118,10 @@ def longest_sample(prepared: data.Prepared, max_length: int) -> int:
 
 
 def _longest_of(rows: Any, max_length: int) -> int:
-    if isinstance(rows, StreamedRows):
+    if isinstance(rows, StreamedRows | EvaluationRows):
         return rows.longest
     if not hasattr(rows, "data"):
-        return 0  # held out of a stream
+        return 0  # held out of a mixture
     table = rows.data
     if "length" not in rows.column_names:
         return max_length

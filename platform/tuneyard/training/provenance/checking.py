@@ -136,9 +136,10 @@ def _data(subject: Subject, scratch: Path) -> Finding:
     start = str(fetch_folder(uri, scratch / "base")) if looks_like_path(uri) else uri
     tokenizer = load_tokenizer(request, start)
     how: Any = {"objective": request.task.objective, "seed": request.task.seed}
-    kept = data.ways_before(then["cursors"], None)
-    ways = data.choose_ways(request.task.data, tokenizer, steps=request.task.steps, kept=kept, **how)
-    prepared = data.prepare(request.task.data, tokenizer, task=request.name, ways=ways, **how)
+    kept = data.ways_before(then["cursors"], then.get("ways"))
+    trained_on = request.task.data.model_copy(update={"validation": None})
+    ways = data.choose_ways(trained_on, tokenizer, steps=request.task.steps, kept=kept, **how)
+    prepared = data.prepare(trained_on, tokenizer, task=request.name, ways=ways, **how)
     try:
         unproven = prepared.place(then["cursors"], then["contents"])
     except BadInput as error:
