@@ -1,35 +1,74 @@
-"""Settings of a train or rank task that a tune task may choose, by their paths in the JobSpec."""
+"""Settings that a tune task may choose, by their paths in the JobSpec."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
 
 from tuneyard.api.errors import BadInput
-from tuneyard.api.tasks import Task
+from tuneyard.api.tasks import Task, TaskKind
 
 WORKERS = "resources.workers"
 MICRO_BATCH = "batch.micro"
 DATA_WORKERS = "data.workers"
-TUNABLE = (
-    *("strategy.zero", "strategy.recompute", "strategy.precision", "strategy.liger", "strategy.tensorParallel"),
-    *("strategy.offload.optimizer", "strategy.offload.parameters", MICRO_BATCH, "model.attention", "data.pack", DATA_WORKERS, WORKERS),
-)
-"""Paths below `train` (and `resources.workers`). Only precision and packing change what is learned: they are searched only if the JobSpec
-lists their values.
-"""
 SHARDING, EXCHANGE = "tables.sharding", "tables.exchange"
-TUNABLE_OF_RANKERS = (
-    *("strategy.zero", "strategy.recompute", "strategy.precision", "strategy.shardWithin", "strategy.quantisedAllReduce"),
-    *("strategy.offload.optimizer", "strategy.offload.parameters", MICRO_BATCH, SHARDING, EXCHANGE, "tables.rows", "tables.offload"),
-    WORKERS,
-)
-"""Paths below `rank`, likewise. Precision, `quantisedAllReduce`, `tables.exchange` and `tables.rows` round differently: they are searched
-only if the JobSpec lists their values.
-"""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A field that a search may choose, for tasks of these `kinds`. `if_listed`: why it is tried only where the JobSpec lists its values;
+    empty: it is part of the usual space where it has an effect.
+    """
+
+    kinds: tuple[TaskKind, ...]
+    if_listed: str = ""
+
+
+_ROUNDS = "it rounds differently, and changes what is learned"
+_LEARNS = "it changes what is learned"
+_COMPILES = "each trial compiles for a minute"
+_BOTH: tuple[TaskKind, ...] = ("train", "rank")
+
+SETTINGS: Mapping[str, Setting] = {
+    "strategy.zero": Setting(_BOTH),
+    "strategy.recompute": Setting(_BOTH),
+    "strategy.precision": Setting(_BOTH, _ROUNDS),
+    "strategy.liger": Setting(("train",)),
+    "strategy.compile": Setting(("train",), _COMPILES),
+    "strategy.tensorParallel": Setting(("train",)),
+    "strategy.sequenceParallel": Setting(("train",)),
+    "strategy.contextParallel": Setting(("train",)),
+    "strategy.shardWithin": Setting(_BOTH),
+    "strategy.quantisedAllReduce": Setting(_BOTH, _ROUNDS),
+    "strategy.offload.optimizer": Setting(_BOTH),
+    "strategy.offload.parameters": Setting(_BOTH, "it is slow wherever the weights fit"),
+    MICRO_BATCH: Setting(_BOTH),
+    "optimizer.name": Setting(_BOTH, _LEARNS),
+    "optimizer.states": Setting(_BOTH, _ROUNDS),
+    "model.attention": Setting(("train",)),
+    "data.pack": Setting(("train",), _LEARNS),
+    DATA_WORKERS: Setting(("train",)),
+    SHARDING: Setting(("rank",)),
+    EXCHANGE: Setting(("rank",), _ROUNDS),
+    "tables.rows": Setting(("rank",), _ROUNDS),
+    "tables.offload": Setting(("rank",)),
+    WORKERS: Setting(_BOTH),
+}
+"""The table of all fields that can be searched: paths below the body of the task, and `resources.workers`."""
+
+
+def tunable(kind: str) -> tuple[str, ...]:
+    """Paths of the fields that a search over a task of this kind may choose."""
+    return tuple(path for path, setting in SETTINGS.items() if kind in setting.kinds)
+
+
+def usually_searched(kind: str) -> tuple[str, ...]:
+    """Those that a search may change where the JobSpec lists no space."""
+    return tuple(path for path in tunable(kind) if not SETTINGS[path].if_listed)
 
 
 def problems_of_space(task: Task, space: Mapping[str, Sequence[Any]]) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -37,11 +76,11 @@ def problems_of_space(task: Task, space: Mapping[str, Sequence[Any]]) -> Iterato
 
     A value is wrong if its own field refuses it. Whether values work together is the planner's answer, for each combination.
     """
-    tunable = TUNABLE if task.train is not None else TUNABLE_OF_RANKERS
+    known = tunable(task.kind)
     for path, values in space.items():
-        if path not in tunable:
-            near = get_close_matches(path, tunable, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"tunable are {', '.join(tunable)}"
+        if path not in known:
+            near = get_close_matches(path, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"tunable are {', '.join(known)}"
             yield (path,), f"cannot be tuned for the {task.kind} task {task.name}: {hint}"
             continue
         if not values:
@@ -54,7 +93,7 @@ def problems_of_space(task: Task, space: Mapping[str, Sequence[Any]]) -> Iterato
 
 
 def apply_settings(task: Task, point: Mapping[str, Any]) -> Task:
-    """The train or rank task with these settings. Raises BadInput for invalid values."""
+    """The task with these settings. Raises BadInput for invalid values."""
     try:
         return _with_settings(task, point)
     except ValidationError as error:

@@ -8,19 +8,24 @@ import pytest
 import yaml
 
 from tuneyard.api import BadInput, parse
-from tuneyard.api.tuned_settings import TUNABLE, TUNABLE_OF_RANKERS
+from tuneyard.api.tuned_settings import SETTINGS, tunable, usually_searched
 
 GOOD: dict[str, list[Any]] = {
     "strategy.zero": [0, 3],
     "strategy.recompute": [True, False],
     "strategy.precision": ["bf16", "fp32"],
     "strategy.liger": [True],
+    "strategy.compile": ["layers", "none"],
     "strategy.tensorParallel": [1, 2],
+    "strategy.sequenceParallel": [False, True],
+    "strategy.contextParallel": [1, 2],
     "strategy.shardWithin": ["host"],
     "strategy.quantisedAllReduce": ["int8"],
     "strategy.offload.optimizer": ["none", "cpu"],
     "strategy.offload.parameters": ["cpu"],
     "batch.micro": [1, 2],
+    "optimizer.name": ["adamw", "adamw-8bit"],
+    "optimizer.states": ["fp32", "bf16"],
     "model.attention": ["sdpa", "eager"],
     "data.pack": [True, False],
     "data.workers": [0, 2],
@@ -43,7 +48,7 @@ def complaint(space: Any, tuned: dict[str, Any] = TRAIN) -> str:
     return ""
 
 
-@pytest.mark.parametrize("path", TUNABLE)
+@pytest.mark.parametrize("path", tunable("train"))
 def test_every_setting_that_can_be_tuned_is_taken(path: str) -> None:
     assert complaint({path: GOOD[path]}) == ""
 
@@ -60,6 +65,9 @@ def test_every_setting_that_can_be_tuned_is_taken(path: str) -> None:
         ({"strategy.precision": ["bf16", "fp8"]}, "space['strategy.precision'][1]: 'fp8'"),
         ({"strategy.recompute": ["perhaps"]}, "'perhaps'"),
         ({"resources.workers": [0]}, "space['resources.workers'][0]: 0"),
+        ({"strategy.contextParallel": [0]}, "space['strategy.contextParallel'][0]: 0"),
+        ({"strategy.shardWithin": ["rack"]}, "space['strategy.shardWithin'][0]: 'rack'"),
+        ({"optimizer.name": ["adamw-4bit"]}, "space['optimizer.name'][0]: 'adamw-4bit'"),
         ({"strategy.zero": []}, "space['strategy.zero']: has no value"),
         ({"strategy.zero": [1, 1]}, "stands there twice"),
     ],
@@ -73,5 +81,7 @@ def test_values_that_only_another_setting_forbids_are_left_to_the_planner() -> N
     assert complaint({"strategy.offload.optimizer": ["none", "cpu"], "strategy.zero": [0, 2]}, offload) == ""
 
 
-def test_the_tables_name_settings_of_both_kinds() -> None:
-    assert set(GOOD) == {*TUNABLE, *TUNABLE_OF_RANKERS}
+def test_the_table_names_each_setting_once_and_keeps_what_changes_the_learning_out_of_the_usual_space() -> None:
+    assert set(GOOD) == set(SETTINGS)
+    assert not {"strategy.precision", "optimizer.name", "optimizer.states", "data.pack"} & {*usually_searched("train")}
+    assert {"strategy.contextParallel", "strategy.shardWithin"} <= {*usually_searched("train")}

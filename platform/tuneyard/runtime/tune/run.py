@@ -78,11 +78,18 @@ class _Tuning:
         self._choices = Choices(short(tuned, task.tune.steps_per_trial), context.machine, plan, past_rates(past))
         self._space = self._choices.space(task.tune.space)
         self._space.check(rng)
+        self._report_unused(task.tune.space)
         self._store = open_store(context.output.task_uri(task.name))
         self._predictor = Predictor.fit(history_frame(past))
         minutes = task.tune.budget.minutes
         self._ends = began + 60 * minutes if minutes is not None else math.inf
         self._tried_network = False
+
+    def _report_unused(self, listed: Mapping[str, Any]) -> None:
+        """Warn of each listed value that cannot work here with any of the others."""
+        for path, value in self._space.unused(self._rng) if listed else ():
+            why = self._choices.why_not({path: value}) or "no combination with it works, or it is what the file has"
+            self._context.emit(Warned(task=self._task.name, message=f"{path} {value} is not tried: {why}"))
 
     def run(self) -> dict[str, Any]:
         self._store.delete_prefix("trials/")  # leftovers of a trial during which the search was killed
@@ -176,8 +183,8 @@ class _Tuning:
         return planned / self._choices.workers(point) * self._counted(point) if planned is not None else None
 
     def _expected(self, point: Point) -> float:
-        """`_counted`, reduced by the share of time that ranks wait for rows, which predictors do not know."""
-        return self._counted(point) * self._choices.fed(point)
+        """`_counted`, with what predictors do not know: the share of time that ranks wait for rows, and settings that no row names."""
+        return self._counted(point) * self._choices.fed(point) * self._choices.unseen(point)
 
     def _measure(self, point: Mapping[str, Any], number: int, first_s: float | None) -> Trial | None:
         """Measure a point by a short attempt with an output and a scratch folder of its own. None if a stop was asked for."""
@@ -241,7 +248,8 @@ class _Tuning:
         import pandas as pd
 
         rate = float(self._predictor.predict(pd.DataFrame([self._choices.row(point)])).tokens_per_sec_per_gpu.iloc[0])
-        return rate * self._choices.workers(point) * self._choices.fed(point) if math.isfinite(rate) else None
+        known = self._choices.fed(point) * self._choices.unseen(point)
+        return rate * self._choices.workers(point) * known if math.isfinite(rate) else None
 
     def _without_history(self, why: str) -> None:
         self._context.emit(Warned(task=self._task.name, message=f"searching without history: {why}"))
