@@ -1,4 +1,4 @@
-"""The values that a tuner tries for the settings of a train or rank task."""
+"""The values that a tuner tries for the settings of a task."""
 
 from __future__ import annotations
 
@@ -6,12 +6,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuneyard.api import BadInput, Task
-from tuneyard.api.tuned_settings import DATA_WORKERS, EXCHANGE, MICRO_BATCH, SHARDING, WORKERS
+from tuneyard.api.tuned_settings import (
+    DATA_WORKERS,
+    ENGINE_BATCH,
+    ENGINE_DEGREE,
+    EXCHANGE,
+    INSTANCES,
+    MICRO_BATCH,
+    SHARDING,
+    WORKERS,
+)
 
 _MICRO_BATCHES = 4
 """Micro-batches of a ranker: successive halves of a worker's share of the batch. Smaller ones only add launches."""
 _DEGREES = (1, 2, 4, 8)
 """Degrees of tensor and context parallelism. The planner masks those that cross machines, cut nothing, or conflict with other settings."""
+_ENGINE_BATCHES = (8, 16, 32, 64, 128, 256)
+_STEP_TOKENS = (1024, 4096)
+"""Tokens of a step of an engine. Smaller steps leave long prompts less of the time of other answers."""
+_MEMORY_FRACTIONS = (0.85, 0.9, 0.95)
 _LONG_ROWS = 8192
 """Tokens of a row from which context parallelism is tried unasked: shorter rows fit on one device."""
 
@@ -72,6 +85,25 @@ def default_settings_of_ranker(task: Task, *, workers: Sequence[int], is_cpu: bo
             settings["strategy.shardWithin"] = ("none", "host")
     if len(workers) > 1:
         settings[WORKERS] = tuple(workers)
+    return settings
+
+
+def default_settings_of_engines(task: Task, *, devices: int, is_cpu: bool, most_in_flight: int) -> dict[str, tuple[Any, ...]]:
+    """`default_settings` of a score task. `devices`: those of all its engines, which other layouts use too; `most_in_flight`: answers at
+    once above which the batch makes no difference.
+    """
+    assert task.score is not None
+    settings: dict[str, tuple[Any, ...]] = {
+        ENGINE_BATCH: tuple(batch for batch in _ENGINE_BATCHES if batch <= most_in_flight) or (max(1, most_in_flight),),
+        "engine.stepTokens": ("auto", *_STEP_TOKENS),
+        "engine.prefixCache": (True, False),
+    }
+    if not is_cpu:
+        settings["engine.memoryFraction"] = _MEMORY_FRACTIONS
+        degrees = tuple(degree for degree in _DEGREES if devices % degree == 0)
+        if len(degrees) > 1:
+            settings[ENGINE_DEGREE] = degrees
+            settings[INSTANCES] = tuple(sorted(devices // degree for degree in degrees))
     return settings
 
 

@@ -117,7 +117,7 @@ def test_data_workers_are_tried_on_streamed_data(write_job: WriteJob, searched: 
 def test_what_cannot_be_tuned_is_said_before_anything_starts(write_job: WriteJob, tmp_path: Path) -> None:
     done = tuneyard_here("tune", search(write_job, task="search"), "--out", tmp_path / "out")
     assert done.returncode == 2
-    assert "no train or rank task" in done.stderr or "wait for each other" in done.stderr
+    assert "no train, rank or score task" in done.stderr or "wait for each other" in done.stderr
 
 
 def test_a_space_in_which_nothing_fits_is_refused_with_the_reason(write_job: WriteJob, tmp_path: Path) -> None:

@@ -143,5 +143,5 @@ def test_tune_finds_the_rank_task_of_a_job_and_refuses_what_trains_nothing() -> 
     search = found.spec.task(name).tune
     assert search is not None
     assert search.task == "ranker"
-    with pytest.raises(ValidationError, match="no train or rank task"):
+    with pytest.raises(ValidationError, match="no train, rank or score task"):
         job({"name": "make", "process": {"command": ["true"]}}, {"name": "search", "tune": {"task": "make"}})
