@@ -20,6 +20,7 @@ from tuneyard.runtime.train.attempt import TrainSetting
 from tuneyard.runtime.tune.choices import Plans
 from tuneyard.runtime.tune.scoring import TunedScoring
 from tuneyard.runtime.tune.training import TunedTraining
+from tuneyard.runtime.tune.trials import HANG, STOPPED
 from tuneyard.runtime.tune.tuned import Tuned
 from tuneyard.storage import NotFound, open_store
 from tuneyard.tracking import Stage, Tried, Warned
@@ -36,6 +37,7 @@ from tuneyard.tuning import (
     effects,
     shares,
 )
+from tuneyard.tuning.passed_on import told
 
 TRIALS = "trials.json"
 _LEAST_LIMIT_S = 180.0
@@ -141,8 +143,23 @@ class _Tuning:
             "ratios": record.ratios(),
             "effects": [asdict(effect) for effect in effects(record.trials)],
             "plan": self._tuned.plan(),
+            **self._learned(record),
             **{name: value for name, value in record.to_dict().items() if name not in ("numbers", "place")},
         }
+
+    def _learned(self, record: Record) -> dict[str, Any]:
+        """All runs as rows of history, for a hub that keeps them; empty for a task that history has no rows for."""
+        base = self._tuned.row({})
+        if base is None:
+            return {}
+        runs = [*record.own, *record.trials, *(run for pair in record.pairs for run in pair)]
+        known = [run for run in runs if run.failure != STOPPED]
+        return {"learned": told(((run.number, self._tuned.row(run.point) or {}, self._outcome(run)) for run in known), base)}
+
+    def _outcome(self, run: Trial) -> dict[str, Any]:
+        if run.tokens_per_s is None:
+            return {"status": "failed", "failure": FailureKind.DEADLINE.value if run.failure == HANG else run.failure}
+        return {"status": "succeeded", "tokens_per_s_per_gpu": run.tokens_per_s / self._tuned.devices(run.point)}
 
     def _share(self, point: Point) -> float:
         """Factor from the speed over all devices to the worth of a point: of each device for the objective `cost`, else 1."""

@@ -80,6 +80,9 @@ class TunedScoring:
         engine = score.engine
         return {"instances": self._task.resources.instances, "tensor_parallel": engine.tensor_parallel, "batch": engine.batch}
 
+    def row(self, point: Point) -> None:
+        """None: history keeps the times of engines, and no rows of settings."""
+
     def predicted(self, point: Point) -> float | None:
         if self._promise is None:
             return None

@@ -48,6 +48,9 @@ class TunedTraining:
         found = self._choices.request({}).plan
         return {name: getattr(found, name) for name in _SHOWN}
 
+    def row(self, point: Point) -> dict[str, Any] | None:
+        return None if self._is_ranker else self._choices.row(point)
+
     def predicted(self, point: Point) -> float | None:
         if self._is_ranker:
             return self._choices.planned(point)
@@ -80,7 +83,7 @@ class TunedTraining:
             ),
             self._setting,
             Listener(name, f"{name}/{number}", self._context.emit),
-            None if self._is_ranker else self._choices.row(point),
+            self.row(point),
             limit_s=limit_s,
             should_stop=should_stop,
         )

@@ -25,6 +25,8 @@ WARM_UP = 0.25
 """Share of a trial's first steps that do not count: caches fill, kernels are chosen, and allocators grow."""
 _LEAST_WARM_UP = 2
 _STOP_GRACE_S = 30.0
+HANG, STOPPED = "Hang", "Stopped"
+"""Failures of trials that are no FailureKind: the limit of time has passed; the attempt ended before it had measured anything."""
 
 
 def short(task: Task, steps: int) -> Task:
@@ -145,11 +147,11 @@ def observe(number: int, point: Mapping[str, Any], attempt: Attempted, begun: Ta
     found, failure, message = _outcome(attempt, stop, conditions)
     seconds = time.monotonic() - began
     if seconds > conditions.limit_s and not conditions.should_stop():
-        failure, message = "Hang", f"not done after {conditions.limit_s:.0f} s"
+        failure, message = HANG, f"not done after {conditions.limit_s:.0f} s"
     if failure or found is None or found.rate is None:
-        tell("failed", failure=FailureKind.DEADLINE.value if failure == "Hang" else failure, message=message)
+        tell("failed", failure=FailureKind.DEADLINE.value if failure == HANG else failure, message=message)
         why = message.splitlines()[0] if message else ""
-        return Trial(number=number, point=dict(point), failure=failure or "Stopped", message=why, seconds=seconds)
+        return Trial(number=number, point=dict(point), failure=failure or STOPPED, message=why, seconds=seconds)
     tell("succeeded", result=dict(found.result))
     return Trial(number=number, point=dict(point), tokens_per_s=found.rate, spread=found.spread, seconds=seconds)
 

@@ -35,6 +35,10 @@ class Tuned(Protocol):
         """The plan of the task as in its file, for the report."""
         ...
 
+    def row(self, point: Point, /) -> dict[str, Any] | None:
+        """The point's row of history, by the columns that predictors read; None for a task that history has no rows for."""
+        ...
+
     def predicted(self, point: Point, /) -> float | None:
         """The speed that was expected before the search; None without an expectation."""
         ...
