@@ -85,6 +85,8 @@ def _arguments() -> argparse.Namespace:
         "--history-thin-days", type=float, default=own.history.thin_days, help="age at which the series of an attempt are thinned; 0: never"
     )
     hub.add_argument("--history-series-days", type=float, default=own.history.series_days, help="age at which they are removed; 0: never")
+    shared = "whose training runs a search learns from, as figures without names; default: all"
+    hub.add_argument("--search-history", choices=("all", "namespace", "none"), default=own.history.shared, help=shared)
     hub.add_argument("--log-format", choices=("json", "text"), default="json")
     hub.add_argument("--log-level", default="info")
     return parser.parse_args()
@@ -110,6 +112,7 @@ def main(clock: Clock = utc_now) -> int:
             hold_s=arguments.history_hold,
             thin_days=arguments.history_thin_days,
             series_days=arguments.history_series_days,
+            shared=arguments.search_history,
         ),
     )
     try:

@@ -20,7 +20,10 @@ from tuneyard.federation import held_hours
 from tuneyard.tracking.hub_rows import JobRows, Row, key_of
 from tuneyard.tracking.progress.summary import SUMMED
 from tuneyard.tracking.tables import CHARGED, ON_HUB
+from tuneyard.tuning.passed_on import trials_in
 
+_LEARNED = "learned"
+"""The figure of a search with its runs as rows of history."""
 DELETED = "its JobSpec was deleted"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Object = Mapping[str, Any]
@@ -51,7 +54,10 @@ def rows_of(item: Object, status: JobStatus, hub: str = "") -> JobRows:
     progress = [_step(uid, each, tasks[task]) for task, each in newest.items() if _has_progress(each, tasks.get(task))]
     return JobRows(
         job=_job(item, status, hub, team),
-        attempts=tuple(_attempt(uid, item, each, kinds, tasks if succeeded.get(each.task) is each else {}) for each in attempts),
+        attempts=(
+            *(_attempt(uid, item, each, kinds, tasks if succeeded.get(each.task) is each else {}) for each in attempts),
+            *(row for task, each in succeeded.items() if task in tasks for row in _trials(uid, each, tasks[task])),
+        ),
         usage=tuple(_usage(uid, each, team) for each in attempts if each.ended_at is not None),
         scores=(
             *(row for task, each in succeeded.items() if task in tasks for row in _scores(uid, each, tasks[task])),
@@ -129,6 +135,32 @@ def _attempt(uid: str, item: Object, attempt: Attempt, kinds: Mapping[str, str],
     }
 
 
+def _trials(uid: str, attempt: Attempt, task: TaskStatus) -> Iterator[Row]:
+    """The runs of a search, which teach as train attempts do. They are a part of its attempt, which holds the GPUs."""
+    place = attempt.placement
+    assert place is not None
+    for number, run in trials_in(task.metrics.get(_LEARNED)):
+        moment = _moment(attempt.started_at) or _moment(attempt.placed_at) or _EPOCH
+        yield {
+            "id": key_of("hub", uid, attempt.task, attempt.number, "trial", number),
+            "job_id": job_key(uid),
+            "task": f"{attempt.task}/{number}",
+            "kind": "train",
+            "number": attempt.number,
+            "status": run["status"],
+            "failure": run["failure"],
+            "message": "",
+            "sku": place.sku,
+            "workers": place.workers,
+            "result": run["result"] or None,
+            "started_at": moment,
+            "ended_at": _moment(attempt.ended_at),
+            "cluster": place.cluster,
+            "gpus": 0,
+            "settings": run["settings"],
+        }
+
+
 def _usage(uid: str, attempt: Attempt, team: str) -> Row:
     place, ended = attempt.placement, _moment(attempt.ended_at)
     assert place is not None
@@ -147,7 +179,7 @@ def _usage(uid: str, attempt: Attempt, team: str) -> Row:
 
 def _result(task: TaskStatus) -> Row:
     """The figures of a task that has succeeded, and its artifacts."""
-    figures: Row = redact_fields(task.metrics)
+    figures: Row = redact_fields({name: value for name, value in task.metrics.items() if name != _LEARNED})
     return {**figures, "artifacts": [redact(uri) for uri in task.artifacts]}
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 _DAY_S = 86_400.0
+Shared = Literal["all", "namespace", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,3 +23,5 @@ class HistorySettings:
     """Days after the end of an attempt until its series is thinned to `MOST_POINTS` points. 0: never."""
     paced_s: float = 30.0
     """Seconds between two samples of the progress of a job."""
+    shared: Shared = "all"
+    """Whose training runs a search learns from: of all teams, of its own namespace, or of nobody. It sees figures, and no names."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
-from tuneyard.api import Attempt, BadInput
+from tuneyard.api import Attempt, BadInput, JobSpec
 from tuneyard_operators.hub import attempt_objects
 from tuneyard_operators.hub.goals import Goal
 from tuneyard_operators.hub.guard import reason_of
@@ -29,11 +29,27 @@ MayVanish = Callable[[Key], bool]
 """Whether a JobSpec may be deleted for good: run history, if there is one, has its end."""
 
 
+PastRuns = Callable[[JobSpec, str], Awaitable[str]]
+"""The past runs that an attempt at a task of a job gets; empty: none. It raises nothing that ends a start."""
+
+
+async def no_past_runs(_job: JobSpec, _task: str) -> str:
+    """Of a hub without run history."""
+    return ""
+
+
 class Actions:
     """Every action is idempotent. A failed action is repeated when its job is reconciled again."""
 
     def __init__(
-        self, connection: Connection, jobs: JobSpecs, members: Members, queue: WorkQueue[Key], settings: Settings, may_vanish: MayVanish
+        self,
+        connection: Connection,
+        jobs: JobSpecs,
+        members: Members,
+        queue: WorkQueue[Key],
+        settings: Settings,
+        may_vanish: MayVanish,
+        past_runs: PastRuns,
     ) -> None:
         self._connection = connection
         self._jobs = jobs
@@ -41,6 +57,7 @@ class Actions:
         self._queue = queue
         self._settings = settings
         self._may_vanish = may_vanish
+        self._past_runs = past_runs
 
     async def carry_out(self, outcome: Outcome, goal: Goal) -> bool:
         """Carry out all actions. False if an action waits in a member's lane: its result is not known yet."""
@@ -73,7 +90,8 @@ class Actions:
                 return
             if verb is Verb.START:
                 if self._is_wanted(goal, attempt) and not member.has(attempt.name):
-                    await attempt_objects.start(goal, attempt, output, member, self._connection, self._settings)
+                    past = await self._past_runs(goal.job, attempt.task)
+                    await attempt_objects.start(goal, attempt, output, member, self._connection, self._settings, past)
             elif verb is Verb.STOP:
                 await attempt_objects.stop(attempt, member, self._settings)
             elif verb is Verb.CLEAN and not await member.remove(attempt.name):

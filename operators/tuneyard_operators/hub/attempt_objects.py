@@ -38,8 +38,10 @@ from tuneyard_operators.rendering import (
 log = logging.getLogger(__name__)
 
 
-async def start(goal: Goal, attempt: Attempt, output: str, member: Member, hub: Connection, settings: Settings) -> None:
-    """Create the attempt's Secret, NetworkPolicy and RayJob, unless they exist.
+async def start(
+    goal: Goal, attempt: Attempt, output: str, member: Member, hub: Connection, settings: Settings, past_runs: str = ""
+) -> None:
+    """Create the attempt's Secret, NetworkPolicy and RayJob, unless they exist. `past_runs`: for a search.
 
     Raises ApiError, and BadInput if no image is known.
     """
@@ -47,7 +49,17 @@ async def start(goal: Goal, attempt: Attempt, output: str, member: Member, hub: 
     namespace = member.cluster.spec.namespace
     isolated = member.caches.isolates
     autoscaled = await _autoscaled(goal, attempt, member, settings)
-    body = rayjob(job, goal.uid, attempt, member.cluster, output, settings.defaults, isolated=isolated, autoscaled=autoscaled)
+    body = rayjob(
+        job,
+        goal.uid,
+        attempt,
+        member.cluster,
+        output,
+        settings.defaults,
+        isolated=isolated,
+        autoscaled=autoscaled,
+        past_runs=past_runs,
+    )
     labels = labels_of(job.metadata.name, job.metadata.namespace, goal.uid, attempt.task, attempt.number)
     needed = needed_secrets(job.spec.env)
     if needed:

@@ -31,7 +31,7 @@ from tuneyard.api.templates import template_of
 from tuneyard.tracing import exporter_from
 from tuneyard_operators.history.jobs import Jobs
 from tuneyard_operators.hub import attempt_objects, last_resort
-from tuneyard_operators.hub.actions import Actions
+from tuneyard_operators.hub.actions import Actions, PastRuns, no_past_runs
 from tuneyard_operators.hub.clock import Clock, utc_now
 from tuneyard_operators.hub.connections import Connect
 from tuneyard_operators.hub.cycles import Cycles
@@ -87,7 +87,7 @@ class Hub:
         self._seen_jobs = Jobs(self.jobs.items, self.jobs.status, self.jobs.synced)
         self._history = self._history_writer() if settings.history.url else None
         self._traces = self._trace_sender() if settings.defaults.traces else None
-        self._actions = Actions(connection, self.jobs, self.members, self._queue, settings, self._may_vanish)
+        self._actions = Actions(connection, self.jobs, self.members, self._queue, settings, self._may_vanish, self._past_runs())
         self._stalled = StalledJobs(connection, self.jobs, self.members, look_again=self._look_at, may_vanish=self._may_vanish)
         self._sweep = Sweep(self.jobs, self.members, look_again=self._queue.add_after)
         self._events = Events(connection)
@@ -310,6 +310,15 @@ class Hub:
         from tuneyard_operators.history.writer import HistoryWriter
 
         return HistoryWriter(self._connection, self._seen_jobs, self.settings.history, self.metrics.history, self._look_at)
+
+    def _past_runs(self) -> PastRuns:
+        """What a search is given of run history."""
+        own = self.settings.history
+        if not own.url:
+            return no_past_runs
+        from tuneyard_operators.history.searches import SearchHistory
+
+        return SearchHistory(self._connection, own.url, own.shared).given
 
     def _may_vanish(self, key: Key) -> bool:
         recorded = self._history is None or self._history.may_vanish(key, datetime.now(UTC))

@@ -25,6 +25,8 @@ _MOST_LOSSES = 20
 _MOST_PARTS = 4
 _MOST_TRIALS = 64
 _FIGURES_OF_TRIAL = 20
+_COLUMNS = 60
+"""Settings of a row of history."""
 _CUT = " … (cut)"
 
 
@@ -96,7 +98,9 @@ def _bound(status: JobStatus) -> int:
     for task in status.tasks:
         others += sum(100 + 6 * len(wait.reason) for wait in task.waits)
         characters += len(task.message) + sum(map(len, task.artifacts)) + 2 * _LONGEST_NAME * len(task.metrics)
-        characters += sum(_characters(trial) for trial in _search(task.metrics).get("trials", ()))
+        characters += sum(map(_characters, _search(task.metrics).get("trials", ())))
+        learned = _learned(task.metrics).get("learned", {"settings": {}, "trials": ()})
+        characters += _characters(learned["settings"]) + sum(map(_characters, learned["trials"]))
     for attempt in status.attempts:
         characters += (
             len(attempt.message) + len(attempt.next_step) + len(attempt.stopped_for) + len(attempt.failed_node) + len(attempt.log_tail)
@@ -140,12 +144,21 @@ def _figures(metrics: Mapping[str, Any], most: int) -> dict[str, Any]:
 
 
 def _search(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The trials and the winner of a search, which the pages of the hub show. Empty for other tasks."""
+    """The trials and the winner of a search, which the pages of the hub show, and its runs for run history. Empty for other tasks."""
     trials, best = metrics.get("trials"), metrics.get("best")
     if not isinstance(trials, list) or not isinstance(best, Mapping):
         return {}
     told = [_parts(trial, _FIGURES_OF_TRIAL, 2) for trial in trials[:_MOST_TRIALS] if isinstance(trial, Mapping)]
-    return {"trials": told, "best": _figures(best, _FIGURES_OF_TRIAL)}
+    return {"trials": told, "best": _figures(best, _FIGURES_OF_TRIAL), **_learned(metrics)}
+
+
+def _learned(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The runs of a search as rows of history (`tuning.passed_on.told`). Empty before its end."""
+    given = metrics.get("learned")
+    if not isinstance(given, Mapping) or not isinstance(given.get("settings"), Mapping) or not isinstance(given.get("trials"), list):
+        return {}
+    told = [_parts(trial, _FIGURES_OF_TRIAL, 2) for trial in given["trials"][:_MOST_TRIALS] if isinstance(trial, Mapping)]
+    return {"learned": {"settings": _figures(given["settings"], _COLUMNS), "trials": told}}
 
 
 def _plan(plan: Mapping[str, Any], most: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from tuneyard.catalog.gpu_facts import NVIDIA_RESOURCE
 from tuneyard.runtime.sessions.stacks import DATA_RESOURCE, ENGINES, SERVERS, TRAINING
 from tuneyard.schedules import LastGood
 from tuneyard.tracing import attempt_context
+from tuneyard.tuning.passed_on import PAST_RUNS
 from tuneyard_operators.rendering.autoscaler import autoscaling, data_service, with_accounts_apart
 from tuneyard_operators.rendering.container import (
     SCRATCH,
@@ -67,11 +68,12 @@ def rayjob(
     *,
     isolated: bool = False,
     autoscaled: bool = False,
+    past_runs: str = "",
 ) -> dict[str, Any]:
     """The RayJob that runs `attempt`. Raises BadInput if no image is known.
 
     `uid`: of the JobSpec object; `output`: URI of the job's output; `isolated`: whether its pods have a NetworkPolicy of their own;
-    `autoscaled`: whether the pods of data workers are autoscaled.
+    `autoscaled`: whether the pods of data workers are autoscaled; `past_runs`: runs that a search learns from (`tuning.passed_on`).
     """
     assert attempt.placement is not None
     pods = _Pods(
@@ -86,6 +88,7 @@ def rayjob(
         autoscaled,
         defaults.stop_grace_s,
         attempt_context(_traced(job, uid), attempt.task, attempt.number).traceparent if defaults.traces else "",
+        past_runs,
     )
     labels = labels_of(job.metadata.name, job.metadata.namespace, uid, attempt.task, attempt.number)
     queue = cluster.spec.local_queue
@@ -136,6 +139,7 @@ class _Pods:
     autoscaled: bool
     stop_grace_s: float
     traceparent: str
+    past_runs: str
 
     @property
     def sku(self) -> Sku:
@@ -341,6 +345,7 @@ class _Pods:
                 "TUNEYARD_WORKERS": str(self.placement.workers),
                 "TUNEYARD_STOP_GRACE_S": f"{self.stop_grace_s:g}",
                 **({"TUNEYARD_PREFLIGHT_GB_PER_S": str(bandwidth)} if several else {}),
+                **({PAST_RUNS: self.past_runs} if self.past_runs else {}),
                 **({"TUNEYARD_PRICE_PER_GPU_HOUR": str(self.sku.price_per_gpu_hour)} if self.sku.price_per_gpu_hour else {}),
             }
         )

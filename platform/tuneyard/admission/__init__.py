@@ -7,7 +7,7 @@ both read the same table of rules (`tuneyard.api`), numbers of workers (`tuneyar
 
 from tuneyard.admission.admitting import admit
 from tuneyard.admission.asks import ask_of
-from tuneyard.admission.on_machine import choose_workers
+from tuneyard.admission.on_machine import check_instances, choose_workers
 from tuneyard.admission.refusal import Refusal, refused
 from tuneyard.admission.remarks import model_remarks, remarks
 from tuneyard.admission.shapes import model_origin
@@ -21,6 +21,7 @@ __all__ = [
     "Venue",
     "admit",
     "ask_of",
+    "check_instances",
     "choose_workers",
     "model_origin",
     "model_remarks",

@@ -25,6 +25,9 @@ def refusals_anywhere(job: JobSpec, devices: Mapping[str, Device], model_types: 
 def refusals_of_hub(job: JobSpec) -> Iterator[Refusal]:
     """Settings that one machine supports, and a hub does not."""
     for index, task in enumerate(job.spec.tasks):
+        if task.tune is not None and job.spec.gang_of(task).score is not None:
+            reason = f"names the score task {task.tune.task}, and settings of engines are searched on one machine: run tuneyard tune there"
+            yield Refusal(("spec", "tasks", index, "tune", "task"), reason)
         if task.tune is not None and "resources.workers" in task.tune.space:
             reason = "a search on a cluster runs on one gang; leave resources.workers out"
             yield Refusal(("spec", "tasks", index, "tune", "space"), reason)

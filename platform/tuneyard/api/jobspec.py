@@ -15,7 +15,7 @@ from tuneyard.api.status import JobStatus
 from tuneyard.api.tasks import Task
 from tuneyard.api.tracking import Tracking
 from tuneyard.api.train import Method, TrainTask
-from tuneyard.api.tuned_settings import problems_of_space
+from tuneyard.api.tuned_settings import problems_of_search
 
 Priority = Literal["low", "normal", "high", "urgent"]
 STORED: Mapping[str, bool] = {"stored": True}
@@ -115,17 +115,9 @@ class Job(Fields):
     def _is_a_dag(self) -> Self:
         self.task_order()
         for index, task in enumerate(self.tasks):
-            if task.tune is not None and (tuned := self.gang_of(task)).training is None:
-                others = ", ".join(other.name for other in self.tasks if other.training is not None)
-                hint = f"name one of: {others}" if others else "the job has none"
-                reason = f"names the {tuned.kind} task {tuned.name}, which is no train or rank task: {hint}"
-                raise located(reason, "tasks", index, "tune", "task")
-            if task.tune is not None and tuned.train is not None and tuned.train.program is not None:
-                reason = f"names the task {tuned.name}, which trains by a program: settings are searched for language models and rankers"
-                raise located(reason, "tasks", index, "tune", "task")
             if task.tune is not None:
-                for place, reason in problems_of_space(self.gang_of(task), task.tune.space):
-                    raise located(reason, "tasks", index, "tune", "space", *place)
+                for place, reason in problems_of_search(task.tune, self.gang_of(task), self.tasks):
+                    raise located(reason, "tasks", index, "tune", *place)
             self._check_start(task, index)
         return self
 

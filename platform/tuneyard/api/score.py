@@ -90,10 +90,25 @@ class Engine(Fields):
     kv_cache: str | None = Field(
         default=None, description="KV cache on cpu, such as 2Gi; default: enough for a whole batch, at most 4Gi; GPUs use memoryFraction"
     )
+    step_tokens: Count | Auto = Field(
+        default="auto",
+        description="tokens of one step of the engine: longer prompts take several steps, in which other answers go on; auto: as vLLM "
+        "for offline engines; at least batch",
+    )
+    prefix_cache: bool | Auto = Field(
+        default="auto", description="keep the KV cache of prompts for prompts that begin alike; auto: as vLLM does for the model"
+    )
     eager: bool = Field(default=False, description="no CUDA graphs and no compilation: starts sooner, runs slower")
     endpoint: Endpoint | None = Field(
         default=None, description="a server with OpenAI's API that answers instead; default: vLLM engines of the job"
     )
+
+    @model_validator(mode="after")
+    def _steps_hold_a_batch(self) -> Self:
+        if self.step_tokens != "auto" and self.step_tokens < self.most_in_flight:
+            reason = f"{self.step_tokens} is below the {self.most_in_flight} sequences in flight, of which a step gives each a token: "
+            raise located(f"{reason}raise it, or lower batch", "stepTokens")
+        return self
 
     @property
     def most_in_flight(self) -> int:

@@ -52,15 +52,18 @@ class Budget(Fields):
 
 
 class TuneTask(Fields):
-    """Search the settings under which a train or rank task runs fastest; the winner becomes its strategy."""
+    """Search the settings under which a train, rank or score task runs fastest; the task takes those of the winner."""
 
-    task: Name = Field(description="name of the train or rank task to tune")
+    task: Name = Field(description="name of the train, rank or score task to tune")
     searcher: Literal["reinforce", "random", "tpe"] = Field(default="reinforce", description="how the next trials are chosen")
     objective: Literal["tokens_per_s", "cost"] = Field(
-        default="tokens_per_s", description="tokens per second (of a rank task: rows) of all workers, or of each worker (cost)"
+        default="tokens_per_s", description="tokens (or rows) per second of all workers or engines, or for each of their devices (cost)"
     )
     budget: Budget = Field(default_factory=Budget)
-    steps_per_trial: int = Field(default=30, ge=5, description="optimizer steps of a trial; the first quarter, at least two, is warm-up")
+    steps_per_trial: int = Field(
+        default=30, ge=5, description="optimizer steps of a trial of a train or rank task; the first quarter, at least two, is warm-up"
+    )
+    rows_per_trial: int = Field(default=128, ge=1, description="rows of a trial of a score task: the same random sample in each")
     space: dict[str, list[str | int | float | bool]] = Field(
         default_factory=dict, description="setting -> values to try, instead of the whole space, such as strategy.zero: [1, 2]"
     )

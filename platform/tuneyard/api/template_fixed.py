@@ -10,9 +10,7 @@ from tuneyard.api.loading_yaml import Path
 from tuneyard.api.schedule import ModelTemplateGoal
 from tuneyard.api.tasks import TASK_KINDS
 from tuneyard.api.template_merge import TEMPLATED
-
-_SEARCHED = ("strategy", "batch.micro", "tables", "model.attention", "data.workers")
-"""Settings that a search without a listed space changes, beside the number of workers."""
+from tuneyard.api.tuned_settings import usually_searched
 
 
 def overruled(goal: ModelTemplateGoal, name: str, part: str, given: Any, root: Path, kind: str = "") -> Iterator[tuple[Path, str]]:
@@ -60,7 +58,7 @@ def _searched(
             if any(_overlap(path, each) for each in fixed):
                 yield (*root, "tune", "space", setting), f"the ModelTemplate {name} fixes it: leave it out of the space"
         return
-    changed = [*(f"{kind}.{part}" for part in _SEARCHED), "resources.workers"]
+    changed = [path if path.startswith("resources.") else f"{kind}.{path}" for path in usually_searched(kind)]
     if found := [each for each in fixed if any(_overlap(each, path) for path in changed)]:
         reason = f"the ModelTemplate {name} fixes {', '.join(found)}, which a search would change: list the settings to try in tune.space"
         yield (*root, "tune"), reason

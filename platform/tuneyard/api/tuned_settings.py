@@ -1,35 +1,117 @@
-"""Settings of a train or rank task that a tune task may choose, by their paths in the JobSpec."""
+"""Settings that a tune task may choose, by their paths in the JobSpec."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
 
 from tuneyard.api.errors import BadInput
-from tuneyard.api.tasks import Task
+from tuneyard.api.tasks import Task, TaskKind, TuneTask
 
 WORKERS = "resources.workers"
 MICRO_BATCH = "batch.micro"
 DATA_WORKERS = "data.workers"
-TUNABLE = (
-    *("strategy.zero", "strategy.recompute", "strategy.precision", "strategy.liger", "strategy.tensorParallel"),
-    *("strategy.offload.optimizer", "strategy.offload.parameters", MICRO_BATCH, "model.attention", "data.pack", DATA_WORKERS, WORKERS),
-)
-"""Paths below `train` (and `resources.workers`). Only precision and packing change what is learned: they are searched only if the JobSpec
-lists their values.
-"""
+INSTANCES = "resources.instances"
+ENGINE_BATCH = "engine.batch"
+ENGINE_DEGREE = "engine.tensorParallel"
 SHARDING, EXCHANGE = "tables.sharding", "tables.exchange"
-TUNABLE_OF_RANKERS = (
-    *("strategy.zero", "strategy.recompute", "strategy.precision", "strategy.shardWithin", "strategy.quantisedAllReduce"),
-    *("strategy.offload.optimizer", "strategy.offload.parameters", MICRO_BATCH, SHARDING, EXCHANGE, "tables.rows", "tables.offload"),
-    WORKERS,
-)
-"""Paths below `rank`, likewise. Precision, `quantisedAllReduce`, `tables.exchange` and `tables.rows` round differently: they are searched
-only if the JobSpec lists their values.
-"""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A field that a search may choose, for tasks of these `kinds`. `if_listed`: why it is tried only where the JobSpec lists its values;
+    empty: it is part of the usual space where it has an effect.
+    """
+
+    kinds: tuple[TaskKind, ...]
+    if_listed: str = ""
+
+
+_ROUNDS = "it rounds differently, and changes what is learned"
+_LEARNS = "it changes what is learned"
+_COMPILES = "each trial compiles for a minute"
+_ANSWERS = "it changes the answers"
+_BOTH: tuple[TaskKind, ...] = ("train", "rank")
+
+SETTINGS: Mapping[str, Setting] = {
+    "strategy.zero": Setting(_BOTH),
+    "strategy.recompute": Setting(_BOTH),
+    "strategy.precision": Setting(_BOTH, _ROUNDS),
+    "strategy.liger": Setting(("train",)),
+    "strategy.compile": Setting(("train",), _COMPILES),
+    "strategy.tensorParallel": Setting(("train",)),
+    "strategy.sequenceParallel": Setting(("train",)),
+    "strategy.contextParallel": Setting(("train",)),
+    "strategy.shardWithin": Setting(_BOTH),
+    "strategy.quantisedAllReduce": Setting(_BOTH, _ROUNDS),
+    "strategy.offload.optimizer": Setting(_BOTH),
+    "strategy.offload.parameters": Setting(_BOTH, "it is slow wherever the weights fit"),
+    MICRO_BATCH: Setting(_BOTH),
+    "optimizer.name": Setting(_BOTH, _LEARNS),
+    "optimizer.states": Setting(_BOTH, _ROUNDS),
+    "model.attention": Setting(("train",)),
+    "data.pack": Setting(("train",), _LEARNS),
+    DATA_WORKERS: Setting(("train",)),
+    SHARDING: Setting(("rank",)),
+    EXCHANGE: Setting(("rank",), _ROUNDS),
+    "tables.rows": Setting(("rank",), _ROUNDS),
+    "tables.offload": Setting(("rank",)),
+    WORKERS: Setting(_BOTH),
+    ENGINE_BATCH: Setting(("score",)),
+    ENGINE_DEGREE: Setting(("score",)),
+    "engine.stepTokens": Setting(("score",)),
+    "engine.prefixCache": Setting(("score",)),
+    "engine.memoryFraction": Setting(("score",)),
+    "engine.kvCache": Setting(("score",), "it takes memory of the host"),
+    "engine.eager": Setting(("score",), "it starts sooner and runs slower, and a trial measures how it runs"),
+    "engine.precision": Setting(("score",), _ANSWERS),
+    INSTANCES: Setting(("score",)),
+}
+"""The table of all fields that can be searched: paths below the body of the task, or below `resources`."""
+
+
+def tunable(kind: str) -> tuple[str, ...]:
+    """Paths of the fields that a search over a task of this kind may choose."""
+    return tuple(path for path, setting in SETTINGS.items() if kind in setting.kinds)
+
+
+def usually_searched(kind: str) -> tuple[str, ...]:
+    """Those that a search may change where the JobSpec lists no space."""
+    return tuple(path for path in tunable(kind) if not SETTINGS[path].if_listed)
+
+
+def problems_of_search(tune: TuneTask, task: Task, others: Sequence[Task]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """What is wrong with a search over `task` of a job with the tasks `others`: place below `tune`, and reason."""
+    if why := _no_search(task, others):
+        yield ("task",), why
+        return
+    foreign, own = ("steps_per_trial", "rowsPerTrial") if task.score is not None else ("rows_per_trial", "stepsPerTrial")
+    if foreign in tune.model_fields_set:
+        alias = TuneTask.model_fields[foreign].alias or foreign
+        yield (alias,), f"has no meaning for the {task.kind} task {task.name}: set {own}"
+    for place, reason in problems_of_space(task, tune.space):
+        yield ("space", *place), reason
+
+
+def _no_search(task: Task, others: Sequence[Task]) -> str:
+    """Why nothing can be searched for a task; empty if something can."""
+    if task.train is not None and task.train.program is not None:
+        return f"names the task {task.name}, which trains by a program: settings are searched for language models and rankers"
+    if task.training is None and task.score is None:
+        names = ", ".join(other.name for other in others if other.training is not None or other.score is not None)
+        hint = f"name one of: {names}" if names else "the job has none"
+        return f"names the {task.kind} task {task.name}, which is no train, rank or score task: {hint}"
+    if task.endpoint is not None:
+        return f"names the task {task.name}, whose rows an endpoint answers: settings are searched for engines of the job"
+    if task.score is not None and task.score.data.lm_eval is not None:
+        return f"names the task {task.name}, whose rows come from lm-evaluation-harness: search on a task with rows of your own"
+    if task.score is not None and any(other.name == task.score.model.from_task and other.rank is not None for other in others):
+        return f"names the task {task.name}, in which a ranker scores: settings are searched for language models' engines"
+    return ""
 
 
 def problems_of_space(task: Task, space: Mapping[str, Sequence[Any]]) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -37,11 +119,11 @@ def problems_of_space(task: Task, space: Mapping[str, Sequence[Any]]) -> Iterato
 
     A value is wrong if its own field refuses it. Whether values work together is the planner's answer, for each combination.
     """
-    tunable = TUNABLE if task.train is not None else TUNABLE_OF_RANKERS
+    known = tunable(task.kind)
     for path, values in space.items():
-        if path not in tunable:
-            near = get_close_matches(path, tunable, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"tunable are {', '.join(tunable)}"
+        if path not in known:
+            near = get_close_matches(path, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"tunable are {', '.join(known)}"
             yield (path,), f"cannot be tuned for the {task.kind} task {task.name}: {hint}"
             continue
         if not values:
@@ -54,7 +136,7 @@ def problems_of_space(task: Task, space: Mapping[str, Sequence[Any]]) -> Iterato
 
 
 def apply_settings(task: Task, point: Mapping[str, Any]) -> Task:
-    """The train or rank task with these settings. Raises BadInput for invalid values."""
+    """The task with these settings. Raises BadInput for invalid values."""
     try:
         return _with_settings(task, point)
     except ValidationError as error:
@@ -66,7 +148,7 @@ def _why_refused(task: Task, path: str, value: Any) -> str:
     try:
         _with_settings(task, {path: value})
     except ValidationError as error:
-        parts = path.split(".") if path == WORKERS else [task.kind, *path.split(".")]
+        parts = path.split(".") if _is_of_resources(path) else [task.kind, *path.split(".")]
         for problem in error.errors():
             place = iter(map(str, problem["loc"]))  # between the fields stand the names of a union's members
             if all(part in place for part in parts):
@@ -74,11 +156,15 @@ def _why_refused(task: Task, path: str, value: Any) -> str:
     return ""
 
 
+def _is_of_resources(path: str) -> bool:
+    return path.startswith("resources.")
+
+
 def _with_settings(task: Task, point: Mapping[str, Any]) -> Task:
     values = task.to_yaml_dict()
     for path, value in point.items():
         *groups, last = path.split(".")
-        place = values if path == WORKERS else values[task.kind]
+        place = values if _is_of_resources(path) else values[task.kind]
         for group in groups:
             if not isinstance(place.get(group), dict):  # unset, or `auto`
                 place[group] = {}

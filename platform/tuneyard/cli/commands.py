@@ -35,7 +35,7 @@ COMMANDS = (
     Command("validate", "tuneyard.cli.validate:validate", "Check JobSpecs and other files: every error with its line"),
     Command("plan", "tuneyard.cli.plan.command:app", "Show the plan of each train task, and its memory against its machines'"),
     Command("run", "tuneyard.cli.run:run", "Run a job on this machine", outlives_output=True),
-    Command("tune", "tuneyard.cli.tune:tune", "Find the settings under which a train or rank task is fastest here"),
+    Command("tune", "tuneyard.cli.tune:tune", "Find the settings under which a task is fastest here"),
     Command("generate", "tuneyard.cli.generate:generate", "Print the answers of a trained model to prompts"),
     Command("submit", "tuneyard.cli.submit.command:submit", "Give a job to the hub, which runs it on a cluster with room", asks_hub=True),
     Command("status", "tuneyard.cli.jobs.status:status", "Show the jobs of the hub, or one job in full", asks_hub=True),

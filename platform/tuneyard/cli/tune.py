@@ -1,4 +1,4 @@
-"""`tuneyard tune`: search the settings under which a train or rank task runs fastest on this machine, and write them down."""
+"""`tuneyard tune`: search the settings under which a task runs fastest on this machine, and write them down."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN = 10
 
 
 def tune(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="JobSpec in YAML, with a tune task, or one train or rank task")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="JobSpec in YAML, with a tune task, or one train, rank or score task")],
     out: Annotated[str | None, typer.Option(metavar="DIR", help="folder for all output; default: runs/NAME-N")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue in DIR: measured trials do not run again")] = False,
     trials: Annotated[int | None, typer.Option(min=2, help="number of runs, pairs included, instead of the file's budget.trials")] = None,
@@ -27,7 +27,7 @@ def tune(
     searcher: Annotated[str | None, typer.Option(help="reinforce, random or tpe, instead of the file's")] = None,
     templates: TemplatesOption = None,
 ) -> int:
-    """Try settings in short runs, and find those under which a train or rank task is fastest here.
+    """Try settings in short runs, and find those under which a train, rank or score task is fastest here.
 
     The plan of the file runs beside them, and the winner is confirmed against it in pairs. The job with the winner's settings is written
     beside FILE, as NAME.tuned.yaml.
@@ -72,12 +72,15 @@ def with_search(job: JobSpec, *, trials: int | None, minutes: float | None, sear
     """The job with a tune task, its own or a new one, and that task's name. Raises BadInput if the task to tune is ambiguous."""
     own = [task for task in job.spec.tasks if task.tune is not None]
     trains = [task for task in job.spec.tasks if task.training is not None]
-    if len(own) > 1 or (not own and len(trains) != 1):
+    scores = [task for task in job.spec.tasks if task.score is not None]
+    found = trains or scores
+    if len(own) > 1 or (not own and len(found) != 1):
+        what = f"{len(trains)} train or rank tasks" if trains else f"{len(scores)} score tasks"
         raise BadInput(
-            f"{job.metadata.name} has {len(own)} tune tasks and {len(trains)} train or rank tasks: it is not clear what to tune",
+            f"{job.metadata.name} has {len(own)} tune tasks and {what}: it is not clear what to tune",
             "add one tune task: {name: search, tune: {task: NAME-OF-THE-TASK}}",
         )
-    search = own[0] if own else Task(name="search", tune=TuneTask(task=trains[0].name))
+    search = own[0] if own else Task(name="search", tune=TuneTask(task=found[0].name))
     assert search.tune is not None
     budget = search.tune.budget.model_copy(
         update={key: value for key, value in (("trials", trials), ("minutes", minutes)) if value is not None}

@@ -173,7 +173,7 @@ def _engine(task: ScoreTask, shape: ModelShape, gpu: Gpu, degree: int, instances
     weights = shape.parameters * width / degree
     sequence = kv_bytes_per_sequence(shape, longest, precision, degree)
     # Activations at the widest point of a layer, and fp32 logits of the sequences in flight.
-    step = step_tokens(gpu, degree, engine.most_in_flight, longest)
+    step = step_tokens(gpu, degree, engine.most_in_flight, longest) if engine.step_tokens == "auto" else engine.step_tokens
     activations = step * (4 * shape.hidden + 3 * shape.ffn / degree) * width + 4 * engine.most_in_flight * shape.vocab
     if gpu.is_cpu:
         given = parse_size_bytes(engine.kv_cache) if engine.kv_cache else min((engine.most_in_flight + 1) * sequence, _CPU_CACHE_BYTES)

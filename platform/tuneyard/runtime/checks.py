@@ -23,16 +23,17 @@ from tuneyard.runtime.score.rankers import check_scored_table, ranker_of
 from tuneyard.storage import absolute, is_local, local_path
 from tuneyard.tracking import asked_for
 
-_EXTRAS = {"train": "train", "tune": "train", "rank": "train", "score": "score"}
+_EXTRAS = {"train": "train", "rank": "train", "score": "score"}
 """Kind of task -> the extra of Tuneyard that must be installed where it runs."""
 
 
 def check_installed(job: JobSpec, base_dir: Path) -> None:
     """Raises BadInput with the pip command for the first task whose extra is missing here."""
     for task in job.spec.tasks:
-        if task.kind in _EXTRAS:
+        gang = job.spec.gang_of(task)
+        if gang.kind in _EXTRAS:
             without_vllm = task.endpoint is not None or ranker_of(job.spec, task, base_dir) is not None
-            extra = "train" if without_vllm else _EXTRAS[task.kind]
+            extra = "train" if without_vllm else _EXTRAS[gang.kind]
             need(extra, f"{task.kind} task {task.name}")
         if task.score is not None and task.score.data.lm_eval is not None:
             need("lm-eval", f"data.lmEval of task {task.name}")

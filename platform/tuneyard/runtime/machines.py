@@ -32,9 +32,9 @@ def rank_log(task: str, rank: int, prefix: str = "rank") -> LogName:
     return LogName(f"{task}-rank-{rank}.log", f"{prefix}-{rank}")
 
 
-def engine_log(task: str, rank: int) -> LogName:
-    """The log of an engine of a score task."""
-    return LogName(f"{task}-engine-{rank}.log", f"engine-{rank}")
+def engine_log(task: str, rank: int, prefix: str = "engine") -> LogName:
+    """The log of an engine of a score task. `prefix`: as in `rank_log`."""
+    return LogName(f"{task}-engine-{rank}.log", f"{prefix}-{rank}")
 
 
 def process_log(task: str) -> LogName:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tuneyard.admission import Machine
 from tuneyard.api import JobSpec, Task, TuneyardError
+from tuneyard.api.tuned_settings import apply_settings
 from tuneyard.planning import Plan
 from tuneyard.runtime.environment import hide
 from tuneyard.runtime.interrupt import ShouldStop
@@ -40,6 +41,13 @@ class TaskContext:
     def machine(self) -> Machine:
         """SKU and number of the devices that the job may use."""
         return self.machines.machine
+
+
+def with_found(task: Task, results: Mapping[str, Result]) -> Task:
+    """The task with the best settings of an earlier tune task."""
+    searches = (result for result in results.values() if result.get("kind") == "tune" and result["tuned"] == task.name)
+    found: dict[str, Any] = next((search["best"] for search in searches), {})
+    return apply_settings(task, found) if found else task
 
 
 class Attempts:

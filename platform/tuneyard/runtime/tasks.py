@@ -129,4 +129,5 @@ def _settings(request: TrainRequest, context: TaskContext) -> dict[str, Any] | N
     from tuneyard.tuning import settings_row
 
     shape = model_shape(request.model_uri, request.task.model.revision)
-    return settings_row(request.task, shape, request.plan, gpus_per_node=max(1, context.machine.devices))
+    machine = context.machine
+    return settings_row(request.task, shape, request.plan, gpus_per_node=machine.per_host or max(1, machine.devices))

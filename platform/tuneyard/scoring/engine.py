@@ -238,6 +238,8 @@ def engine_arguments(settings: EngineSettings) -> dict[str, Any]:
         "trust_remote_code": settings.trust_remote_code,
         "disable_log_stats": True,
     }
+    if settings.prefix_cache is not None:
+        arguments["enable_prefix_caching"] = settings.prefix_cache
     if settings.tensor_parallel > 1:
         arguments |= {"distributed_executor_backend": "mp", "worker_cls": worker_class(on_cpu=settings.on_cpu)}
     if settings.adapter is not None:

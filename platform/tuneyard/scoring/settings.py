@@ -41,6 +41,8 @@ class EngineSettings:
     batch: int
     step_tokens: int
     """Tokens of one scheduler step."""
+    prefix_cache: bool | None
+    """Whether caches of prompts are kept for others that begin alike; None: vLLM's default for the model."""
     tensor_parallel: int
     memory_fraction: float
     kv_cache_bytes: int | None
@@ -76,7 +78,10 @@ def resolve_engine(task: ScoreTask, model: Path, shape: ModelShape, adapter: Pat
         precision=precision,
         max_length=max_length,
         batch=batch,
-        step_tokens=step_tokens(gpu(sku), engine.tensor_parallel, batch, max_length),
+        step_tokens=(
+            step_tokens(gpu(sku), engine.tensor_parallel, batch, max_length) if engine.step_tokens == "auto" else engine.step_tokens
+        ),
+        prefix_cache=None if engine.prefix_cache == "auto" else engine.prefix_cache,
         tensor_parallel=engine.tensor_parallel,
         memory_fraction=engine.memory_fraction,
         kv_cache_bytes=_kv_cache_bytes(engine, batch, _sequence_bytes(shape, max_length, precision)) if on_cpu else None,

@@ -197,14 +197,15 @@ def _with_attempts(connection: sa.Connection, rows: Sequence[Mapping[Any, Any]])
 
 
 def _past_job(row: Mapping[Any, Any], groups: Sequence[sa.RowMapping]) -> PastJob:
-    """`groups`: attempts of the job, summed by task, kind and failure."""
-    begun = sorted(groups, key=lambda group: (group["first"], group["task"]))
-    failed = [group for group in groups if group["failure"]]
-    sums: dict[str, Any] = {name: sum(group[name] for group in groups) for name in ("attempts", "gpu_hours", "cost")}
+    """`groups`: attempts of the job, summed by task, kind and failure. Those with a slash are trials of a search."""
+    begun = sorted((group for group in groups if "/" not in group["task"]), key=lambda group: (group["first"], group["task"]))
+    failed = [group for group in begun if group["failure"]]
+    sums: dict[str, Any] = {name: sum(group[name] for group in groups) for name in ("gpu_hours", "cost")}
     return PastJob(
         **row,
         **sums,
-        tasks={group["task"]: group["kind"] for group in begun if "/" not in group["task"]},
+        attempts=sum(group["attempts"] for group in begun),
+        tasks={group["task"]: group["kind"] for group in begun},
         failure=max(failed, key=lambda group: group["last"])["failure"] if failed else "",
     )
 

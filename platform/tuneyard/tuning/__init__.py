@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     from tuneyard.tuning.rows import INPUTS, OPTIONAL, OUTCOMES, setup_of
     from tuneyard.tuning.search import Effect, IncumbentFailed, Record, Search, Shares, Trial, effects, shares
     from tuneyard.tuning.searcher import Expectation, Outlook, PolicySearcher, PredictorExpectation, Searcher, SearchSettings
-    from tuneyard.tuning.settings import default_settings, default_settings_of_ranker, refuse_without_effect
+    from tuneyard.tuning.settings import (
+        default_settings,
+        default_settings_of_engines,
+        default_settings_of_ranker,
+        refuse_without_effect,
+    )
     from tuneyard.tuning.space import Point, Space
 
 _ROOMS = {
@@ -37,7 +42,7 @@ _ROOMS = {
     "search": ("Effect", "IncumbentFailed", "Record", "Search", "Shares", "Trial", "effects", "shares"),
     "searcher": ("Expectation", "Outlook", "PolicySearcher", "PredictorExpectation", "SearchSettings", "Searcher"),
     "planned": ("PlannedExpectation",),
-    "settings": ("default_settings", "default_settings_of_ranker", "refuse_without_effect"),
+    "settings": ("default_settings", "default_settings_of_engines", "default_settings_of_ranker", "refuse_without_effect"),
     "space": ("Point", "Space"),
 }
 _HOMES = {name: module for module, names in _ROOMS.items() for name in names}
@@ -70,6 +75,7 @@ __all__ = [
     "Trial",
     "calibration_of",
     "default_settings",
+    "default_settings_of_engines",
     "default_settings_of_ranker",
     "describe",
     "effects",

@@ -2,12 +2,14 @@
 
 Speed is the roofline, calibrated by history (the planner's estimate without history), times the residual from trees and similar runs. The
 estimate of failure starts from the planner's memory over the device's memory, that of memory from the planner's terms. History corrects
-both in the same way. Far from all history the prediction is the planner's, and `supported` is false.
+both in the same way. Far from all history the prediction is the planner's, and `supported` is false. On a SKU without runs it is the
+calibrated roofline alone, and on more GPUs than history has, similar runs do not count (docs/benchmarks/predictor.md).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -18,7 +20,7 @@ from tuneyard.tuning.features import describe
 from tuneyard.tuning.kernel import Kernel, distances, places
 from tuneyard.tuning.residual import Residual
 from tuneyard.tuning.roofline import Roofline
-from tuneyard.tuning.rows import failed, kept
+from tuneyard.tuning.rows import clean, failed, kept
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +31,9 @@ REBOOST = 0.1
 """Growth of history after which trees are grown again; until then, new rows are used through a kernel."""
 UNKNOWN = "size, GPU, sequence length or batch is not given, or not known to the catalog"
 FAR = "no run like it in history: the planner's estimate"
+NEW_SKU = "no run on this SKU in history: the roofline, as history has calibrated it on others"
+_NEW_SKU_SIGMA = 0.5
+"""Least standard deviation of log speed on a SKU without runs (docs/benchmarks/predictor.md)."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,8 @@ class Forecast:
     usable: np.ndarray
     """Whether each row is usable. Shape (rows,)."""
     step_tokens: np.ndarray
+    new_sku: np.ndarray
+    """Whether no timed run of history was on the row's SKU."""
     log_seconds: np.ndarray
     planned_log_seconds: np.ndarray
     sigma: np.ndarray
@@ -160,18 +167,30 @@ class Predictor:
         found = described.at(usable)
         points = places(found)
         base, logit, memory = log_seconds(found, self.rooflines, self.timed_rows), failure_logit(found), log_memory(found)
+        largest = np.array([self._largest.get(sku, 0.0) for sku in found.known["sku"]])
+        new_sku = largest == 0
+        # Physics carries over to another SKU, what trees have learned does not. To larger runs trees carry over, similar runs do not.
+        left = np.where(new_sku, 0.0, self.speed.mean(found, points, alike=found.known.gpus.to_numpy(float) <= largest))
         return Forecast(
             points=points,
             usable=usable,
             step_tokens=found.step_tokens,
-            log_seconds=base + self.speed.mean(found, points),
+            new_sku=new_sku,
+            log_seconds=base + left,
             planned_log_seconds=log_seconds(found, {"": Roofline.prior()}, 0),
-            sigma=self.speed.sigma(found, points),
+            sigma=np.maximum(self.speed.sigma(found, points), np.where(new_sku, _NEW_SKU_SIGMA, 0.0)),
             fails=sigmoid(logit + self.failure.members(found.features).mean(0)),
             planned_fails=sigmoid(logit),
             log_memory=memory + self.memory.mean(found, points),
             planned_log_memory=memory,
         )
+
+    @cached_property
+    def _largest(self) -> dict[str, float]:
+        """The largest number of GPUs of the timed runs in history, by SKU."""
+        _, measured = _positive(self.grown_from, "tokens_per_sec_per_gpu")
+        known = clean(self.grown_from[measured])
+        return {str(sku): float(gpus) for sku, gpus in known.groupby("sku").gpus.max().items() if sku}
 
     def answers(self, forecast: Forecast) -> pd.DataFrame:
         """The columns of `predict`, with late rows taken into account."""
@@ -195,7 +214,7 @@ class Predictor:
         answer["tokens_per_sec_per_gpu_low"] = answer.tokens_per_sec_per_gpu * np.exp(-answer.sigma_log)
         answer["tokens_per_sec_per_gpu_high"] = answer.tokens_per_sec_per_gpu * np.exp(answer.sigma_log)
         why = np.full(len(forecast.usable), UNKNOWN, dtype=object)
-        why[forecast.usable] = np.where(near, "", FAR)
+        why[forecast.usable] = np.where(near, np.where(forecast.new_sku, NEW_SKU, ""), FAR)
         answer["supported"] = why == ""
         answer["why_not"] = why
         return answer

@@ -36,10 +36,12 @@ class Residual:
         spread = fit_bag(rows.features, np.log(error + 0.02) - usual, seed=seed + 1, members=1, trees=60)[0] if len(error) else Bag(())
         return cls(trees, like, spread, usual)
 
-    def mean(self, rows: Described, points: np.ndarray) -> np.ndarray:
-        like = self.like.mean(points)
+    def mean(self, rows: Described, points: np.ndarray, alike: np.ndarray | None = None) -> np.ndarray:
+        """Expected residual. `alike`: whether similar runs count for each row; None: for all. Shape (rows,)."""
+        trees = self.trees.members(rows.features).mean(0)
         weight = self._kernel_weight
-        return np.asarray((1 - weight) * self.trees.members(rows.features).mean(0) + weight * like)
+        both = (1 - weight) * trees + weight * self.like.mean(points)
+        return np.asarray(both if alike is None else np.where(alike, both, trees))
 
     @property
     def _kernel_weight(self) -> float:

@@ -157,7 +157,7 @@ def _setup(k: Mapping[Any, Any]) -> Setup | None:
     if not k["sku"] or not k["shape_known"] or any(np.isnan(k[c]) for c in needed):
         return None
     shape = _shape(*(round(k[c]) for c in ("hidden", "layers", "heads", "kv_heads", "ffn", "vocab")))
-    if shape is None or round(k["tp"] * k["pp"] * k["dp"]) != round(k["gpus"]):
+    if shape is None or round(k["tp"] * k["pp"] * k["dp"] * k["cp"]) != round(k["gpus"]):
         return None
     adapter = {"rank": round(k["lora_rank"])}
     method = {"qlora": adapter} if k["quantised"] else {"lora": adapter} if k["adapter"] else {"full": {}}
@@ -173,6 +173,7 @@ def _setup(k: Mapping[Any, Any]) -> Setup | None:
         offload_optimizer="cpu" if k["offload"] else "none",
         tensor_parallel=round(k["tp"]),
         pipeline_parallel=round(k["pp"]),
+        context_parallel=round(k["cp"]),
         divides_all=k["framework"] != "tuneyard",
         engine=next((engine for word, engine in _ENGINES.items() if word in k["framework"]), "fsdp" if k["zero"] == 3 else "deepspeed"),
     )

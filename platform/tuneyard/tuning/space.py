@@ -70,6 +70,20 @@ class Space:
             raise self._nothing()
         return np.array(found, dtype=int)
 
+    def unused(self, rng: np.random.Generator, most: int = 20_000) -> list[tuple[str, Any]]:
+        """Settings with each value that no legal point has. Empty for more than `most` combinations, which are not all looked at. Raises
+        BadInput if no point is legal.
+        """
+        if self.size > most:
+            return []
+        used = self.legal_keys(rng, most)
+        return [
+            (name, value)
+            for at, (name, values) in enumerate(self.settings.items())
+            for index, value in enumerate(values)
+            if not (used[:, at] == index).any()
+        ]
+
     def check(self, rng: np.random.Generator, most: int = 20_000) -> None:
         """Raises BadInput if `legal_keys` would find no legal point."""
         if not any(self.legal(self.point(key)) for key in self._candidates(rng, most)):

@@ -75,7 +75,7 @@ def test_a_combination_that_cannot_work(write_job: WriteJob, tmp_path: Path, cap
 
 def test_a_tune_task_of_what_does_not_train(write_job: WriteJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = write_job(PREPARE, {"name": "search", "tune": {"task": PREPARE["name"]}})
-    assert "which is no train or rank task" in refusal(capsys, "run", job, "--out", tmp_path / "out")
+    assert "which is no train, rank or score task" in refusal(capsys, "run", job, "--out", tmp_path / "out")
 
 
 @pytest.mark.parametrize("address", ["nonsense", "ray://127.0.0.1:10001"], ids=["nonsense", "client"])

@@ -18,8 +18,10 @@ from tuneyard.api import TuneyardError, load_jobspec
 from tuneyard.cli.progress.plain import PlainProgress
 from tuneyard.cli.tune import with_search
 from tuneyard.runtime import run_job
+from tuneyard.runtime.attempt import state
 from tuneyard.tracking.history import History
 from tuneyard.tuning import Trial, history_frame
+from tuneyard.tuning.passed_on import trials_in
 
 SEARCH = {"task": "chat", "budget": {"trials": 5, "rounds": 1, "pairs": 1}, "stepsPerTrial": 6, "space": {"batch.micro": [1, 4]}}
 
@@ -67,6 +69,10 @@ def test_a_search_measures_and_writes_the_winner_down(write_job: WriteJob, tmp_p
     history.close()
     assert len(rows) == 1 + (len(found["own"]) - 1) + 2 * len(found["pairs"])
     assert (rows.tokens_per_sec_per_gpu > 0).all()
+    learned = trials_in(state.search(found)["learned"])
+    measured = [*found["own"], *found["trials"], *(run for pair in found["pairs"] for run in pair)]
+    assert [number for number, _ in learned] == [run["number"] for run in measured]
+    assert {run["settings"]["micro_batch"] for _, run in learned} >= {1, 4}, "what a hub keeps of a search is rows like these"
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,7 @@ def test_data_workers_are_tried_on_streamed_data(write_job: WriteJob, searched: 
 def test_what_cannot_be_tuned_is_said_before_anything_starts(write_job: WriteJob, tmp_path: Path) -> None:
     done = tuneyard_here("tune", search(write_job, task="search"), "--out", tmp_path / "out")
     assert done.returncode == 2
-    assert "no train or rank task" in done.stderr or "wait for each other" in done.stderr
+    assert "no train, rank or score task" in done.stderr or "wait for each other" in done.stderr
 
 
 def test_a_space_in_which_nothing_fits_is_refused_with_the_reason(write_job: WriteJob, tmp_path: Path) -> None:

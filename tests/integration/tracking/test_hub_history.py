@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from contextlib import suppress
 from dataclasses import replace
@@ -24,11 +25,13 @@ from tests.clusters.hub_history import (
     with_history,
     write_quickly,
 )
-from tests.clusters.hub_in_memory import Scene, running_hub, until
+from tests.clusters.hub_in_memory import JOBS, Scene, running_hub, until
+from tests.clusters.hubs import jobspec
 from tests.servers.installed import PostgresServer
 
 from tuneyard.tracking import History
 from tuneyard.tracking.hub_rows import JobRows
+from tuneyard.tuning.passed_on import PAST_RUNS, unpacked
 from tuneyard_operators.history import writer
 
 
@@ -66,6 +69,54 @@ def test_a_job_on_a_hub_is_in_history_when_its_jobspec_is_gone(url: str) -> None
         assert history.detail(job)["spec"]["spec"]["tasks"][0]["name"] == "train"
 
     asyncio.run(scene())
+
+
+def test_a_search_begins_with_the_runs_of_all_teams_and_its_trials_are_runs_for_the_next_one(tmp_path: Path) -> None:
+    """Three jobs of three teams: a training run, and two searches."""
+    url = f"sqlite:///{tmp_path}/history.db"
+    settings = {"params_b": 1.5, "gpus": 8, "framework": "tuneyard", "micro_batch": 1}
+    trial = {"number": 2, "settings": {"micro_batch": 4}, "status": "succeeded", "tokens_per_s_per_gpu": 200.0}
+    learned = {"settings": settings, "trials": [trial]}
+
+    async def ended(stage: Scene, name: str, **state: Any) -> list[dict[str, Any]]:
+        """Run the job's first attempt to its end. Returns the runs that it was given."""
+        attempt = await stage.started(name)
+        spec = stage.api.objects["RayJob"][JOBS, attempt]["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
+        env = {each["name"]: each.get("value", "") for each in spec["containers"][0]["env"]}
+        workers = stage.api.objects["RayJob"][JOBS, attempt]["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["template"]["spec"]
+        assert PAST_RUNS not in {each["name"] for each in workers["containers"][0]["env"]}
+        await stage.begin(attempt)
+        await stage.report(attempt, phase="Succeeded", progress={"step": 4, "of": 4}, **state)
+        await until(lambda: is_recorded(url, name), f"{name} is on record")
+        return unpacked(env[PAST_RUNS]) if PAST_RUNS in env else []
+
+    async def scene() -> None:
+        api = await api_with_nodes(6)
+        async with running_hub(settings=with_history(url), api=api) as stage:
+            await stage.submit("secret-name", team="maps")
+            assert await ended(stage, "secret-name", settings=settings, metrics={"tokens_per_s": 800.0}) == []
+
+            search = {"name": "search", "tune": {"task": "train", "space": {"batch.micro": [1, 4]}}}
+            tasks = [*jobspec("x")["spec"]["tasks"], search]
+            await stage.submit("first", team="ads", tasks=tasks)
+            given = await ended(stage, "first", metrics={"gain": 0.1, "trials": [{"number": 2}], "best": {}, "learned": learned})
+            assert [(run["settings"], run["result"]["tokens_per_s_per_gpu"]) for run in given] == [(settings, 100.0)]
+            assert "secret-name" not in json.dumps(given)
+
+            await stage.submit("second", team="rides", tasks=tasks)
+            given = await ended(stage, "second")
+            assert {run["settings"]["micro_batch"]: run["result"]["tokens_per_s_per_gpu"] for run in given} == {1: 100.0, 4: 200.0}
+
+    asyncio.run(scene())
+
+
+def is_recorded(url: str, name: str) -> bool:
+    """Whether history has an ended attempt of a job."""
+    history = History.open(url)
+    try:
+        return any(attempt["ended_at"] for job in history.jobs() if job.name == name for attempt in history.attempts(job.id))
+    finally:
+        history.close()
 
 
 # --- the hub and the database are killed

@@ -139,10 +139,10 @@ def test_a_rule_is_named_with_the_line_of_its_setting() -> None:
 
 
 def test_what_no_machine_could_run_is_refused_where_it_is_written() -> None:
-    judge = "  - name: judge\n    score: {model: {from: train}, data: {source: s3://b/q.parquet}}\n"
-    search = "  - name: search\n    tune: {task: judge}\n"
-    assert complaints(HEAD + judge + search) == [
-        "job.yaml:13:12: spec.tasks[2].tune.task: names the score task judge, which is no train or rank task: name one of: train"
+    make = "  - name: make\n    process: {command: ['true']}\n"
+    search = "  - name: search\n    tune: {task: make}\n"
+    assert complaints(HEAD + make + search) == [
+        "job.yaml:13:12: spec.tasks[2].tune.task: names the process task make, which is no train, rank or score task: name one of: train"
     ]
     assert complaints(HEAD + "  template: small\n") == [
         "job.yaml:10:3: spec.template: there is no ModelTemplate small here; put it into the same file, or give its file: "

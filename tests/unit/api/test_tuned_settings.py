@@ -8,19 +8,24 @@ import pytest
 import yaml
 
 from tuneyard.api import BadInput, parse
-from tuneyard.api.tuned_settings import TUNABLE, TUNABLE_OF_RANKERS
+from tuneyard.api.tuned_settings import SETTINGS, tunable, usually_searched
 
 GOOD: dict[str, list[Any]] = {
     "strategy.zero": [0, 3],
     "strategy.recompute": [True, False],
     "strategy.precision": ["bf16", "fp32"],
     "strategy.liger": [True],
+    "strategy.compile": ["layers", "none"],
     "strategy.tensorParallel": [1, 2],
+    "strategy.sequenceParallel": [False, True],
+    "strategy.contextParallel": [1, 2],
     "strategy.shardWithin": ["host"],
     "strategy.quantisedAllReduce": ["int8"],
     "strategy.offload.optimizer": ["none", "cpu"],
     "strategy.offload.parameters": ["cpu"],
     "batch.micro": [1, 2],
+    "optimizer.name": ["adamw", "adamw-8bit"],
+    "optimizer.states": ["fp32", "bf16"],
     "model.attention": ["sdpa", "eager"],
     "data.pack": [True, False],
     "data.workers": [0, 2],
@@ -29,12 +34,24 @@ GOOD: dict[str, list[Any]] = {
     "tables.exchange": ["int8"],
     "tables.offload": ["cpu"],
     "resources.workers": [1, 2],
+    "engine.batch": [8, "auto"],
+    "engine.tensorParallel": [1, 2],
+    "engine.stepTokens": ["auto", 4096],
+    "engine.prefixCache": [True, False],
+    "engine.memoryFraction": [0.8, 0.9],
+    "engine.kvCache": ["2Gi"],
+    "engine.eager": [True],
+    "engine.precision": ["bf16"],
+    "resources.instances": [1, 2],
 }
 TRAIN = {"name": "chat", "train": {"model": {"name": "m"}, "data": {"source": "d"}, "batch": {"global": 16}}}
 
 
-def complaint(space: Any, tuned: dict[str, Any] = TRAIN) -> str:
-    tasks = [tuned, {"name": "search", "tune": {"task": "chat", "space": space}}]
+SCORE = {"name": "chat", "score": {"model": {"name": "m"}, "data": {"source": "d"}}}
+
+
+def complaint(space: Any, tuned: dict[str, Any] = TRAIN, **tune: Any) -> str:
+    tasks = [tuned, {"name": "search", "tune": {"task": "chat", "space": space, **tune}}]
     text = yaml.safe_dump({"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "j"}, "spec": {"tasks": tasks}})
     try:
         parse(text, "job.yaml")
@@ -43,7 +60,7 @@ def complaint(space: Any, tuned: dict[str, Any] = TRAIN) -> str:
     return ""
 
 
-@pytest.mark.parametrize("path", TUNABLE)
+@pytest.mark.parametrize("path", tunable("train"))
 def test_every_setting_that_can_be_tuned_is_taken(path: str) -> None:
     assert complaint({path: GOOD[path]}) == ""
 
@@ -60,6 +77,9 @@ def test_every_setting_that_can_be_tuned_is_taken(path: str) -> None:
         ({"strategy.precision": ["bf16", "fp8"]}, "space['strategy.precision'][1]: 'fp8'"),
         ({"strategy.recompute": ["perhaps"]}, "'perhaps'"),
         ({"resources.workers": [0]}, "space['resources.workers'][0]: 0"),
+        ({"strategy.contextParallel": [0]}, "space['strategy.contextParallel'][0]: 0"),
+        ({"strategy.shardWithin": ["rack"]}, "space['strategy.shardWithin'][0]: 'rack'"),
+        ({"optimizer.name": ["adamw-4bit"]}, "space['optimizer.name'][0]: 'adamw-4bit'"),
         ({"strategy.zero": []}, "space['strategy.zero']: has no value"),
         ({"strategy.zero": [1, 1]}, "stands there twice"),
     ],
@@ -68,10 +88,52 @@ def test_what_cannot_be_tried_is_refused_with_the_file(space: dict[str, Any], wo
     assert words in complaint(space), complaint(space)
 
 
+@pytest.mark.parametrize("path", tunable("score"))
+def test_every_setting_of_engines_is_taken(path: str) -> None:
+    assert complaint({path: GOOD[path]}, SCORE) == ""
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        ({"engine.batch": [0]}, "space['engine.batch'][0]: 0"),
+        ({"engine.memoryFraction": [0.9, 1.5]}, "space['engine.memoryFraction'][1]: 1.5"),
+        ({"engine.stepTokens": ["many"]}, "'many'"),
+        ({"engine.bacth": [8]}, "did you mean engine.batch?"),
+        ({"generation.maxTokens": [8]}, "cannot be tuned for the score task chat"),
+        ({"strategy.zero": [1]}, "cannot be tuned for the score task chat"),
+        ({"resources.instances": [0]}, "space['resources.instances'][0]: 0"),
+    ],
+)
+def test_what_engines_cannot_try_is_refused_with_the_file(space: dict[str, Any], words: str) -> None:
+    assert words in complaint(space, SCORE), complaint(space, SCORE)
+
+
+@pytest.mark.parametrize(
+    ("score", "words"),
+    [
+        ({"model": None, "engine": {"endpoint": {"url": "https://api.example.com/v1", "model": "m"}}}, "whose rows an endpoint answers"),
+        ({"data": {"lmEval": {"tasks": ["arc_easy"]}}}, "lm-evaluation-harness"),
+    ],
+)
+def test_score_tasks_without_engines_or_rows_of_their_own_are_refused(score: dict[str, Any], words: str) -> None:
+    body = {name: value for name, value in {**SCORE["score"], **score}.items() if value is not None}  # type: ignore[dict-item]
+    assert words in complaint({}, {"name": "chat", "score": body})
+
+
+def test_a_trial_is_counted_in_steps_or_in_rows() -> None:
+    assert "stepsPerTrial has no meaning" not in complaint({}, stepsPerTrial=8)
+    assert "has no meaning for the train task chat: set stepsPerTrial" in complaint({}, rowsPerTrial=8)
+    assert "has no meaning for the score task chat: set rowsPerTrial" in complaint({}, SCORE, stepsPerTrial=8)
+    assert complaint({}, SCORE, rowsPerTrial=8) == ""
+
+
 def test_values_that_only_another_setting_forbids_are_left_to_the_planner() -> None:
     offload = {**TRAIN, "train": {**TRAIN["train"], "strategy": {"zero": 0}}}  # type: ignore[dict-item]
     assert complaint({"strategy.offload.optimizer": ["none", "cpu"], "strategy.zero": [0, 2]}, offload) == ""
 
 
-def test_the_tables_name_settings_of_both_kinds() -> None:
-    assert set(GOOD) == {*TUNABLE, *TUNABLE_OF_RANKERS}
+def test_the_table_names_each_setting_once_and_keeps_what_changes_the_learning_out_of_the_usual_space() -> None:
+    assert set(GOOD) == set(SETTINGS)
+    assert not {"strategy.precision", "optimizer.name", "optimizer.states", "data.pack"} & {*usually_searched("train")}
+    assert {"strategy.contextParallel", "strategy.shardWithin"} <= {*usually_searched("train")}

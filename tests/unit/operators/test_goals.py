@@ -39,11 +39,17 @@ def test_a_search_asks_for_the_gang_of_the_task_that_it_tunes() -> None:
 
 def test_a_search_of_what_does_not_train_says_so() -> None:
     problem = problem_of(job(tasks=[process("corpus")]), {"name": "search", "tune": {"task": "corpus"}})
-    assert problem == "spec.tasks.1.tune.task: names the process task corpus, which is no train or rank task: the job has none"
+    assert problem == "spec.tasks.1.tune.task: names the process task corpus, which is no train, rank or score task: the job has none"
 
 
 def test_a_search_on_a_cluster_has_one_gang() -> None:
     assert "leave resources.workers out" in problem_of(searched(space={"resources.workers": [1, 2]}))
+
+
+def test_a_search_on_engines_is_of_one_machine() -> None:
+    score = {"name": "judge", "score": {"model": {"name": "m"}, "data": {"source": "s3://b/q.parquet"}}}
+    problem = problem_of(job(tasks=[score, {"name": "search", "tune": {"task": "judge"}}]))
+    assert "names the score task judge, and settings of engines are searched on one machine: run tuneyard tune there" in problem
 
 
 def test_a_job_that_an_older_version_stored_with_a_gang_over_several_clusters_is_read() -> None:

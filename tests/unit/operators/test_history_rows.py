@@ -107,6 +107,32 @@ def test_the_tuner_learns_from_attempts_on_a_hub(database: Database) -> None:
     assert frame.peak_mem_gb[1] == 61.5
 
 
+def test_the_tuner_learns_from_the_trials_of_a_search_on_a_hub(database: Database) -> None:
+    base = {"params_b": 7.0, "gpus": 8.0, "framework": "tuneyard", "micro_batch": 1}
+    ran = {"number": 1, "settings": {}, "status": "succeeded", "tokens_per_s_per_gpu": 100.0}
+    failed = {"number": 2, "settings": {"micro_batch": 8}, "status": "failed", "failure": "OutOfMemory"}
+    wrong = [{"number": "3"}, {"number": 4, "settings": {}, "status": "weird"}, "text"]
+    now = status(attempt(1, 0, 60, task="search"), phase=Phase.SUCCEEDED)
+    now.tasks = [TaskStatus(name="search", metrics={"gain": 0.1, "learned": {"settings": base, "trials": [ran, failed, *wrong]}})]
+    rows = rows_of(jobspec(), now)
+    assert [(row["task"], row["kind"], row["gpus"]) for row in rows.attempts] == [
+        ("search", "", 8),
+        ("search/1", "train", 0),
+        ("search/2", "train", 0),
+    ]
+    assert "learned" not in rows.attempts[0]["result"]
+    assert len(rows.usage) == 1, "the search holds the GPUs, and its trials run on them"
+
+    database.clear()
+    for _ in range(2):
+        database.write([rows])
+    frame = history_frame(database.history.training_runs())
+    assert list(frame.status) == ["ok", "oom"]
+    assert list(frame.micro_batch) == [1, 8]
+    (job,) = database.history.jobs()
+    assert (job.attempts, job.failure, job.gpu_hours) == (1, "", 8.0)
+
+
 def test_plan_and_summary_of_every_attempt_stay_on_record(database: Database) -> None:
     plan = {"zero": 2, "memory": {"total_gb": 21.5}}
     summary = AttemptSummary(steps=4, step_s=1.5, tokens_per_s=800.0, mfu=0.4, memory_gb=20.5, losses=[StepLoss(step=3, loss=0.5)])

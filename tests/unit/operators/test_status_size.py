@@ -52,12 +52,14 @@ def test_a_plan_keeps_its_parts_and_no_plan_or_curve_outgrows_a_status() -> None
 
 def test_trials_of_a_search_stay_and_outgrow_no_status() -> None:
     trial = {"number": 3, "point": {"batch.micro": 4, "zero": 2}, "ratio": 1.2, "predicted": 0.9}
-    metrics = {"gain": 0.2, "trials": [trial], "best": {"batch.micro": 4}}
+    learned = {"settings": {"gpus": 8, "framework": "tuneyard"}, "trials": [{"number": 3, "status": "succeeded", "settings": {"tp": 2}}]}
+    metrics = {"gain": 0.2, "trials": [trial], "best": {"batch.micro": 4}, "learned": learned}
     kept = fitted(status(attempt(1), tasks=[TaskStatus(name="search", metrics=metrics)])).tasks[0].metrics
     assert kept == metrics
     odd = {"trials": 5, "best": "a text"}
     assert fitted(status(attempt(1), tasks=[TaskStatus(name="score", metrics=odd)])).tasks[0].metrics == odd
     wild = {"trials": [trial | {"failure": LONG, "point": {str(n): LONG for n in range(500)}}] * 5_000 + [LONG], "best": {"a": [LONG]}}
+    wild["learned"] = {"settings": {str(n): LONG for n in range(500)}, "trials": wild["trials"]}
     tasks = [TaskStatus.model_construct(name=f"t{n}", metrics=wild) for n in range(64)]
     found = fitted(status(attempt(1), tasks=tasks))
     assert size_of(found) <= BUDGET_BYTES

@@ -256,6 +256,7 @@ def _engine(tensor_parallel: int) -> EngineSettings:
         max_length=64,
         batch=8,
         step_tokens=512,
+        prefix_cache=None,
         tensor_parallel=tensor_parallel,
         memory_fraction=0.9,
         kv_cache_bytes=None,

@@ -65,6 +65,34 @@ def test_one_model_teaches_about_another(history: pd.DataFrame) -> None:
     assert kendalltau(learned.predict(other).tokens_per_sec_per_gpu, other.tokens_per_sec_per_gpu).statistic > 0.6
 
 
+def test_on_a_sku_without_runs_only_the_calibrated_roofline_is_used(predictor: Predictor, history: pd.DataFrame) -> None:
+    """Runs of the history's SKU are corrected by trees; the same layouts elsewhere are ordered by physics alone."""
+    fine = history[history.status == "ok"]
+    known, elsewhere = predictor.predict(fine), predictor.predict(fine.assign(gpu_type="A100-80GB"))
+    assert known.supported.all()
+    assert not elsewhere.supported.any()
+    assert set(elsewhere.why_not) == {"no run on this SKU in history: the roofline, as history has calibrated it on others"}
+    assert (elsewhere.sigma_log >= 0.5).all()
+    base = predictor.forecast(fine.assign(gpu_type="A100-80GB"))
+    assert base.new_sku.all()
+    trial = fine.assign(gpu_type="A100-80GB").iloc[[0]].assign(tokens_per_sec_per_gpu=2 * elsewhere.tokens_per_sec_per_gpu.iloc[0])
+    after = predictor.updated(trial).predict(fine.assign(gpu_type="A100-80GB"))
+    assert after.tokens_per_sec_per_gpu.iloc[0] > 1.5 * elsewhere.tokens_per_sec_per_gpu.iloc[0], "what a search measures there counts"
+
+
+def test_similar_runs_do_not_count_beyond_the_largest_one() -> None:
+    """Too few rows for trees: what like runs say ends where their number of GPUs ends."""
+    few = grid().query("status == 'ok'").head(5)
+    slow = few.assign(tokens_per_sec_per_gpu=few.tokens_per_sec_per_gpu / 3)
+    plain, learned = Predictor.fit(few), Predictor.fit(slow)
+
+    def ratio(wish: pd.DataFrame) -> float:
+        return float(learned.predict(wish).tokens_per_sec_per_gpu.iloc[0] / plain.predict(wish).tokens_per_sec_per_gpu.iloc[0])
+
+    assert ratio(few.iloc[[0]]) < 0.5
+    assert ratio(few.iloc[[0]].assign(gpus=16, dp=2 * few.dp.iloc[0])) > ratio(few.iloc[[0]])
+
+
 def test_far_from_history_there_is_no_pretence(predictor: Predictor) -> None:
     wish = {"gpu_type": "V100-16GB", "framework": "other", "precision": "fp16", "method": "qlora", "offload": "cpu", "gpus": 1, "dp": 1}
     found = predictor.predict(one(**wish)).iloc[0]

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from tests.builders.rankers import rank_task
 
 from tuneyard.api import BadInput, JobSpec, Task
-from tuneyard.api.tuned_settings import TUNABLE_OF_RANKERS, apply_settings
+from tuneyard.api.tuned_settings import apply_settings, tunable
 from tuneyard.catalog import gpu
 from tuneyard.cli.tune import with_search
 from tuneyard.planning import Plan, plan_of_ranker
@@ -47,7 +47,7 @@ def test_the_space_holds_nothing_that_changes_what_is_learned() -> None:
     assert default_settings_of_ranker(task_of(batch={"global": 3}), workers=[1], is_cpu=True)["batch.micro"] == (3, 1)
 
 
-@pytest.mark.parametrize("path", TUNABLE_OF_RANKERS)
+@pytest.mark.parametrize("path", tunable("rank"))
 def test_every_setting_that_may_be_listed_is_a_field_of_the_task(path: str) -> None:
     values: dict[str, Any] = {
         "strategy.precision": "fp32",
@@ -56,6 +56,8 @@ def test_every_setting_that_may_be_listed_is_a_field_of_the_task(path: str) -> N
         "tables.sharding": "row",
         "tables.rows": "fp16",
         "tables.exchange": "int8",
+        "optimizer.name": "adamw-8bit",
+        "optimizer.states": "bf16",
     }
     value = values.get(path, "cpu" if "offload" in path else True if path == "strategy.recompute" else 2)
     found = apply_settings(task_of(strategy="auto"), {path: value}).to_yaml_dict()
@@ -141,5 +143,5 @@ def test_tune_finds_the_rank_task_of_a_job_and_refuses_what_trains_nothing() -> 
     search = found.spec.task(name).tune
     assert search is not None
     assert search.task == "ranker"
-    with pytest.raises(ValidationError, match="no train or rank task"):
+    with pytest.raises(ValidationError, match="no train, rank or score task"):
         job({"name": "make", "process": {"command": ["true"]}}, {"name": "search", "tune": {"task": "make"}})

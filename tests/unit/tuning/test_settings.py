@@ -26,6 +26,7 @@ from tuneyard.tuning import (
     default_settings,
     history_frame,
     published_runs,
+    refuse_without_effect,
     settings_row,
     setup_of,
 )
@@ -78,6 +79,11 @@ def test_only_what_leaves_the_learning_alone_is_searched_unasked() -> None:
     assert on_gpu["model.attention"] == ("flash", "sdpa")
     assert "strategy.offload.optimizer" in on_gpu
     assert on_gpu["strategy.tensorParallel"] == (1, 2, 4, 8)
+    assert on_gpu["strategy.sequenceParallel"] == (False, True)
+    assert not {"strategy.contextParallel", "strategy.shardWithin"} & on_gpu.keys(), "rows are short, and there is one machine"
+    long = default_settings(train_task(data={"source": "d", "maxLength": 32768}), workers=[16], is_cpu=False, flash=True, liger=True)
+    assert long["strategy.contextParallel"] == (1, 2, 4, 8)
+    assert long["strategy.shardWithin"] == ("none", "host")
     odd = default_settings(train_task(), workers=[1, 3], is_cpu=False, flash=True, liger=True)
     assert "strategy.tensorParallel" not in odd
 
@@ -186,6 +192,28 @@ def test_published_runs_are_taken_in_once(tmp_path: Path) -> None:
 def test_a_csv_without_a_column_is_refused_by_its_name() -> None:
     with pytest.raises(BadInput, match="micro_batch"):
         published_runs(pd.DataFrame([row()]).drop(columns="micro_batch"))
+
+
+def test_a_row_with_context_parallelism_has_a_plan() -> None:
+    setup = setup_of(row() | {"gpus": 4, "dp": 2, "cp": 2})
+    assert setup is not None
+    assert setup.layout.context_parallel == 2
+
+
+@pytest.mark.parametrize(
+    ("space", "place", "said"),
+    [
+        ({"strategy.tensorParallel": [2]}, {"workers": 1}, "nobody to share matrices with"),
+        ({"strategy.contextParallel": [2]}, {"workers": 1}, "nobody to share rows with"),
+        ({"strategy.sequenceParallel": [True]}, {"workers": 2}, "no workers share matrices"),
+        ({"strategy.shardWithin": ["host"]}, {"workers": 8}, "all workers are on one machine"),
+    ],
+)
+def test_layouts_without_effect_are_refused(space: dict[str, Any], place: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        refuse_without_effect(train_task(), space, **({"hosts": 1, "is_cpu": False} | place))
+    shared = {"strategy.sequenceParallel": [True], "strategy.tensorParallel": [2]}
+    refuse_without_effect(train_task(), shared, workers=2, hosts=1, is_cpu=False)
 
 
 # --- what to tune

@@ -132,8 +132,8 @@ class Engine:
         return EngineSpeed(
             batch=batch,
             time=time,
-            output_tokens_per_s=batch * lengths.output / time.total_s,
-            rows_per_s=batch / lengths.samples / time.total_s,
+            output_tokens_per_s=batch * lengths.output / time.total_s if time.total_s else 0.0,
+            rows_per_s=batch / lengths.samples / time.total_s if time.total_s else 0.0,
             ttft_s=first_s,
             tpot_s=time.total_s / lengths.output if lengths.output else None,
         )

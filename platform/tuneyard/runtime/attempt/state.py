@@ -114,10 +114,17 @@ def not_compared(result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def search(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The trials and, at its end, the winner of a search, for the pages of the hub. Empty for other tasks, and before the first trial."""
+    """The trials and, at its end, the winner of a search, for the pages of the hub, and its runs as rows of history. Empty for other
+    tasks, and before the first trial."""
     trials = _listed(result.get("trials"))[:_MOST_TRIALS]
     short = [{name: trial[name] for name in _TRIAL if trial.get(name) is not None} for trial in trials if isinstance(trial, Mapping)]
-    return {"trials": short, "best": dict(result.get("best") or {})} if short else {}
+    return {"trials": short, "best": dict(result.get("best") or {}), **_learned(result)} if short else {}
+
+
+def _learned(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The runs of a search as rows of history, the latest of them."""
+    given = result.get("learned")
+    return {"learned": {**given, "trials": _listed(given.get("trials"))[-_MOST_TRIALS:]}} if isinstance(given, Mapping) else {}
 
 
 def _listed(value: Any) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from tuneyard.api import ScoreTask, TuneyardError
@@ -60,9 +61,11 @@ def speed_of(request: ScoreRequest, result: Mapping[str, Any], promise: Promise)
         return None
     try:
         plain, time = (
-            _time(request, promise.shape, _lengths(request.task, result), rows, each) for each in (UNCORRECTED, promise.correction)
+            time_of(request, promise.shape, _lengths(request.task, result), rows, each) for each in (UNCORRECTED, promise.correction)
         )
     except TuneyardError:
+        return None
+    if not plain.generation_s:  # all answers were empty, and nothing else was asked
         return None
     ready_s = details.get("load_s") or 0.0
     found = {
@@ -89,18 +92,23 @@ def _expected_s(request: ScoreRequest, shape: ModelShape, correction: Correction
 
     if request.task.data.lm_eval is not None or not is_local(request.task.data.source or ""):
         return None
-    folder = local_path(request.model_uri) if is_local(request.model_uri) else None
-    tokenizer = folder / _TOKENIZER if folder is not None and (folder / _TOKENIZER).is_file() else None
-    count = count_score_rows(request.task, tokenizer=tokenizer)
+    count = count_score_rows(request.task, tokenizer=tokenizer_of(request.model_uri))
     longest = engine_length(request.task, shape)
     scored = count.within(longest).rows
     if not scored:
         return None
     lengths = row_lengths(request.task, count, max_length=longest, output_tokens=answer_tokens)
-    return _time(request, shape, lengths, scored, correction).total_s
+    return time_of(request, shape, lengths, scored, correction).total_s
 
 
-def _time(request: ScoreRequest, shape: ModelShape, lengths: RowLengths, rows: float, correction: Correction) -> DataSetTime:
+def tokenizer_of(model_uri: str) -> Path | None:
+    """tokenizer.json of a model in a local folder; None: it is elsewhere, or has none."""
+    folder = local_path(model_uri) if is_local(model_uri) else None
+    return folder / _TOKENIZER if folder is not None and (folder / _TOKENIZER).is_file() else None
+
+
+def time_of(request: ScoreRequest, shape: ModelShape, lengths: RowLengths, rows: float, correction: Correction) -> DataSetTime:
+    """The predicted time of `rows` rows of these lengths. Raises BadInput for engines that do not fit."""
     kind = gpu(request.sku)
     found = resolve_engine_plan(request.task, shape, kind, instances=request.instances, gpus_per_node=gpus_of_machine(request.task))
     plan = ScorePlan.of(request.task, shape, kind, found, lengths, instances=request.instances, correction=correction)

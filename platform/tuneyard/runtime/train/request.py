@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Any
 
 from tuneyard.admission import Machine, choose_workers
 from tuneyard.api import Task
@@ -15,7 +13,7 @@ from tuneyard.catalog.measured import known_measurement
 from tuneyard.planning import Plan
 from tuneyard.runtime.models import model_shape
 from tuneyard.runtime.references import Start, resolved
-from tuneyard.runtime.task_context import Result, TaskContext
+from tuneyard.runtime.task_context import TaskContext, with_found
 from tuneyard.training.request import TrainRequest
 
 
@@ -25,7 +23,7 @@ def train_request(task: Task, context: TaskContext) -> TrainRequest:
 
     Raises BadInput.
     """
-    task, start = resolved(_with_found(task, context.results), context.base_dir, context.results)
+    task, start = resolved(with_found(task, context.results), context.base_dir, context.results)
     assert task.training is not None
     machines = context.machines
     return TrainRequest(
@@ -67,14 +65,3 @@ def _plan(task: Task, start: Start, machine: Machine) -> Plan:
         gpus_per_node=gpus_per_node,
         host_bandwidth_gb_s=(known_measurement("cpu") or {}).get("memory_bandwidth_gb_s"),
     )
-
-
-def _with_found(task: Task, results: Mapping[str, Result]) -> Task:
-    """The train task with the best settings of an earlier tune task."""
-    searches = (result for result in results.values() if result.get("kind") == "tune" and result["tuned"] == task.name)
-    found: dict[str, Any] = next((search["best"] for search in searches), {})
-    if not found:
-        return task
-    from tuneyard.api.tuned_settings import apply_settings
-
-    return apply_settings(task, found)

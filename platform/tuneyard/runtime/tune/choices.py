@@ -6,7 +6,7 @@ A rank task has no row: history knows shapes of language models only.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -21,6 +21,10 @@ from tuneyard.runtime.tune.feeding import Feeding
 from tuneyard.training.request import TrainRequest
 from tuneyard.tuning import Space, default_settings, default_settings_of_ranker, refuse_without_effect, settings_row
 
+_UNSEEN = {
+    *("strategy.sequenceParallel", "strategy.shardWithin", "strategy.quantisedAllReduce", "strategy.compile"),
+    *("optimizer.name", "optimizer.states"),
+}
 Plans = Callable[[Task], TrainRequest]
 """Plans a train or rank task for this machine. Raises BadInput if it cannot run."""
 
@@ -38,11 +42,10 @@ class Choices:
 
     def space(self, listed: Mapping[str, Any]) -> Space:
         """The space of the settings that the JobSpec lists, or of all settings of the device if it lists none. Raises BadInput."""
-        if self._task.rank is not None:
-            return Space(self._settings_of_ranker(listed), self._is_another_ranker)
         settings = {path: tuple(values) for path, values in listed.items()}
-        if DATA_WORKERS in settings and (why := self.feeding.no_choice()):
-            raise BadInput(f"{DATA_WORKERS} cannot matter for task {self._task.name}: {why}", f"leave {DATA_WORKERS} out of the space")
+        self._refuse_without_effect(settings)
+        if self._task.rank is not None:
+            return Space(settings or self._settings_of_ranker(), self._is_another_ranker)
         settings = settings or default_settings(
             self._task,
             data_workers=self.feeding.choices(),
@@ -50,21 +53,37 @@ class Choices:
             is_cpu=self._facts.is_cpu,
             flash=self._facts.has_flash,
             liger=find_spec("liger_kernel") is not None,
+            per_host=self._per_host,
         )
         return Space(settings, lambda point: self._find(point) is not None)
+
+    def why_not(self, point: Mapping[str, Any]) -> str:
+        """Why a point cannot work here; empty if it can."""
+        try:
+            self._planned(apply_settings(self._task, point))
+        except BadInput as error:
+            return error.cause
+        return ""
+
+    @property
+    def _per_host(self) -> int:
+        """Ranks of a machine."""
+        return self._machine.per_host or max(1, self._machine.devices)
+
+    def _refuse_without_effect(self, listed: Mapping[str, Sequence[Any]]) -> None:
+        own = self.workers({})
+        most = max([own, *(count for count in listed.get(WORKERS, ()) if isinstance(count, int))])
+        refuse_without_effect(self._task, listed, workers=own, hosts=-(-most // self._per_host), is_cpu=self._facts.is_cpu)
+        if DATA_WORKERS in listed and (why := self.feeding.no_choice()):
+            raise BadInput(f"{DATA_WORKERS} cannot matter for task {self._task.name}: {why}", f"leave {DATA_WORKERS} out of the space")
 
     def _is_another_ranker(self, point: Mapping[str, Any]) -> bool:
         """Whether a point can work, and has another plan or other tables than the file: the file must not be compared with itself."""
         found, own = self._find(point), self.request({})
         return found is not None and (found.plan, _tables_of(found)) != (own.plan, _tables_of(own))
 
-    def _settings_of_ranker(self, listed: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-        if settings := {path: tuple(values) for path, values in listed.items()}:
-            own, at_once = self.workers({}), max(1, self._machine.devices)
-            most = max([own, *(count for count in settings.get(WORKERS, ()) if isinstance(count, int))])
-            refuse_without_effect(self._task, settings, workers=own, hosts=-(-most // at_once), is_cpu=self._facts.is_cpu)
-            return settings
-        return default_settings_of_ranker(self._task, workers=self._worker_counts(), is_cpu=self._facts.is_cpu)
+    def _settings_of_ranker(self) -> dict[str, tuple[Any, ...]]:
+        return default_settings_of_ranker(self._task, workers=self._worker_counts(), is_cpu=self._facts.is_cpu, per_host=self._per_host)
 
     def request(self, point: Mapping[str, Any]) -> TrainRequest:
         """The request of a point. Raises BadInput if its settings cannot work or do not fit."""
@@ -80,6 +99,14 @@ class Choices:
         """Share of the time in which the ranks of a point do not wait for rows, 0 to 1, by the planner."""
         return 1.0 if self._task.rank is not None else 1 - self.feeding.stall(self.request(point))
 
+    def unseen(self, point: Mapping[str, Any]) -> float:
+        """Factor of speed, by the planner, of the settings of a point that no column of history names; 1 where it has none."""
+        seen = {path: value for path, value in point.items() if path not in _UNSEEN}
+        if len(seen) == len(point) or self._find(seen) is None:
+            return 1.0
+        with_them, without = self.planned(point), self.planned(seen)
+        return with_them / without if with_them and without else 1.0
+
     def planned(self, point: Mapping[str, Any]) -> float | None:
         """Planned tokens/s over all workers, or rows/s of a ranker; None if the plan has no speed."""
         speed = self.request(point).plan.speed
@@ -89,7 +116,7 @@ class Choices:
         """The row of history of a point of a train task."""
         request = self.request(point)
         shape = model_shape(request.model_uri, request.task.model.revision)
-        return settings_row(request.task, shape, request.plan, gpus_per_node=max(1, self._machine.devices))
+        return settings_row(request.task, shape, request.plan, gpus_per_node=self._per_host)
 
     def _find(self, point: Mapping[str, Any]) -> TrainRequest | None:
         key = json.dumps(point, sort_keys=True)

@@ -15,22 +15,19 @@ from typing import Any
 import numpy as np
 
 from tuneyard.api import BadInput, FailureKind, JobFailed, Task
-from tuneyard.api.tuned_settings import DATA_WORKERS
-from tuneyard.planning import Plan, past_rates
 from tuneyard.runtime.task_context import TaskContext
 from tuneyard.runtime.train.attempt import TrainSetting
-from tuneyard.runtime.tune.choices import Choices, Plans
-from tuneyard.runtime.tune.past import past_attempts
-from tuneyard.runtime.tune.trials import Listener, in_its_own_order, run_trial, short
+from tuneyard.runtime.tune.choices import Plans
+from tuneyard.runtime.tune.scoring import TunedScoring
+from tuneyard.runtime.tune.training import TunedTraining
+from tuneyard.runtime.tune.trials import HANG, STOPPED
+from tuneyard.runtime.tune.tuned import Tuned
 from tuneyard.storage import NotFound, open_store
 from tuneyard.tracking import Stage, Tried, Warned
 from tuneyard.tuning import (
     IncumbentFailed,
-    PlannedExpectation,
     Point,
     PolicySearcher,
-    Predictor,
-    PredictorExpectation,
     Random,
     Record,
     Search,
@@ -38,9 +35,9 @@ from tuneyard.tuning import (
     Tpe,
     Trial,
     effects,
-    history_frame,
     shares,
 )
+from tuneyard.tuning.passed_on import told
 
 TRIALS = "trials.json"
 _LEAST_LIMIT_S = 180.0
@@ -56,42 +53,44 @@ def run_tune(task: Task, context: TaskContext, plan: Plans, setting: TrainSettin
     Raises BadInput if there is nothing to search, and JobFailed if the settings of the file do not run.
     """
     began = time.monotonic()  # loading and starting count towards the budget
-    tuning = _Tuning(task, context, plan, setting, np.random.default_rng(seed), began)
+    tuning = _Tuning(task, context, _tuned(task, context, plan, setting), np.random.default_rng(seed), began)
     context.machines.use_ray()  # only once it is known that there is something to search
     return tuning.run()
+
+
+def _tuned(task: Task, context: TaskContext, plan: Plans, setting: TrainSetting) -> Tuned:
+    assert task.tune is not None
+    tuned = context.job.spec.task(task.tune.task)
+    return TunedScoring(task, tuned, context) if tuned.score is not None else TunedTraining(task, tuned, context, plan, setting)
 
 
 class _Tuning:
     """One tune task."""
 
-    def __init__(
-        self, task: Task, context: TaskContext, plan: Plans, setting: TrainSetting, rng: np.random.Generator, began: float
-    ) -> None:
+    def __init__(self, task: Task, context: TaskContext, tuned: Tuned, rng: np.random.Generator, began: float) -> None:
         assert task.tune is not None
-        self._task, self._context, self._setting, self._rng = task, context, setting, rng
+        self._task, self._context, self._tuned, self._rng = task, context, tuned, rng
         self._tune = task.tune
-        tuned = context.job.spec.task(task.tune.task)
-        if tuned.training is None:
-            raise BadInput(f"task {task.name} tunes {tuned.name}, which is a {tuned.kind} task", "name a train or rank task")
-        self._is_ranker = tuned.rank is not None
-        past = past_attempts(self._without_history)
-        self._choices = Choices(short(tuned, task.tune.steps_per_trial), context.machine, plan, past_rates(past))
-        self._space = self._choices.space(task.tune.space)
-        self._space.check(rng)
+        tuned.space.check(rng)
+        self._report_unused(task.tune.space)
         self._store = open_store(context.output.task_uri(task.name))
-        self._predictor = Predictor.fit(history_frame(past))
         minutes = task.tune.budget.minutes
         self._ends = began + 60 * minutes if minutes is not None else math.inf
-        self._tried_network = False
+
+    def _report_unused(self, listed: Mapping[str, Any]) -> None:
+        """Warn of each listed value that cannot work here with any of the others."""
+        for path, value in self._tuned.space.unused(self._rng) if listed else ():
+            why = self._tuned.why_not({path: value}) or "no combination with it works, or it is what the file has"
+            self._context.emit(Warned(task=self._task.name, message=f"{path} {value} is not tried: {why}"))
 
     def run(self) -> dict[str, Any]:
         self._store.delete_prefix("trials/")  # leftovers of a trial during which the search was killed
         record = self._remembered()
-        known = 0 if self._is_ranker else self._predictor.timed_rows
+        known = self._tuned.known
         self._context.emit(
             Stage(
                 task=self._task.name,
-                name=f"searching {self._space.size} combinations, "
+                name=f"searching {self._tuned.space.size} combinations, "
                 + (f"{known} timed runs in history" if known else "no history: by the planner's estimates")
                 + (f", {len(record.trials)} trials measured before" if record.trials else "")
                 + f"; {self._budgeted()}",
@@ -136,48 +135,46 @@ class _Tuning:
             "tuned": self._tune.task,
             "searcher": self._tune.searcher,
             "objective": self._tune.objective,
-            "unit": self._unit,
+            "unit": self._tuned.unit,
             "best": best.point if best is not None and gain > 0 else {},
             "gain": gain,
             "tried_best": best.point if best is not None else {},
             "leads": record.leader() is not None,
             "ratios": record.ratios(),
             "effects": [asdict(effect) for effect in effects(record.trials)],
-            "plan": _shown(self._choices.request({}).plan),
+            "plan": self._tuned.plan(),
+            **self._learned(record),
             **{name: value for name, value in record.to_dict().items() if name not in ("numbers", "place")},
         }
 
-    @property
-    def _unit(self) -> str:
-        """The unit of a trial's speed, per second."""
-        return "rows" if self._is_ranker else "tokens"
+    def _learned(self, record: Record) -> dict[str, Any]:
+        """All runs as rows of history, for a hub that keeps them; empty for a task that history has no rows for."""
+        base = self._tuned.row({})
+        if base is None:
+            return {}
+        runs = [*record.own, *record.trials, *(run for pair in record.pairs for run in pair)]
+        known = [run for run in runs if run.failure != STOPPED]
+        return {"learned": told(((run.number, self._tuned.row(run.point) or {}, self._outcome(run)) for run in known), base)}
 
-    def _counted(self, point: Point) -> float:
-        """Factor from the speed per GPU to the worth of a point: 1 for the objective `cost`, else its number of workers."""
-        return 1.0 if self._tune.objective == "cost" else float(self._choices.workers(point))
+    def _outcome(self, run: Trial) -> dict[str, Any]:
+        if run.tokens_per_s is None:
+            return {"status": "failed", "failure": FailureKind.DEADLINE.value if run.failure == HANG else run.failure}
+        return {"status": "succeeded", "tokens_per_s_per_gpu": run.tokens_per_s / self._tuned.devices(run.point)}
+
+    def _share(self, point: Point) -> float:
+        """Factor from the speed over all devices to the worth of a point: of each device for the objective `cost`, else 1."""
+        return 1 / self._tuned.devices(point) if self._tune.objective == "cost" else 1.0
 
     def _worth(self, trial: Trial) -> float:
-        return (trial.tokens_per_s or 0.0) / self._choices.workers(trial.point) * self._counted(trial.point)
+        return (trial.tokens_per_s or 0.0) * self._share(trial.point)
 
     def _searcher(self) -> Searcher:
+        space = self._tuned.space
         if self._tune.searcher == "random":
-            return Random(self._space, self._rng)
+            return Random(space, self._rng)
         if self._tune.searcher == "tpe":
-            return Tpe(self._space, self._rng)
-        choices = self._choices
-        if self._is_ranker:
-            return PolicySearcher(self._space, lambda points: PlannedExpectation(points, self._planned_worth), self._rng)
-        return PolicySearcher(
-            self._space, lambda points: PredictorExpectation(self._predictor, points, choices.row, self._expected), self._rng
-        )
-
-    def _planned_worth(self, point: Point) -> float | None:
-        planned = self._choices.planned(point)
-        return planned / self._choices.workers(point) * self._counted(point) if planned is not None else None
-
-    def _expected(self, point: Point) -> float:
-        """`_counted`, reduced by the share of time that ranks wait for rows, which predictors do not know."""
-        return self._counted(point) * self._choices.fed(point)
+            return Tpe(space, self._rng)
+        return PolicySearcher(space, lambda points: self._tuned.expectation(points, self._share), self._rng)
 
     def _measure(self, point: Mapping[str, Any], number: int, first_s: float | None) -> Trial | None:
         """Measure a point by a short attempt with an output and a scratch folder of its own. None if a stop was asked for."""
@@ -187,28 +184,9 @@ class _Tuning:
 
         if should_stop():
             return None
-        request = self._choices.request(point)
-        if DATA_WORKERS in self._space.settings:
-            request = replace(request, task=in_its_own_order(request.task, number))
-        network, self._tried_network = None if self._tried_network else request.network, True
-        trial = run_trial(
-            number,
-            point,
-            replace(
-                request,
-                network=network,
-                name=f"{self._task.name}-{number}",
-                output=f"{self._context.output.task_uri(self._task.name)}/trials/{number}",
-                scratch=str(self._context.scratch / f"{self._task.name}-{number}"),
-                run=f"{request.run}-{number}",
-            ),
-            self._setting,
-            Listener(self._task.name, f"{self._task.name}/{number}", self._context.emit),
-            None if self._is_ranker else self._choices.row(point),
-            limit_s=_FIRST_LIMIT_S if first_s is None else max(_LEAST_LIMIT_S, _SLOWEST * first_s),
-            should_stop=should_stop,
-        )
-        return None if should_stop() else replace(trial, predicted=self._predicted(point))
+        limit_s = _FIRST_LIMIT_S if first_s is None else max(_LEAST_LIMIT_S, _SLOWEST * first_s)
+        trial = self._tuned.measure(point, number, limit_s, should_stop)
+        return None if should_stop() else replace(trial, predicted=self._tuned.predicted(point))
 
     def _tell(self, trial: Trial) -> None:
         self._context.emit(
@@ -222,7 +200,7 @@ class _Tuning:
                 ratio=trial.ratio,
                 failure=trial.failure,
                 seconds=trial.seconds,
-                unit=self._unit,
+                unit=self._tuned.unit,
             )
         )
 
@@ -234,29 +212,13 @@ class _Tuning:
         others = f"{parts.candidates} of other settings, {parts.rounds} of the file's own, {2 * parts.pairs} in pairs that confirm a winner"
         return f"at most {budget.trials} runs{minutes}: {others}"
 
-    def _predicted(self, point: Mapping[str, Any]) -> float | None:
-        """Predicted tokens/s (rows/s of a ranker) over all workers, by the knowledge before the search."""
-        if self._is_ranker:
-            return self._choices.planned(point)
-        import pandas as pd
-
-        rate = float(self._predictor.predict(pd.DataFrame([self._choices.row(point)])).tokens_per_sec_per_gpu.iloc[0])
-        return rate * self._choices.workers(point) * self._choices.fed(point) if math.isfinite(rate) else None
-
-    def _without_history(self, why: str) -> None:
-        self._context.emit(Warned(task=self._task.name, message=f"searching without history: {why}"))
-
     def _remembered(self) -> Record:
-        """Measurements of earlier starts of this search on the same SKU and number of workers: a hub may resume it on another SKU."""
-        place = f"{self._choices.workers({})} x {self._context.machine.sku}"
+        """Measurements of earlier starts of this search on the same SKU and number of devices: a hub may resume it on another SKU."""
+        place = f"{self._tuned.devices({})} x {self._context.machine.sku}"
         try:
             found = Record.from_dict(json.loads(self._store.get(TRIALS)))
         except NotFound:
             return Record(place=place)
         except (ValueError, KeyError, TypeError) as error:
             raise BadInput(f"{self._store.url(TRIALS)} holds no record of trials: {error!r}", "remove it to start over") from error
-        return found.at(place, self._space.has)
-
-
-def _shown(plan: Plan) -> dict[str, Any]:
-    return {name: getattr(plan, name) for name in ("workers", "zero", "micro_batch", "recompute", "attention")}
+        return found.at(place, self._tuned.space.has)

@@ -1,11 +1,12 @@
-"""Runs one trial: a short attempt of a train or rank task with given settings, whose speed is kept and whose model is deleted."""
+"""Runs one trial: a short attempt of a task with given settings, whose speed is kept and whose output is deleted."""
 
 from __future__ import annotations
 
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,13 +18,15 @@ from tuneyard.runtime.train.attempt import TrainSetting
 from tuneyard.runtime.train.run import run_train
 from tuneyard.storage import open_store
 from tuneyard.tracking import Event, Placed, Step, TaskEvent
-from tuneyard.training.request import TrainRequest, TrainResult
+from tuneyard.training.request import TrainRequest
 from tuneyard.tuning import Trial
 
 WARM_UP = 0.25
 """Share of a trial's first steps that do not count: caches fill, kernels are chosen, and allocators grow."""
 _LEAST_WARM_UP = 2
 _STOP_GRACE_S = 30.0
+HANG, STOPPED = "Hang", "Stopped"
+"""Failures of trials that are no FailureKind: the limit of time has passed; the attempt ended before it had measured anything."""
 
 
 def short(task: Task, steps: int) -> Task:
@@ -115,6 +118,67 @@ class Listener:
         return _Measured(1 / (1 / middle + waited), (busy[-1 - quarter] - busy[quarter]) / 2 / middle, waited / (1 / middle + waited))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What an attempt has measured. `rate`: tokens or rows per second over all devices; None: nothing was measured. `result`: what history
+    keeps of it."""
+
+    rate: float | None
+    spread: float = 0.0
+    result: Mapping[str, Any] = field(default_factory=dict)
+
+
+Attempted = Callable[[ShouldStop], Outcome]
+"""Runs a short attempt until it ends, or a stop is asked for. Raises TuneyardError."""
+
+
+def observe(number: int, point: Mapping[str, Any], attempt: Attempted, begun: TaskEvent, conditions: Conditions) -> Trial:
+    """Run a trial. A failure or a hang (longer than the limit) is a result. `begun`: the event that begins it in history. Raises
+    TuneyardError for a failure that is transient on these machines, which ends the search."""
+    began = time.monotonic()
+
+    def stop() -> bool:
+        return conditions.should_stop() or time.monotonic() - began > conditions.limit_s
+
+    def tell(state: Any, **more: Any) -> None:
+        conditions.emit(TaskEvent(task=begun.task, state=state, kind=begun.kind, **more))
+
+    conditions.emit(begun)
+    found, failure, message = _outcome(attempt, stop, conditions)
+    seconds = time.monotonic() - began
+    if seconds > conditions.limit_s and not conditions.should_stop():
+        failure, message = HANG, f"not done after {conditions.limit_s:.0f} s"
+    if failure or found is None or found.rate is None:
+        tell("failed", failure=FailureKind.DEADLINE.value if failure == HANG else failure, message=message)
+        why = message.splitlines()[0] if message else ""
+        return Trial(number=number, point=dict(point), failure=failure or STOPPED, message=why, seconds=seconds)
+    tell("succeeded", result=dict(found.result))
+    return Trial(number=number, point=dict(point), tokens_per_s=found.rate, spread=found.spread, seconds=seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """What trials of a search share. `limit_s`: longest duration. `transient`: kinds of failure that say nothing about settings."""
+
+    emit: Callable[[Event], None]
+    limit_s: float
+    should_stop: ShouldStop
+    transient: Collection[FailureKind]
+    secrets: Sequence[str] = ()
+
+
+def _outcome(attempt: Attempted, stop: ShouldStop, conditions: Conditions) -> tuple[Outcome | None, str, str]:
+    """The outcome of an attempt, or the kind and the message of its failure."""
+    try:
+        return attempt(stop), "", ""
+    except BadInput as error:
+        return None, FailureKind.USER_ERROR.value, hide(str(error), conditions.secrets)
+    except TuneyardError as error:
+        if error.kind in conditions.transient:
+            raise
+        return None, str(error.kind), hide(error.cause, conditions.secrets)
+
+
 def run_trial(
     number: int,
     point: Mapping[str, Any],
@@ -126,48 +190,47 @@ def run_trial(
     limit_s: float,
     should_stop: Callable[[], bool],
 ) -> Trial:
-    """Run a trial. A failure or a hang (longer than `limit_s`) is a result. Raises TuneyardError for a failure that is transient on these
-    machines, which ends the search."""
-    began = time.monotonic()
-
-    def stop() -> bool:
-        return should_stop() or time.monotonic() - began > limit_s
-
-    def tell(state: Any, **more: Any) -> None:
-        listener.emit(TaskEvent(task=listener.label, state=state, kind="train" if request.rank is None else "rank", **more))
-
-    tell("started", plan=request.plan.to_dict(), settings=settings)
-    result, failure, message = _attempted(number, request, setting, listener, stop)
-    seconds = time.monotonic() - began
-    if seconds > limit_s and not should_stop():
-        failure, message = "Hang", f"not done after {limit_s:.0f} s"
-    measured = listener.speed(request.task.steps or 0) if not failure else None
-    if measured is None or result is None:
-        tell("failed", failure=FailureKind.DEADLINE.value if failure == "Hang" else failure, message=message)
-        why = message.splitlines()[0] if message else ""
-        return Trial(number=number, point=dict(point), failure=failure or "Stopped", message=why, seconds=seconds)
-    told = {name: getattr(result, name) for name in ("peak_memory_gb", "mfu", "world_size")}
-    told |= {"tokens_per_s": measured.tokens_per_s, "details": {**_data_details(result.details), "bottleneck": {"stall": measured.stall}}}
-    tell("succeeded", result=told)
-    return Trial(number=number, point=dict(point), tokens_per_s=measured.tokens_per_s, spread=measured.spread, seconds=seconds)
+    """Run a trial of a train or rank task; see `observe`."""
+    begun = TaskEvent(
+        task=listener.label,
+        state="started",
+        kind="train" if request.rank is None else "rank",
+        plan=request.plan.to_dict(),
+        settings=settings,
+    )
+    conditions = Conditions(
+        emit=listener.emit,
+        limit_s=limit_s,
+        should_stop=should_stop,
+        transient=setting.machines.transient,
+        secrets=setting.secrets,
+    )
+    return observe(number, point, lambda stop: _trained(number, request, setting, listener, stop), begun, conditions)
 
 
-def _attempted(
-    number: int, request: TrainRequest, setting: TrainSetting, listener: Listener, should_stop: ShouldStop
-) -> tuple[TrainResult | None, str, str]:
-    """Start the ranks once, and delete their output. Returns the result, or the kind and the message of the failure."""
+def _trained(number: int, request: TrainRequest, setting: TrainSetting, listener: Listener, should_stop: ShouldStop) -> Outcome:
+    """Start the ranks once, and delete their output."""
     alone = replace(setting, retries=Retries(max=0), stop_grace_s=lambda: _STOP_GRACE_S, source=f"trial-{number}-rank")
+    with leaving_nothing(request.output, request.scratch):
+        result = run_train(request, alone, listener, should_stop)
+    measured = listener.speed(request.task.steps or 0)
+    if measured is None:
+        return Outcome(rate=None)
+    told = {name: getattr(result, name) for name in ("peak_memory_gb", "mfu", "world_size")}
+    details = {**_data_details(result.details), "bottleneck": {"stall": measured.stall}}
+    return Outcome(
+        rate=measured.tokens_per_s, spread=measured.spread, result=told | {"tokens_per_s": measured.tokens_per_s, "details": details}
+    )
+
+
+@contextmanager
+def leaving_nothing(output: str, scratch: str) -> Iterator[None]:
+    """Around a trial: its output and its scratch folder are deleted in any case."""
     try:
-        return run_train(request, alone, listener, should_stop), "", ""
-    except BadInput as error:
-        return None, FailureKind.USER_ERROR.value, str(error)
-    except TuneyardError as error:
-        if error.kind in setting.machines.transient:
-            raise
-        return None, str(error.kind), hide(error.cause, setting.secrets)
+        yield
     finally:
-        open_store(request.output).delete_prefix("")
-        shutil.rmtree(request.scratch, ignore_errors=True)
+        open_store(output).delete_prefix("")
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _data_details(details: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,101 @@
+"""A train or rank task in a search: its choices, what history or the planner expects of them, and short attempts of ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tuneyard.api import Task
+from tuneyard.api.tuned_settings import DATA_WORKERS
+from tuneyard.planning import past_rates
+from tuneyard.runtime.interrupt import ShouldStop
+from tuneyard.runtime.task_context import TaskContext
+from tuneyard.runtime.train.attempt import TrainSetting
+from tuneyard.runtime.tune.choices import Choices, Plans
+from tuneyard.runtime.tune.past import past_attempts
+from tuneyard.runtime.tune.trials import Listener, in_its_own_order, run_trial, short
+from tuneyard.tracking import Warned
+from tuneyard.tuning import Expectation, PlannedExpectation, Point, Predictor, PredictorExpectation, Trial, history_frame
+
+_SHOWN = ("workers", "zero", "micro_batch", "recompute", "attention")
+
+
+class TunedTraining:
+    """See `Tuned`. History knows shapes of language models only: of a ranker, the plan alone is expected."""
+
+    def __init__(self, search: Task, tuned: Task, context: TaskContext, plan: Plans, setting: TrainSetting) -> None:
+        """Raises BadInput if the task cannot run here, or if a listed setting cannot matter."""
+        assert search.tune is not None
+        self._search, self._context, self._setting = search, context, setting
+        self._is_ranker = tuned.rank is not None
+        self.unit = "rows" if self._is_ranker else "tokens"
+        past = past_attempts(self._without_history)
+        self._choices = Choices(short(tuned, search.tune.steps_per_trial), context.machine, plan, past_rates(past))
+        self.space = self._choices.space(search.tune.space)
+        self._predictor = Predictor.fit(history_frame(past))
+        self.known = 0 if self._is_ranker else self._predictor.timed_rows
+        self._tried_network = False
+
+    def why_not(self, point: Point) -> str:
+        return self._choices.why_not(point)
+
+    def devices(self, point: Point) -> int:
+        return self._choices.workers(point)
+
+    def plan(self) -> dict[str, Any]:
+        found = self._choices.request({}).plan
+        return {name: getattr(found, name) for name in _SHOWN}
+
+    def row(self, point: Point) -> dict[str, Any] | None:
+        return None if self._is_ranker else self._choices.row(point)
+
+    def predicted(self, point: Point) -> float | None:
+        if self._is_ranker:
+            return self._choices.planned(point)
+        import pandas as pd
+
+        rate = float(self._predictor.predict(pd.DataFrame([self._choices.row(point)])).tokens_per_sec_per_gpu.iloc[0])
+        return rate * self._total(point) if math.isfinite(rate) else None
+
+    def expectation(self, points: Sequence[Point], share: Callable[[Point], float]) -> Expectation:
+        if self._is_ranker:
+            return PlannedExpectation(points, lambda point: self._planned_worth(point, share))
+        return PredictorExpectation(self._predictor, points, self._choices.row, lambda point: self._total(point) * share(point))
+
+    def measure(self, point: Mapping[str, Any], number: int, limit_s: float, should_stop: ShouldStop) -> Trial:
+        name = self._search.name
+        request = self._choices.request(point)
+        if DATA_WORKERS in self.space.settings:
+            request = replace(request, task=in_its_own_order(request.task, number))
+        network, self._tried_network = None if self._tried_network else request.network, True
+        return run_trial(
+            number,
+            point,
+            replace(
+                request,
+                network=network,
+                name=f"{name}-{number}",
+                output=f"{self._context.output.task_uri(name)}/trials/{number}",
+                scratch=str(self._context.scratch / f"{name}-{number}"),
+                run=f"{request.run}-{number}",
+            ),
+            self._setting,
+            Listener(name, f"{name}/{number}", self._context.emit),
+            self.row(point),
+            limit_s=limit_s,
+            should_stop=should_stop,
+        )
+
+    def _total(self, point: Point) -> float:
+        """Factor from tokens/s/GPU, as predictors give it, to tokens/s: with the share of time that ranks wait for rows, and with settings
+        that no row of history names, which predictors do not know."""
+        return self._choices.workers(point) * self._choices.fed(point) * self._choices.unseen(point)
+
+    def _planned_worth(self, point: Point, share: Callable[[Point], float]) -> float | None:
+        planned = self._choices.planned(point)
+        return planned * share(point) if planned is not None else None
+
+    def _without_history(self, why: str) -> None:
+        self._context.emit(Warned(task=self._search.name, message=f"searching without history: {why}"))
