@@ -178,6 +178,9 @@ def _settings_changed(before: Any, now: Any, path: str = "") -> Iterator[str]:
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for key in dict.fromkeys([*before, *now]):
             yield from _settings_changed(before.get(key), now.get(key), f"{path}.{key}" if path else str(key))
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        for number, (old, new) in enumerate(zip(before, now, strict=True)):
+            yield from _settings_changed(old, new, f"{path}[{number}]")
     elif before != now:
         yield f"{path}: {_shown(before)} -> {_shown(now)}"
 

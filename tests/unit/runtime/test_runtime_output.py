@@ -8,7 +8,7 @@ import pytest
 
 from tuneyard.api import BadInput, JobSpec, Task
 from tuneyard.runtime.inputs import changes, inputs_of
-from tuneyard.runtime.output import JobOutput, default_output, fingerprint
+from tuneyard.runtime.output import JobOutput, _settings_changed, default_output, fingerprint
 
 
 def job(name: str = "first", **train: object) -> JobSpec:
@@ -213,3 +213,10 @@ def test_default_output_counts_up_and_resumes_the_last(tmp_path: Path, monkeypat
     (tmp_path / "runs" / "first-1").mkdir(parents=True)
     assert default_output(job(), resume=False) == "runs/first-2"
     assert default_output(job(), resume=True) == "runs/first-1"
+
+
+def test_of_a_list_the_item_that_differs_is_shown() -> None:
+    steps = [{"op": "normalize", "inputs": ["x"], "output": "x"}, {"op": "clamp", "inputs": ["y"], "output": "y", "low": 0, "high": 1}]
+    assert list(_settings_changed({"transforms": steps}, {"transforms": [{**steps[0], "mean": 1.0}, steps[1]]})) == [
+        "transforms[0].mean: nothing -> 1.0"
+    ]

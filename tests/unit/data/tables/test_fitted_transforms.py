@@ -112,8 +112,8 @@ def test_a_declared_mean_and_variance_read_no_row() -> None:
 @pytest.mark.parametrize(
     ("column", "said"),
     [
-        (pa.array([3.5, None, 3.5]), "step 1 (normalize) of x: all 2 values of the training rows are 3.5, so that their variance is 0"),
-        (pa.array([1.0]), "all 1 values"),
+        (pa.array([3.5, None, 3.5]), "step 1 (normalize) of x: the 2 values of the training rows have a variance of 0; their mean is 3.5"),
+        (pa.array([1.0]), "the 1 values"),
         (pa.nulls(3), "step 1 (normalize) of x: the training rows have no finite value"),
         (pa.nulls(3, pa.float64()), "no finite value"),
         (pa.array([math.nan, math.inf]), "no finite value"),

@@ -411,3 +411,12 @@ def test_ids_beyond_the_signed_ones_have_their_own_remainder() -> None:
 def test_an_entry_of_a_map_has_one_spelling(name: str) -> None:
     assert entry_of(name) is None
     assert [entry_of(f"m[{key}]") for key in ("0", "10", "-3")] == [("m", 0), ("m", 10), ("m", -3)]
+
+
+@pytest.mark.parametrize("op", ["union", "sort_by_score"])
+def test_ids_that_would_become_negative_are_refused(op: str) -> None:
+    big = pa.array([[2**64 - 1, 3]], pa.list_(pa.uint64()))
+    batch = pa.RecordBatch.from_pydict({"a": big, "b": pa.array([[1, 2]], pa.list_(pa.int64()))})
+    steps = Pipeline.of([{"op": op, "inputs": ["a", "b"], "output": "o"}])
+    with pytest.raises(BadInput, match=rf"step 1 \({op}\) of a, b: 18446744073709551615 is no id"):
+        steps.run(batch)

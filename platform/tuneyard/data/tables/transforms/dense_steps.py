@@ -127,8 +127,8 @@ class Normalize(_Real):
     """(x - `mean`) / sqrt(`variance`). Without these parameters, `fitted` takes them from training rows. NaN stays NaN."""
 
     op: Literal["normalize"] = "normalize"
-    mean: float | None = Field(default=None, allow_inf_nan=False)
-    variance: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    mean: float | None = Field(default=None, allow_inf_nan=False, strict=True)
+    variance: float | None = Field(default=None, gt=0, allow_inf_nan=False, strict=True)
 
     @model_validator(mode="after")
     def _both(self) -> Self:

@@ -101,7 +101,7 @@ def _statistic(steps: Pipeline, at: int, moments: Moments) -> Statistic:
         raise BadInput(f"{where}: the variance is beyond the largest double", "clamp the values first") from None
     if variance == 0:
         raise BadInput(
-            f"{where}: all {moments.count:,} values of the training rows are {mean:g}, so that their variance is 0",
+            f"{where}: the {moments.count:,} values of the training rows have a variance of 0; their mean is {mean:g}",
             "leave the step out, or give it mean and variance",
         )
     return Statistic(at, mean, variance, moments.count, moments.missing)

@@ -43,7 +43,7 @@ class Union(Step):
         lists = [Lists.of(array) for array in arrays]
         rows = np.concatenate([each.rows for each in lists])
         in_rows = np.argsort(rows, kind="stable")
-        rows, values = rows[in_rows], np.concatenate([each.values.astype(np.int64) for each in lists])[in_rows]
+        rows, values = rows[in_rows], np.concatenate([_ids(each.values) for each in lists])[in_rows]
         _, codes = np.unique(values, return_inverse=True)
         _, firsts = np.unique(rows * (int(codes.max(initial=0)) + 1) + codes, return_index=True)
         kept = np.zeros(len(values), bool)
@@ -77,7 +77,7 @@ class SortByScore(Step):
         _refuse_unequal(lengths, _lengths(scores))
         rows = np.repeat(np.arange(len(ids)), lengths)
         kept = ids.flatten().is_valid().to_numpy(zero_copy_only=False)
-        values = ids.flatten().drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
+        values = _ids(ids.flatten().drop_null().to_numpy(zero_copy_only=False))
         rows, ranks = rows[kept], _ranks(scores.flatten())[kept]
         # lexsort is stable: ids of equal rank keep their order.
         order = np.lexsort((ranks, rows))
@@ -85,6 +85,13 @@ class SortByScore(Step):
         lists = Lists(values[order], starts_of(np.bincount(rows, minlength=len(ids))), valid)
         found = lists if self.count is None else lists.kept(lists.positions < self.count)
         return found.to_arrow(pa.int64())
+
+
+def _ids(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Raises BadInput for ids beyond 64 bits with a sign, which would become other, negative ids."""
+    if values.dtype == np.uint64 and len(values) and (most := int(values.max())) > np.iinfo(np.int64).max:
+        raise BadInput(f"{most} is no id: ids are at most 2^63 - 1", "write such ids as texts, which sigrid_hash takes")
+    return values.astype(np.int64)
 
 
 def _lengths(lists: pa.Array) -> npt.NDArray[np.int64]:

@@ -186,12 +186,15 @@ class Pipeline(BaseModel):
         """Transform one batch. Raises BadInput as `check` does."""
         schema = self.check(batch.schema)
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        for step in self.steps:
+        for number, step in enumerate(self.steps, start=1):
             if isinstance(step, Sampling):
                 mask = pa.array(step.mask(columns[step.key]))
                 columns = {name: column.filter(mask) for name, column in columns.items()}
-            else:
+                continue
+            try:
                 columns[step.output] = _made(step, [columns[name] for name in step.inputs])
+            except BadInput as error:
+                raise BadInput(f"step {number} ({step.op}) of {', '.join(step.inputs)}: {error.cause}", error.next_step) from error
         return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
     def over(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
