@@ -68,3 +68,26 @@ def test_the_next_plan_is_corrected_by_the_run_and_knows_its_answers(job: Path, 
         assert row["output_tokens"] == 16
         assert "of the answers were cut off at their limit" in row["length_from"]
     assert "speeds of engines on cpu are corrected by 1 run of your history" in planned.stderr
+
+
+def test_a_task_that_compares_likelihoods_alone_is_scored_and_has_its_speed(
+    job: Path, inputs: Path, run_joined: RunJoined, tmp_path: Path
+) -> None:
+    assert job.exists()  # and the model beside it
+    rows = [json.dumps({"question": "the cat", "options": ["sat", "ran"], "answer": "sat"}) for _ in range(8)]
+    (inputs / "options.jsonl").write_text("\n".join(rows) + "\n")
+    choose = {
+        "name": "choose",
+        "score": {
+            "model": {"name": "wide"},
+            "data": {"source": "options.jsonl", "prompt": "question", "reference": "answer", "chat": False},
+            "choices": {"column": "options"},
+            "metrics": ["acc", "acc_norm"],
+        },
+        "resources": {"sku": ["cpu"]},
+    }
+    done = run_joined(write_jobspec(inputs / "choose.yaml", choose), tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    told = read_report(tmp_path / "out")["tasks"]["choose"]
+    assert (told["rows"], told["errors"], told["output_tokens"]) == (8, 0, 0)
+    assert told["details"]["speed"]["predicted_s"] > 0

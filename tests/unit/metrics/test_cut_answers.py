@@ -92,6 +92,14 @@ def test_a_box_ends_with_its_own_brace(text: str, answer: str | None) -> None:
         ("1e99999999999", None),
         ("none", None),
         ("", None),
+        ("1.000.000", "1000000"),
+        ("1.234,56", "1234.56"),
+        ("-1.234.567,8", "-1234567.8"),
+        ("1.234", "1.234"),
+        ("3 1/2", "3.5"),
+        ("v1.2.3", None),
+        ("on 12.05.2024", None),
+        ("12, by version 1.2.3", "12"),
     ],
 )
 def test_numbers_have_one_form(text: str, number: str | None) -> None:

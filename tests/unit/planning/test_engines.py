@@ -122,6 +122,14 @@ def test_the_batch_is_what_the_cache_holds_of_rows_of_this_length() -> None:
     assert [speed.batch for speed in plan.speeds()] == [1, 2, 4, 8, 16, 32, 64, plan.batch]
 
 
+def test_rows_whose_likelihood_alone_is_asked_for_take_the_cache_of_what_is_evaluated() -> None:
+    task = score(engine={"batch": 4096, "tensorParallel": 2})
+    found = resolve_engine_plan(task, MIXTRAL, H100)
+    plan = ScorePlan.of(task, MIXTRAL, H100, found, RowLengths(prompt=0, output=0, evaluated=4000), instances=1, rows=100_000)
+    assert plan.batch == min(task.engine.most_in_flight, found.kv_tokens // 4000)
+    assert plan.time(100_000).generation_s > 0
+
+
 def test_published_tables_are_met_within_a_quarter_on_rows_that_were_not_fitted() -> None:
     held = [row for row in published() if not row.is_fit]
     assert len({row.values["url"] for row in held}) >= 6

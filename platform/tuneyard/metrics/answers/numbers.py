@@ -1,4 +1,4 @@
-"""Numbers in a text, as exact fractions, however they are written: `1,000`, `-$4.50`, `3/4`, `6e3`, `−2`, `٣`."""
+"""Numbers in a text, as exact fractions, however they are written: `1,000`, `1.000.000`, `-$4.50`, `3 1/2`, `6e3`, `−2`, `٣`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ _MOST_DIGITS, _LARGEST_EXPONENT = 1000, 400
 _MARKS = str.maketrans({"−": "-", "﹣": "-", "－": "-", "＋": "+", "，": ",", "．": ".", "⁄": "/", "٫": ".", "٬": ","})
 _FRAC = re.compile(r"\\[dt]?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}")
 _GROUPED = r"\d{1,3}(?:,\d{2,3})*,\d{3}(?!\d)|\d{1,3}(?:[\u00a0\u2009\u202f'’]\d{3})+(?!\d)"
+_DOTTED = r"\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?|\d{1,3}(?:\.\d{3})+,\d+"
+"""As in German and Spanish: dots between groups of three digits. `1.234` alone is a decimal."""
 _NUMBER = re.compile(
-    r"(?<![A-Za-z0-9_])(?:(?<![\w)\]])(?P<sign>[-+])[$€£¥₹₩]?)?"
-    rf"(?:(?<!/)(?P<above>\d+)/(?P<below>\d+)(?![\d/])"
-    rf"|(?P<plain>(?:{_GROUPED}|\d+)(?:\.\d+)?|(?<!\.)\.\d+)(?:[eE](?P<power>[-+]?\d+)"
+    r"(?<![A-Za-z0-9_])(?<!\d\.)(?:(?<![\w)\]])(?P<sign>[-+])[$€£¥₹₩]?)?"
+    rf"(?:(?<!/)(?:(?P<whole>\d+)[ ])?(?P<above>\d+)/(?P<below>\d+)(?![\d/])"
+    rf"|(?P<dotted>{_DOTTED})(?![\d.,]\d|\d)"
+    # Neither a version (1.2.3) nor a date (12.05.2024) is a number, nor are its parts.
+    rf"|(?P<plain>(?:{_GROUPED}|\d+)(?:\.\d+)?(?!\d|\.\d)|(?<!\.)\.\d+)(?:[eE](?P<power>[-+]?\d+)"
     r"|\s*(?:×|·|\\times|\\cdot|\*)\s*10\s*\^\s*\{?(?P<ten>[-+]?\d+)\}?)?)"
 )
 
@@ -47,7 +51,10 @@ def _value(found: re.Match[str]) -> Fraction | None:
         above, below = found["above"], found["below"]
         if max(len(above), len(below)) > _MOST_DIGITS or not int(below):
             return None
-        return sign * Fraction(int(above), int(below))
+        return sign * (Fraction(int(above), int(below)) + int(found["whole"] or 0))
+    if found["dotted"] is not None:
+        whole, _, part = found["dotted"].partition(",")
+        return sign * Fraction(f"{whole.replace('.', '')}.{part or 0}")
     digits = re.sub(r"[^\d.]", "", found["plain"])
     power = found["power"] or found["ten"] or "0"
     if len(digits) > _MOST_DIGITS or len(power) > 9 or abs(int(power)) > _LARGEST_EXPONENT:

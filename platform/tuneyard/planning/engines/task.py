@@ -59,7 +59,8 @@ class ScorePlan:
             calibration=calibration,
             correction=correction.terms,
         )
-        held = int(plan.kv_tokens / (lengths.prompt + lengths.output))
+        # A row whose likelihood alone is asked for has no prompt and no answer: see `RowLengths.evaluated`.
+        held = int(plan.kv_tokens / max(1.0, lengths.prompt + lengths.output, lengths.evaluated))
         sequences = rows * lengths.samples if rows is not None else None
         of_engine = ceil(sequences / instances) if sequences is not None else held
         batch = max(1, min(task.engine.most_in_flight, held, of_engine))
