@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +46,8 @@ def grpc_server() -> Iterator[int]:
     ("obstacle", "reason"),
     [
         ("cuda", "CUDA is initialized: a library has called the driver's cuInit"),
-        ("grpc channel", "gRPC is initialized: its threads event_engine, grpc_global_tim run"),
+        # Its event engine starts and ends threads of its own.
+        ("grpc channel", r"gRPC is initialized: its threads? (event_engine, )?grpc_global_tim runs?"),
         ("ray", "Ray is loaded, and its workers cannot be forked after that"),
         ("thread", "threads run: of-python"),
         ("native thread", "threads run: of-a-library"),
@@ -61,10 +63,10 @@ def test_what_does_not_survive_a_fork_is_refused_with_its_reason(
         for _ in range(2):  # one that waits for the server, and one that finds it gone
             process, why_cold = start(server.socket, "os:getpid")
             assert process.wait(60) == 0
-            assert why_cold == f"the fork server refused: {reason}"
+            assert re.fullmatch(f"the fork server refused: {reason}", why_cold)
     finally:
         server.close()
-    assert f"cannot be forked: {reason}" in log.read_text()
+    assert re.search(f"cannot be forked: {reason}", log.read_text())
 
 
 def test_cuda_that_is_loaded_and_not_initialized_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
