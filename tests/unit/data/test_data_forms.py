@@ -103,6 +103,13 @@ def test_unused_columns_are_named_once_by_each_command(tmp_path: Path, capsys: p
     assert note in capsys.readouterr().err
 
 
+def test_of_several_answers_those_that_are_not_used_are_named(tmp_path: Path) -> None:
+    choices = ({"message": {"role": "assistant", "content": f"{n}"}, "finish_reason": ("stop", "length")[n % 2]} for n in range(12))
+    rows = ({"messages": [{"role": "user", "content": "q"}], "choices": [next(choices), next(choices)]} for _ in range(6))
+    [note] = [note for note in inspect(str(write(tmp_path / "a.jsonl", *rows))).notes if "not used" in note]
+    assert "choices[1].message.content" in note
+
+
 def test_ten_thousand_columns_are_counted_in_words(tmp_path: Path) -> None:
     rows = [{"prompt": f"q{i}", "completion": f"a{i}"} | {f"c{n}": n + i for n in range(10_000)} for i in range(3)]
     [note] = inspect(str(write(tmp_path / "a.jsonl", *rows))).notes

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from tuneyard.data.meaning.paths import leaves, shown, structured, value_at
 from tuneyard.data.meaning.role_names import is_filled, is_telling
 
-_NAMED, _SHOWN = 8, 3
+_NAMED, _SHOWN, _MOST_PARTS = 8, 3, 200
+_ITEM = re.compile(r"\[\d+\]")
 Row = Mapping[str, Any]
 
 
@@ -26,15 +29,29 @@ def unused_columns(rows: Sequence[Row], uses: Iterable[str]) -> tuple[tuple[str,
 
 def _candidates(rows: Sequence[Row], names: Iterable[str], used: set[str], inner: set[str]) -> Iterable[tuple[str, Any]]:
     partly = {path.partition(".")[0].partition("[")[0] for path in inner}
+    entered = {path[: found.start()] for path in inner for found in _ITEM.finditer(path)}
     for name in names:
         if name in used:
             continue
         if name in partly:
-            inside = [dict(leaves({name: value})) for row in rows if isinstance(value := structured(row.get(name)), Mapping)]
+            inside = [dict(islice(_parts(name, row[name], entered), _MOST_PARTS)) for row in rows if structured(row.get(name))]
             for path in dict.fromkeys(path for each in inside for path in each):
                 yield from _told(path, [each.get(path) for each in inside])
         else:
             yield from _told(name, [row.get(name) for row in rows])
+
+
+def _parts(path: str, value: Any, entered: set[str]) -> Iterator[tuple[str, Any]]:
+    """The innermost values with their paths. Lists are values, but for lists of objects of which samples use an item (`entered`)."""
+    inner = structured(value)
+    if isinstance(inner, Mapping) and inner:
+        for name, each in inner.items():
+            yield from _parts(f"{path}.{name}", each, entered)
+    elif path in entered and isinstance(inner, list) and all(isinstance(each, Mapping) for each in inner):
+        for number, each in enumerate(inner):
+            yield from _parts(f"{path}[{number}]", each, entered)
+    else:
+        yield path, value
 
 
 def _told(name: str, values: Sequence[Any]) -> Iterable[tuple[str, Any]]:

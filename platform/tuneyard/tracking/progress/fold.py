@@ -120,6 +120,8 @@ class TaskProgress:
     memory_gb: float | None = None
     errors: int = 0
     held_out_loss: float | None = None
+    held_out_step: int = 0
+    """Step of the last evaluation, which is told before the step itself."""
     entropy: float | None = None
     """Normalised entropy of a ranker's held-out rows."""
     held_out: tuple[tuple[str, float], ...] = ()
@@ -253,6 +255,7 @@ def _before_its_attempt(task: TaskProgress) -> TaskProgress:
         checkpoint_step=task.checkpoint_step,
         warning=task.warning,
         held_out_loss=task.held_out_loss,
+        held_out_step=task.held_out_step,
         entropy=task.entropy,
         held_out=task.held_out,
     )
@@ -307,6 +310,7 @@ def _evaluated(task: TaskProgress, event: Evaluated) -> TaskProgress:
     return replace(
         task,
         held_out_loss=finite(event.loss),
+        held_out_step=event.step,
         entropy=finite(event.figures.get("normalised_entropy")),
         held_out=tuple((name, value) for name, value in known.items() if value is not None),
     )

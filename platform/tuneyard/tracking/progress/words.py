@@ -34,7 +34,7 @@ def figures(task: TaskProgress) -> list[str]:
     noun, eta_s = task.count.noun, eta_s_of(task)
     return [
         *([f"loss {loss_words(task)}"] if noun == "step" else []),
-        *([f"held-out {task.held_out_loss:.3f}"] if task.held_out_loss is not None else []),
+        *([f"held-out {task.held_out_loss:.3f}{_of_step(task)}"] if task.held_out_loss is not None else []),
         *([f"NE {task.entropy:.4f}"] if task.entropy is not None else []),
         *[f"{name} {value:.4f}" for name, value in task.held_out[:_SHOWN]],
         *([f"accuracy {share(task.accuracy)}"] if task.accuracy is not None else []),
@@ -44,6 +44,11 @@ def figures(task: TaskProgress) -> list[str]:
         *([f"{task.errors} error{'s' * (task.errors != 1)}"] if task.errors else []),
         *([f"ETA {clock(eta_s)}"] if eta_s is not None else []),
     ]
+
+
+def _of_step(task: TaskProgress) -> str:
+    """The step of the last evaluation, where that is not the step beside it."""
+    return "" if task.count is None or task.held_out_step in (0, task.count.done) else f" at step {task.held_out_step}"
 
 
 def loss_words(task: TaskProgress) -> str:
