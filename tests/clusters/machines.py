@@ -28,12 +28,13 @@ IS_ROOT = os.geteuid() == 0
 _UP_LIMIT_S = 120.0
 _TRIES = 5
 """Ray gives a node 30 s to come up, which a machine under load can miss."""
-_ANSWER = "answer: "
-_ASK = f"""
-import json, sys, ray
+_ASK = """
+import json, os, sys, ray
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # Ray prints to stdout what it has to say of lost machines, in the middle of other lines
 ray.init(log_to_driver=False)
 for line in sys.stdin:
-    print({_ANSWER!r} + json.dumps(eval(line)), flush=True)
+    print(json.dumps(eval(line)), file=answers, flush=True)
 """
 _EVERY_S = 0.2
 _PLAIN = {
@@ -73,6 +74,8 @@ class Machines:
     port: int
     variables: Mapping[str, str]
     workers: list[Machine] = field(default_factory=list)
+    added: int = 0
+    """Workers that were ever added."""
     _asked: subprocess.Popen[str] | None = None
     """A process that is connected to the head, for questions about it."""
 
@@ -114,8 +117,7 @@ class Machines:
         assert self._asked.stdin is not None
         assert self._asked.stdout is not None
         print(expression, file=self._asked.stdin, flush=True)
-        # Ray prints what it has to say of lost machines between the lines of whoever is connected.
-        return json.loads(next(line for line in self._asked.stdout if line.startswith(_ANSWER)).removeprefix(_ANSWER))
+        return json.loads(self._asked.stdout.readline())
 
     def close(self) -> None:
         """End all machines but the head."""
@@ -152,6 +154,7 @@ class Machines:
         )
         worker = Machine(name, f"node-{name}", process)
         self.workers.append(worker)
+        self.added += 1
         return worker
 
 
