@@ -45,7 +45,7 @@ History does not help everywhere, and where it does not, it is not used. Two rul
 
 A search on a new SKU still learns from its own trials, whatever the rules leave out. From small to large runs of nanotron, history and
 planner are equal in order, and the planner's speeds are nearer. In the other transfers history is as good as the planner within 0.011, or
-better. Both rules were chosen on these rows, so that the table is somewhat too good. A transfer with fewer than 20 runs to predict is left
+better. Both rules were chosen on these rows, so the table is somewhat too good. A transfer with fewer than 20 runs to predict is left
 out."""
 Split = tuple[str, np.ndarray]
 """Which kind of split, and which rows are history. Shape (rows,)."""

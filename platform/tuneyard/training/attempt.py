@@ -178,7 +178,7 @@ class Attempt:
         if taken:
             said.append(f"{'; '.join(taken)}, at step {restored.step + 1}")
         for message in filter(None, said):
-            self.emit(Warned(task=self.request.name, message=message))
+            self._warn(message)
 
     def _save_model_files(self, trainer: SteppedTrainer, material: Material) -> None:
         save_model_files(trainer.model, material.tokenizer, self.request, self.world, turn_end=material.turn_end, shards=self.shards)
@@ -217,6 +217,9 @@ class Attempt:
 
     def _stage(self, name: str) -> None:
         self.emit(Stage(task=self.request.name, name=name))
+
+    def _warn(self, message: str) -> None:
+        self.emit(Warned(task=self.request.name, message=message))
 
     def _prepare(self) -> Material:
         request, task, plan = self.request, self.request.task, self.request.plan
@@ -268,19 +271,19 @@ class Attempt:
         cuts = tensor_plan(model, plan, material.cut) if parts is None else parts.plan
         unsaid = vision_warning(request, material.start, model)
         for message in [unsaid] if unsaid is not None else unplaced:
-            self.emit(Warned(task=request.name, message=message))
+            self._warn(message)
         self.router_weight = take_router_loss(model, task.router_loss)
         self.expert_load = ExpertLoad.of(model)
         if task.objective == "dpo":
             without_dropout(model)
         adapter = adapter_source(request, self.world, material.start) if request.adapter_uri and task.method.adapter is not None else None
-        model = with_adapter(model, request, adapter, lambda message: self.emit(Warned(task=request.name, message=message)))
+        model = with_adapter(model, request, adapter, self._warn)
         self.shards = shard(model, cuts, self.world) if parts is None else parts.shards
         if task.proof == "full":
             with first_pass(model, plan):
                 self.before = prove_before(model, material.data, request, self.world)
             for message in self.before.warnings:
-                self.emit(Warned(task=request.name, message=message))
+                self._warn(message)
         rows, held_out = (by_batches(each) for each in (material.data.train, material.data.validation))
         if plan.context_parallel > 1:
             self.context = ContextParallel(self.world.context_group)
@@ -391,9 +394,6 @@ class Attempt:
 
         start = restored.step if restored else 0
 
-        def warn(message: str) -> None:
-            self.emit(Warned(task=self.request.name, message=message))
-
         def go_on() -> None:
             if restored is not None:
                 load(trainer, restored, self.world, seed=task.seed)
@@ -409,7 +409,7 @@ class Attempt:
             save=save,
             on_lap=ledger.on_lap,
             on_evaluation=evaluated,
-            warn=warn,
+            warn=self._warn,
             router_weight=self.router_weight,
             expert_load=self.expert_load,
             mixed=material.data.mixed,
@@ -430,15 +430,14 @@ class Attempt:
         trainer.add_callback(ledger)
         if (goal := task.evaluation.goal) is not None:
             patience, gain = task.evaluation.early_stop, task.evaluation.min_improvement
-            trainer.add_callback(BestEvaluation(progress, goal, patience=patience, min_improvement=gain, warn=warn))
+            trainer.add_callback(BestEvaluation(progress, goal, patience=patience, min_improvement=gain, warn=self._warn))
         if plan.compiled:
             self._stage("the first steps compile the layers, for a minute or more")
         self._stage(f"continues from step {start + 1} of {material.steps}" if 0 < start < material.steps else "training")
         # This call is needed after the last step too: it prepares the model and loads the checkpoint.
         if self.world.is_first_here:
-            self.use.tell = lambda figures: self.emit(
-                MachineUsed(task=self.request.name, machine=self.world.machine, step=len(progress.losses), figures=figures)
-            )
+            where: Any = {"task": self.request.name, "machine": self.world.machine}
+            self.use.tell = lambda figures: self.emit(MachineUsed(step=len(progress.losses), figures=figures, **where))
             self.use.start()
         try:
             with compiled_layers(trainer.model) if plan.compiled else nullcontext():
@@ -457,7 +456,7 @@ class Attempt:
         best = checkpoints.fetch(progress.best_step)
         if best is None:
             message = f"the checkpoint of the best evaluation, step {progress.best_step}, is damaged; the last weights are saved instead"
-            self.emit(Warned(task=self.request.name, message=message))
+            self._warn(message)
         else:
             load_weights(trainer, best, self.world)
             checkpoints.drop_copy(best)

@@ -12,7 +12,6 @@ from tuneyard import data
 from tuneyard.api import BadInput
 from tuneyard.planning import steps_of_epochs
 from tuneyard.storage import fetch_folder, open_store
-from tuneyard.tracking.events import Warned
 from tuneyard.training.arguments import training_arguments
 from tuneyard.training.artifacts import Artifacts
 from tuneyard.training.attempt import Attempt, Material
@@ -140,9 +139,6 @@ class ProgramAttempt(Attempt):
         adapter = self.request.task.method.lora
         if adapter is not None:
             self._together(lambda: add_lora(model, adapter, self.request.task.seed, self.loaded.name))
-
-    def _warn(self, message: str) -> None:
-        self.emit(Warned(task=self.request.name, message=message))
 
     def _probe(self, module: ProgramModule, rows: Sequence[Row], collator: ProgramCollator) -> None:
         """Raises BadInput, on every rank, for a loss that cannot be trained. Warns of a loss that depends on how batches are cut. The rows

@@ -24,7 +24,7 @@ from tuneyard.data.tables import Pipeline
 from tuneyard.planning import steps_of_epochs
 from tuneyard.ranking import FlatRows, Measured, RankerProgram, config_of_task, measured, stored_rows, training_steps
 from tuneyard.ranking.stream import StreamedTable, open_table_stream
-from tuneyard.tracking.events import Stage, Warned
+from tuneyard.tracking.events import Stage
 from tuneyard.training.arguments import training_arguments
 from tuneyard.training.artifacts import Artifacts
 from tuneyard.training.attempt import Material
@@ -86,7 +86,7 @@ class RankAttempt(ProgramAttempt):
         self._measure()
         prepared = self._together(self._prepared)
         for message in prepared.report.warnings():
-            self.emit(Warned(task=request.name, message=message))
+            self._warn(message)
         steps = task.steps or steps_of_epochs(task.epochs or 1.0, prepared.order.epoch_rows, plan.global_batch)
         batches = Batches(
             rows_at=lambda places: places,  # places in the stream: `BatchesOfRows` finds the rows
@@ -277,7 +277,7 @@ class RankAttempt(ProgramAttempt):
         notes = material.data.train.rows.warnings()
         for message in notes:
             if message not in report.notes:
-                self.emit(Warned(task=self.request.name, message=message))
+                self._warn(message)
         held_out = [note for note in report.notes if note.startswith(_OF_HELD_OUT)]
         return {"data": {**about, "validation_rows": report.validation_rows, "notes": [*notes, *held_out]}}
 
