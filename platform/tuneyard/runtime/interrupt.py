@@ -1,4 +1,4 @@
-"""Handles Ctrl-C: the first asks for a clean stop, the second ends at once."""
+"""Handles Ctrl-C, SIGTERM and a closed terminal: the first asks for a clean stop, the second ends at once."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import _thread
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 ShouldStop = Callable[[], bool]
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_REPEATED_S = 2.0
+"""`timeout` sends its signal to the command and then to the command's process group. A closed terminal sends one, and its shell another."""
 
 
 def never() -> bool:
@@ -20,7 +24,8 @@ def never() -> bool:
 
 @contextmanager
 def stop_on_interrupt(tell: Callable[[], None]) -> Iterator[ShouldStop]:
-    """A flag that the first SIGINT or SIGTERM sets before it calls `tell`. The second raises KeyboardInterrupt.
+    """A flag that the first SIGINT, SIGTERM or SIGHUP sets before it calls `tell`. The second raises KeyboardInterrupt. A SIGHUP that is
+    ignored (`nohup`) stays ignored. SIGTERM and SIGHUP that come again within two seconds count once.
 
     Two signals that arrive while a library runs in C count as one to Python, so that a thread counts them too (`_Counter`). Outside the
     main thread, Python cannot handle signals: the flag is never set.
@@ -30,22 +35,40 @@ def stop_on_interrupt(tell: Callable[[], None]) -> Iterator[ShouldStop]:
         yield asked.is_set
         return
 
-    counter = _Counter()
+    handled = _Orders()
 
-    def on_signal(_number: int, _frame: FrameType | None) -> None:
-        counter.handled += 1
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        if not handled.add(number):
+            return
         if asked.is_set():
             raise KeyboardInterrupt
         asked.set()
         tell()
 
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    with counter:
+    is_lasting = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    before = {number: signal.signal(number, on_signal) for number in _SIGNALS if not (number == signal.SIGHUP and is_lasting)}
+    with _Counter(handled):
         try:
             yield asked.is_set
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+class _Orders:
+    """How often somebody has asked for the end, in signals."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._last = -_REPEATED_S
+
+    def add(self, number: int) -> bool:
+        """Whether a signal that has just arrived is another order."""
+        now = time.monotonic()
+        is_new = number == signal.SIGINT or now - self._last >= _REPEATED_S
+        self._last = now
+        self.count += is_new
+        return is_new
 
 
 class _Counter:
@@ -54,8 +77,8 @@ class _Counter:
 
     _MOMENT_S = 0.5
 
-    def __init__(self) -> None:
-        self.handled = 0
+    def __init__(self, handled: _Orders) -> None:
+        self._handled = handled
         self._closed = threading.Event()
 
     def __enter__(self) -> None:
@@ -70,9 +93,11 @@ class _Counter:
         os.close(self._write)  # ends the thread, which closes the other end
 
     def _count(self) -> None:
-        arrived = 0
+        arrived = _Orders()
         while found := os.read(self._read, 64):
-            arrived += sum(number in (signal.SIGINT, signal.SIGTERM) for number in found)
-            if arrived > 1 and not self._closed.wait(self._MOMENT_S) and self.handled == 1:
+            for number in found:
+                if number in _SIGNALS:
+                    arrived.add(number)
+            if arrived.count > 1 and not self._closed.wait(self._MOMENT_S) and self._handled.count == 1:
                 _thread.interrupt_main()
         os.close(self._read)

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def _start(cpus: int, gpus: int, folder: Path) -> None:
 
     for attempt in range(1, _START_TRIES + 1):
         try:
-            with _fewer_processes():
+            with _own_processes():
                 ray.init(
                     address="local",
                     num_cpus=cpus,
@@ -141,9 +142,14 @@ def _end_processes_of(folder: Path) -> None:
 
 
 @contextmanager
-def _fewer_processes() -> Iterator[None]:
-    """Start Ray without the autoscaler's monitor, the log monitor, the API server and the dashboard's agent, which one job on one machine
-    does not need: each imports for seconds before a job's first step. `ray.init` has no options for them."""
+def _own_processes() -> Iterator[None]:
+    """Start the processes of Ray that one job on one machine needs, in a process group of their own. `ray.init` has no options for either.
+
+    The autoscaler's monitor, the log monitor, the API server and the dashboard's agent import for seconds before a job's first step.
+
+    A signal for the process group of the command (`timeout`, a terminal that is closed, a batch system) is for the command alone: it stops
+    the job, and needs Ray for that. Ray's processes end with the command even if it is killed (PR_SET_PDEATHSIG).
+    """
     from ray._private import ray_constants, services, utils
     from ray._private.node import Node
 
@@ -159,6 +165,7 @@ def _fewer_processes() -> Iterator[None]:
         for name in _UNUSED_STARTS:
             patches.enter_context(_replaced(Node, name, lambda *_arguments, **_options: None))
         patches.enter_context(_replaced(services, build.__name__, command))
+        patches.enter_context(_replaced(services, "ConsolePopen", partial(services.ConsolePopen, start_new_session=True)))
         # Ray imports the dashboard's libraries to see whether its agent can use them.
         patches.enter_context(_replaced(utils, "get_dashboard_dependency_error", lambda: None))
         yield
