@@ -27,7 +27,7 @@ def test_the_page_asks_for_nothing_and_fits_its_window(tab: Tab, tmp_path: Path,
     assert seen.errors == []
     assert seen.width <= width
     assert "support-bot" in seen.text
-    assert "41.8 %" in seen.text
+    assert "41.8%" in seen.text
 
 
 LONG = "an_unbroken_name_of_a_metric_or_a_column_that_goes_on_and_on_without_any_place_to_break_" * 3
@@ -90,5 +90,5 @@ def test_the_page_of_a_running_job_shows_how_far_it_is(tab: Tab, tmp_path: Path)
 
     seen = look(tab, tmp_path)
 
-    assert "50.0 %" in seen.text
+    assert "50.0%" in seen.text
     assert seen.errors == []

@@ -28,7 +28,8 @@ _BUSY_SHARE = 0.5
 
 def this_machine() -> Gpu:
     """The machine that this process runs on, or one whose measurement it has adopted. Without a cached measurement of the same CPU, cores
-    and torch, it is measured first. A measurement from a busy machine may be too low, and is repeated once the machine is quiet.
+    and torch, it is measured first. A measurement from a busy machine may be too low: its basis is "doubtful", and it is repeated
+    once the machine is quiet.
 
     Raises BadInput if it cannot be measured.
     """
@@ -49,7 +50,7 @@ def this_machine() -> Gpu:
         vendor="cpu",
         architecture="",
         source=f"measured with {measured['library']}, kept in {file}",
-        basis="measured",
+        basis="measured" if measured.get("quiet") else "doubtful",
     )
 
 

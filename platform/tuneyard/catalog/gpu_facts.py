@@ -17,8 +17,14 @@ from tuneyard.api import BadInput, Device
 Dtype = Literal["bf16", "fp16", "fp32", "fp8", "int8"]
 DTYPES: tuple[Dtype, ...] = ("bf16", "fp16", "fp32", "fp8", "int8")
 Vendor = Literal["nvidia", "amd", "cpu"]
-Basis = Literal["datasheet", "measured", "given"]
-"""Origin of peaks: the table of kinds, a measurement of the device itself, or a file of the user."""
+Basis = Literal["datasheet", "measured", "doubtful", "given"]
+"""Origin of peaks: the table of kinds, a measurement of the device itself, one that was made beside other work, or a file of the user."""
+OF_PEAK: Mapping[Basis, str] = {
+    "measured": "of the measured peak",
+    "doubtful": "of a peak that was measured beside other work, and may be too low",
+    "given": "of a peak that was given by hand",
+}
+"""What an MFU is a share of, where that is no data sheet."""
 TERA = 1e12
 USUAL_NETWORK_GB_S = 12.5
 """Network of a machine without a known one: 100 Gb/s Ethernet."""

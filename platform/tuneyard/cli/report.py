@@ -10,11 +10,14 @@ import typer
 from tuneyard.api import BadInput
 from tuneyard.cli.output import Format, OutputOption, print_json, print_table
 from tuneyard.metrics import FIGURES
+from tuneyard.runtime.liveness import KILLED, is_orphaned
 from tuneyard.storage import NotFound, open_store
 from tuneyard.tracking import remarks_of
+from tuneyard.tracking.formats import percent, rate
 from tuneyard.tracking.useless import qualified, words_of
 
-_COLUMNS = ["task", "status", "steps", "last_loss", "tokens_per_s", "rows_per_s", "mfu", "peak_memory_gb", "rows", "errors", "wall_s"]
+_RATES = ("tokens_per_s", "output_tokens_per_s", "rows_per_s")
+_COLUMNS = ["task", "status", "steps", "last_loss", *_RATES, "mfu", "peak_memory_gb", "rows", "errors", "wall_s"]
 
 
 def report(
@@ -29,9 +32,10 @@ def report(
     if output is Format.JSON:
         print_json(content)
         return
-    typer.echo(f"{content['job']}: {content['status']}")
+    gone = f": no process works on it any more; go on: tuneyard run FILE --out {folder} --resume" if content["status"] == KILLED else ""
+    typer.echo(f"{content['job']}: {content['status']}{gone}")
     rows = [_row(name, task) for name, task in content["tasks"].items()]
-    print_table([column for column in _COLUMNS if any(row.get(column) is not None for row in rows)], rows)
+    print_table([column for column in _COLUMNS if any(row.get(column) is not None for row in rows)], rows, right=(*_RATES, "mfu"))
     for row in rows:
         for name, value in row["metrics"].items():
             task = content["tasks"][row["task"]]
@@ -66,17 +70,20 @@ def _read(folder: str) -> dict[str, Any]:
         raise BadInput(f"{folder}/report.json is damaged: {error}", "run the job again with --resume: finished tasks are kept") from error
     if not isinstance(content, dict) or not {"job", "status", "tasks"} <= set(content):
         raise BadInput(f"{folder}/report.json is not a report of Tuneyard", "give the folder that `tuneyard run --out` wrote")
+    for each in (content, *content["tasks"].values()) if is_orphaned(content["status"], folder or ".") else ():
+        each["status"] = KILLED if each.get("status") == "running" else each.get("status")
     return content
 
 
 def _row(name: str, task: dict[str, Any]) -> dict[str, Any]:
     losses = task.get("losses") or [None]
     peak = task.get("peak_memory_gb")
-    rows_per_s = (task.get("details") or {}).get("rows_per_s")  # for programs and rankers, which have no tokens
-    rates = {} if rows_per_s is None else {"rows_per_s": rows_per_s, "tokens_per_s": None}
+    rows_per_s = (task.get("details") or {}).get("rows_per_s")  # of programs and rankers, which have no tokens
+    rates = {name: task.get(name) for name in _RATES} | ({} if rows_per_s is None else {"rows_per_s": rows_per_s, "tokens_per_s": None})
     return {
         **{column: task.get(column) for column in _COLUMNS},
-        **rates,
+        **{name: None if value is None else rate(value) for name, value in rates.items()},
+        "mfu": None if task.get("mfu") is None else percent(task["mfu"]),
         "task": name,
         "last_loss": losses[-1],
         "peak_memory_gb": max(peak) if isinstance(peak, list) and peak else peak,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tuneyard.catalog.gpu_facts import OF_PEAK
 from tuneyard.cli.output import print_table
 from tuneyard.metrics import FIGURES
 from tuneyard.tracking import Report, comparable, prompt_forms, remarks_of
+from tuneyard.tracking.formats import percent, rate
 from tuneyard.tracking.paired_rows import sentence, verdict
 from tuneyard.tracking.pairwise import pairwise_words
-from tuneyard.tracking.progress.words import clock, share
+from tuneyard.tracking.progress.words import clock
 from tuneyard.tracking.useless import KINDS, useless_of, words_of
+
+_RIGHT = ("tokens_per_s", "output_tokens_per_s", "rows_per_s", "MFU", "cost", "per_1000_rows", "time")
 
 
 def print_summary(report: Report) -> None:
@@ -19,7 +23,7 @@ def print_summary(report: Report) -> None:
     trained = [_trained(name, task) for name, task in report.tasks.items() if task.get("kind") in ("train", "rank") and task.get("losses")]
     scored = {name: task for name, task in report.tasks.items() if task.get("kind") == "score" and task.get("metrics") is not None}
     if trained:
-        print_table(["trained", "steps", "loss", "tokens_per_s", "MFU", "peak_GB", "time"], trained)
+        print_table(["trained", "steps", "loss", "tokens_per_s", "MFU", "peak_GB", "time"], trained, right=_RIGHT)
     if trained and scored:
         print()
     if scored:
@@ -28,7 +32,7 @@ def print_summary(report: Report) -> None:
         useless = [name for name in KINDS if any(task.get(name) for task in scored.values())]
         rates = [name for name in ("output_tokens_per_s", "rows_per_s") if any(name in task for task in scored.values())]
         cost = [name for name in ("cost", "per_1000_rows") if any(row[name] is not None for row in rows)]
-        print_table(["scored", "rows", "errors", *useless, *metrics, *rates, "MFU", *cost, "time"], rows)
+        print_table(["scored", "rows", "errors", *useless, *metrics, *rates, "MFU", *cost, "time"], rows, right=_RIGHT)
     if of_harness := _of_harness(scored):
         print()
         print_table(["figure", *scored], of_harness, right=scored)
@@ -44,8 +48,9 @@ def print_summary(report: Report) -> None:
     for name, task in report.tasks.items():
         for remark in remarks_of(task, also_expected=False):
             print(f"{name}: {remark}")
-    if any(task.get("peak_from") == "measured" for task in report.tasks.values()):
-        print("MFU is of the measured peak")
+    for basis, of_peak in OF_PEAK.items():
+        if any(task.get("peak_from") == basis for task in report.tasks.values()):
+            print(f"MFU is {of_peak}")
 
 
 def _of_harness(scored: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -102,8 +107,8 @@ def _trained(name: str, task: Mapping[str, Any]) -> dict[str, Any]:
         "trained": name,
         "steps": task.get("steps", len(losses)),
         "loss": f"{losses[0]:.3f} -> {losses[-1]:.3f}",
-        "tokens_per_s": _whole(task.get("tokens_per_s")) if rows_per_s is None else f"{rows_per_s:,.0f} rows/s",
-        "MFU": share(task["mfu"]) if task.get("mfu") is not None else None,
+        "tokens_per_s": _said(rate, task.get("tokens_per_s")) if rows_per_s is None else f"{rate(rows_per_s)} rows/s",
+        "MFU": _said(percent, task.get("mfu")),
         "peak_GB": round(max(peak), 2) if isinstance(peak, list) and peak else peak,
         "time": clock(task.get("wall_s", 0.0)),
     }
@@ -116,9 +121,9 @@ def _scored(name: str, task: Mapping[str, Any], metrics: list[str]) -> dict[str,
         "errors": task.get("errors"),
         **{name: task.get(name) for name in KINDS},
         **{metric: task["metrics"].get(metric) for metric in metrics},
-        "output_tokens_per_s": _whole(task.get("output_tokens_per_s")),
-        "rows_per_s": _whole(task.get("rows_per_s")),
-        "MFU": share(task["mfu"]) if task.get("mfu") is not None else None,
+        "output_tokens_per_s": _said(rate, task.get("output_tokens_per_s")),
+        "rows_per_s": _said(rate, task.get("rows_per_s")),
+        "MFU": _said(percent, task.get("mfu")),
         "cost": _money(task.get("cost")),
         "per_1000_rows": _money(task.get("cost_per_1000_rows")),
         "time": clock(task.get("wall_s", 0.0)),
@@ -130,5 +135,5 @@ def _money(value: float | None) -> str | None:
     return None if value is None else f"{value:,.2f}" if value >= 1 else f"{value:.3g}"
 
 
-def _whole(value: float | None) -> int | None:
-    return None if value is None else round(value)
+def _said(text: Callable[[float], str], value: float | None) -> str | None:
+    return None if value is None else text(value)

@@ -13,7 +13,7 @@ from tuneyard.api.tasks import TASK_KINDS
 from tuneyard.console import words
 from tuneyard.metrics import FIGURES, Figure
 from tuneyard.tracking.charts import Chart, Line, line_chart
-from tuneyard.tracking.formats import MISSING, duration, gigabytes, number, percent
+from tuneyard.tracking.formats import MISSING, duration, gigabytes, number, percent, rate
 from tuneyard.tracking.known_figures import known_figures
 
 FEWEST, MOST = 2, 6
@@ -129,7 +129,7 @@ def charts_of(columns: Sequence[Column]) -> list[Chart]:
     measures: list[tuple[str, Callable[[Mapping[str, Any]], list[tuple[float, float]]], bool, Callable[[float], str]]] = [
         ("Training loss", lambda task: _series(task, "loss"), False, lambda v: number(v, 4)),
         ("Evaluation loss", _evaluations, False, lambda v: number(v, 4)),
-        ("Tokens/s", lambda task: _series(task, "tokens_per_s"), True, number),
+        ("Tokens/s", lambda task: _series(task, "tokens_per_s"), True, rate),
         ("MFU, %", lambda task: [(x, 100 * y) for x, y in _series(task, "mfu")], True, lambda v: percent(v / 100)),
         ("Memory of a rank, GB", lambda task: _series(task, "memory_gb"), True, gigabytes),
     ]
@@ -230,8 +230,8 @@ def _four(value: float) -> str:
 _TASK_FIGURES: tuple[tuple[str, Callable[[Mapping[str, Any]], Any], bool | None, Callable[[Any], str]], ...] = (
     ("last training loss", lambda task: _last(task.get("losses")), False, _four),
     ("evaluation loss", lambda task: _last([loss for _, loss in _evaluations(task)]), False, _four),
-    ("tokens/s", lambda task: task.get("tokens_per_s"), True, number),
-    ("output tokens/s", lambda task: task.get("output_tokens_per_s"), True, number),
+    ("tokens/s", lambda task: task.get("tokens_per_s"), True, rate),
+    ("output tokens/s", lambda task: task.get("output_tokens_per_s"), True, rate),
     ("MFU", lambda task: task.get("mfu"), True, percent),
     ("peak memory of a rank", _peak, False, gigabytes),
     ("rows", lambda task: task.get("rows"), None, number),

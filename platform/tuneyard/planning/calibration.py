@@ -100,7 +100,7 @@ class Calibration:
     def of(self, gpu: Gpu) -> Efficiency:
         if gpu.sku in self.skus:
             return self.skus[gpu.sku]
-        if gpu.basis == "measured" and self.measured is not None:
+        if gpu.basis in ("measured", "doubtful") and self.measured is not None:
             return self.measured
         return self.architectures.get(gpu.architecture, self.default)
 

@@ -1,4 +1,5 @@
-"""Numbers as people read them in a report: short, with units, never more digits than were measured."""
+"""Numbers as people read them, the same in terminals, notebooks, reports and the console: short, with units, never more digits than were
+measured."""
 
 from __future__ import annotations
 
@@ -31,12 +32,19 @@ def _significant(value: float, digits: int) -> str:
     return f"{round(value, places):.{max(places, 0)}f}"
 
 
+def rate(per_s: float | None) -> str:
+    """Tokens or rows per second: 1943.4 -> 1,943; below 100, three significant digits."""
+    if per_s is None or not math.isfinite(per_s):
+        return MISSING
+    return f"{per_s:,.0f}" if per_s >= 99.95 else _significant(per_s, 3)
+
+
 def percent(share: float | None) -> str:
-    """0.4173 -> 41.7 %; below a tenth of a percent, two significant digits."""
+    """0.4173 -> 41.7%; below a tenth of a percent, two significant digits."""
     if share is None or not math.isfinite(share):
         return MISSING
     value = 100 * share
-    return f"{_significant(value, 2) if abs(value) < 0.1 else f'{value:.1f}'} %"
+    return f"{_significant(value, 2) if abs(value) < 0.1 else f'{value:.1f}'}%"
 
 
 def duration(seconds: float | None) -> str:

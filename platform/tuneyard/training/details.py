@@ -9,6 +9,7 @@ from typing import Any
 from tuneyard import data
 from tuneyard.api.evaluation import Evaluation
 from tuneyard.catalog import gpu
+from tuneyard.catalog.gpu_facts import OF_PEAK
 from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.planning import Plan, usual_network_gb_s
 from tuneyard.tracking.bottleneck import bottleneck_of
@@ -27,8 +28,8 @@ def figures_of(plan: Plan, progress: Progress, throughput: Throughput) -> dict[s
     }
     if progress.eval_losses:
         figures["held-out loss"] = progress.best_eval_loss or progress.eval_losses[-1][1]
-    of = " of the measured peak" if gpu(plan.sku).basis == "measured" else ""
-    return figures | {f"{throughput.unit}/s": rate.tokens_per_s, "MFU": f"{rate.mfu:.1%}{of}"}
+    of = OF_PEAK.get(gpu(plan.sku).basis, "")
+    return figures | {f"{throughput.unit}/s": rate.tokens_per_s, "MFU": f"{rate.mfu:.1%} {of}".rstrip()}
 
 
 def details_of(prepared: data.Prepared, plan: Plan, progress: Progress, *, router_weight: float) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from tests.integration.runtime.conftest import (
     write_jobspec,
 )
 
+from tuneyard.cli import main
 from tuneyard.runtime.gang.mailbox import is_alive
 from tuneyard.warm import temporary_folder
 
@@ -120,6 +121,11 @@ def test_an_agent_that_is_killed_costs_an_attempt_and_no_step(killed: Killed) ->
     assert [attempt.get("failure") for attempt in task["attempts"]] == ["NodeLost", None]
     assert task["resumed_from"] >= 5
     assert len(task["losses"]) == STEPS
+
+
+def test_a_job_whose_driver_is_killed_is_called_killed(killed: Killed, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(killed.out)]) == 0
+    assert ": killed: no process works on it any more" in capsys.readouterr().out.splitlines()[0]
 
 
 def test_a_gang_has_none_of_ray_trains_helpers(killed: Killed) -> None:

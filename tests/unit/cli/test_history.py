@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import json
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.servers.consoles import begun_job, url_of
 from tests.unit.operators.test_history_rows import attempt, jobspec, status
 
 from tuneyard.api import BadInput, Phase
@@ -67,6 +69,29 @@ def test_a_list_has_filters(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(json.loads(say(capsys, "history", "list", "--team", "maps", "--limit", "2", "-o", "json")[1])) == 2
     assert say(capsys, "history", "list", "--since", "1d")[1] == "no job is like that\n"
     assert json.loads(say(capsys, "history", "list", "--imported", "-o", "json")[1]) == []
+
+
+def test_a_run_whose_process_is_gone_is_called_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the console and `tuneyard report` call it."""
+    monkeypatch.setenv("TUNEYARD_HISTORY_URL", url_of(tmp_path))
+    for name in ("at-work", "gone"):
+        begun_job(url_of(tmp_path), tmp_path / name, name).close("running")
+        (tmp_path / name / ".lock").touch()
+    with (tmp_path / "at-work" / ".lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        listed = json.loads(say(capsys, "history", "list", "-o", "json")[1])
+        by_status = {status: say(capsys, "history", "list", "--status", status)[1] for status in ("running", "killed")}
+        reports = {name: say(capsys, "report", str(tmp_path / name))[1].splitlines()[0] for name in ("at-work", "gone")}
+    assert {job["name"]: job["status"] for job in listed} == {"at-work": "running", "gone": "killed"}
+    assert ("at-work" in by_status["running"], "gone" in by_status["running"]) == (True, False)
+    assert ("at-work" in by_status["killed"], "gone" in by_status["killed"]) == (False, True)
+    assert reports["at-work"] == "at-work: running"
+    assert reports["gone"].startswith("gone: killed: no process works on it any more; go on: tuneyard run FILE --out ")
+    page = say(capsys, "history", "show", "gone")[1]
+    assert page.splitlines()[0].startswith("gone  killed: no process works on it any more")
+    assert " running " not in page
 
 
 def test_a_list_takes_a_pattern_of_names(history: History, capsys: pytest.CaptureFixture[str]) -> None:

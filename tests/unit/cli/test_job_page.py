@@ -9,7 +9,7 @@ from tests.builders.hub_jobs import make_attempt, make_failed_attempt, make_hub_
 
 from tuneyard.api import Progress, TaskStatus
 from tuneyard.cli.clusters import rows as cluster_rows
-from tuneyard.cli.jobs.figures import bar, percent, state
+from tuneyard.cli.jobs.figures import bar, done_words, state
 from tuneyard.cli.jobs.page import page
 from tuneyard.cli.jobs.table import COLUMNS, facts, row, summary
 from tuneyard.cli.output import table_lines
@@ -22,10 +22,10 @@ NOW = datetime(2026, 11, 21, 12, 5, tzinfo=UTC)
 RUNNING_PAGE = """\
 maps/support-bot  Running on gcp-h100, 16 x h100-80gb on 2 nodes, 5m old
 train runs on gcp-h100
-██████▋·············  step 40/120 33%  loss 1.832  52,300 tokens/s  MFU 41%  ETA 1:12:00
+██████▋·············  step 40/120 33%  loss 1.832  52,300 tokens/s  MFU 41.2%  ETA 1:12:00
 
 task   kind   phase    after  progress         figures
-train  train  Running  -      step 40/120 33%  loss 1.832  52,300 tokens/s  MFU 41%  ETA 1:12:00
+train  train  Running  -      step 40/120 33%  loss 1.832  52,300 tokens/s  MFU 41.2%  ETA 1:12:00
 judge  score  Pending  train  -                -
 
 number  task   phase              cluster   sku        gpus  resumed from  last step  checkpoint  took
@@ -98,7 +98,7 @@ def test_an_attempt_that_starts_tells_no_progress_of_the_one_before() -> None:
 def test_a_ranker_tells_its_rows_per_second() -> None:
     status = make_running()
     status["tasks"][0]["progress"] = make_progress(rowsPerS=410.0) | {"tokensPerS": None}
-    assert "loss 1.832  410 rows/s  MFU 41%" in page(make_hub_job(status), NOW)
+    assert "loss 1.832  410 rows/s  MFU 41.2%" in page(make_hub_job(status), NOW)
 
 
 def test_rows_of_a_table() -> None:
@@ -148,7 +148,7 @@ def test_bars(done: float, text: str) -> None:
 
 def test_work_outside_the_steps_has_its_own_words() -> None:
     def said(progress: Progress) -> str:
-        return percent(task_of_status(TaskStatus(name="train", progress=progress), "train", []))
+        return done_words(task_of_status(TaskStatus(name="train", progress=progress), "train", []))
 
     assert said(Progress(step=0, of=120, summary="loading the model")) == "loading the model"
     assert said(Progress.model_validate(make_progress(12, 120))) == "step 12/120 10%"

@@ -33,7 +33,7 @@ def test_each_thing_that_happens_is_one_line() -> None:
         "maps/support-bot  Running  train runs on gcp-h100",
         "train  attempt 1 failed after 1:40: NodeLost on n7: rank 3 stopped answering",
         "train  attempt 2 started on gcp-h100, 16 x h100-80gb on 2 nodes",
-        "train  step 40/120  loss 1.832  52,300 tokens/s  MFU 41%  ETA 1:12:00",
+        "train  step 40/120  loss 1.832  52,300 tokens/s  MFU 41.2%  ETA 1:12:00",
         "maps/support-bot  Succeeded  all tasks succeeded",
         "train  succeeded",
     ]

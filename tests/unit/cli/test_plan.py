@@ -413,7 +413,7 @@ def test_figures_that_were_given_by_hand_are_planned_with_and_said(
     peaks = "{fp32: 156, fp16: 312, bf16: 312}"
     file.write_text(f"gpus:\n- {{name: rtx-4091, memoryGb: 80, memoryBandwidthGbPerS: 2039, architecture: sm80, peakTflops: {peaks}}}\n")
     assert main(["plan", str(job), "--sku", "rtx-4091", "--workers", "8"]) == 0
-    assert "mfu is of the peak that was given by hand for rtx-4091" in " ".join(capsys.readouterr().out.split())
+    assert "rtx-4091: mfu is of a peak that was given by hand" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_card_of_this_machine_is_measured_and_said(
@@ -428,7 +428,7 @@ def test_the_card_of_this_machine_is_measured_and_said(
     assert main(["plan", str(job), "--workers", "8"]) == 0
     said = capsys.readouterr()
     assert "measuring rtx-9090-48gb, which the catalog lacks: up to a minute, once on this machine" in said.err
-    assert "mfu is of the measured peak on rtx-9090-48gb" in " ".join(said.out.split())
+    assert "rtx-9090-48gb: mfu is of the measured peak" in " ".join(said.out.split())
     assert main(["plan", str(job), "--workers", "8"]) == 0
     assert "measuring" not in capsys.readouterr().err
 

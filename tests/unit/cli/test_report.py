@@ -8,9 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
+from tests.servers.consoles import finished_job, url_of
 
 from tuneyard.cli import main
-from tuneyard.tracking import bottleneck_of
+from tuneyard.cli.summary import print_summary
+from tuneyard.console import create_app
+from tuneyard.console.local import LocalHistory
+from tuneyard.tracking import Report, bottleneck_of
 
 REPORT = {
     "job": "small",
@@ -42,7 +47,7 @@ def test_the_figures_of_each_task(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert lines[0] == "small: Succeeded"
     heads = ["task", "status", "steps", "last loss", "tokens per s", "mfu", "peak memory gb", "rows", "errors"]
     assert re.split(" {2,}", lines[1]) == heads
-    assert lines[2].split() == ["train", "Succeeded", "2", "1.5", "1234", "0.31", "2", "-", "-"]
+    assert lines[2].split() == ["train", "Succeeded", "2", "1.5", "1,234", "31.0%", "2", "-", "-"]
     assert "judge: exact_match 0.25 (95 %: 0.1419 to 0.4019)" in lines
     assert "judge: gone 2" in lines, "reports outlive metrics"
 
@@ -64,6 +69,22 @@ def test_rows_of_rankers_and_programs_have_their_rate(tmp_path: Path, capsys: py
     assert "rows per s" in head
     assert "tokens per s" not in head
     assert "10,117" in row
+
+
+def test_a_figure_has_the_same_words_in_every_view(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """After the run, in `tuneyard report`, on the report's page and in the console: 20,900 tokens/s and an MFU of 0.418 were measured."""
+    finished_job(url_of(tmp_path), tmp_path / "out")
+    assert main(["report", str(tmp_path / "out")]) == 0
+    views = {"report": capsys.readouterr().out, "page": (tmp_path / "out" / "report.html").read_text()}
+    print_summary(Report.from_json((tmp_path / "out" / "report.json").read_bytes()))
+    views["summary"] = capsys.readouterr().out
+    source = LocalHistory.open(url_of(tmp_path))
+    try:
+        views["console"] = TestClient(create_app(source), base_url="http://127.0.0.1:7420").get("/jobs/support-bot").text
+    finally:
+        source.close()
+    for name, text in views.items():
+        assert all(re.search(rf"(?<![\d,.]){re.escape(figure)}(?![\d.])", text) for figure in ("20,900", "41.8%", "4,180")), name
 
 
 def test_json_is_the_report_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ from tuneyard.cli.progress.plain import PlainProgress
 from tuneyard.cli.summary import comparisons, print_summary
 from tuneyard.runtime import stop_on_interrupt
 from tuneyard.tracking import Checkpointed, Event, Report, SampleShown, Scored, Stage, Step, TaskEvent, Warned
-from tuneyard.tracking.progress.words import clock, share
+from tuneyard.tracking.progress.words import clock
 
 JOB = JobSpec.model_validate(
     {
@@ -78,10 +78,10 @@ def test_plain_lines() -> None:
     assert stream.getvalue().splitlines() == [
         "tune   started (train)",
         "tune   loading the model",
-        "tune   step 1/3  loss 4.250  5,230 tokens/s  MFU 31%  1.2 GB  ETA 1:02",
+        "tune   step 1/3  loss 4.250  5,230 tokens/s  MFU 31.0%  1.2 GB  ETA 1:02",
         "tune   checkpoint of step 1 committed in 0.2 s (2.0 MB)",
         "tune   warning: rank 1 died",
-        "tune   step 3/3  loss 4.250  5,230 tokens/s  MFU 31%  1.2 GB",
+        "tune   step 3/3  loss 4.250  5,230 tokens/s  MFU 31.0%  1.2 GB",
         "tune   succeeded after 0:00",
         "score  started",
         "score  rows 32/64  410 output tokens/s  1 error  ETA 0:09",
@@ -106,7 +106,7 @@ def test_every_step_is_shown_where_asked() -> None:
     progress = PlainProgress(JOB, stream, every_s=0)
     for event in EVENTS:
         progress(event)
-    assert "tune   step 1/3  loss 4.250  5,230 tokens/s  MFU 31%  1.2 GB  ETA 1:02" in stream.getvalue().splitlines()
+    assert "tune   step 1/3  loss 4.250  5,230 tokens/s  MFU 31.0%  1.2 GB  ETA 1:02" in stream.getvalue().splitlines()
 
 
 def test_the_live_view_shows_all_tasks_and_the_figures_of_the_running_one() -> None:
@@ -119,7 +119,7 @@ def test_the_live_view_shows_all_tasks_and_the_figures_of_the_running_one() -> N
     lines = capture.get().splitlines()
     assert "tune" in lines[0]
     assert "step 1/3" in lines[0]
-    assert "loss 4.250  5,230 tokens/s  MFU 31%" in lines[1]
+    assert "loss 4.250  5,230 tokens/s  MFU 31.0%" in lines[1]
     assert lines[2].split() == ["·", "score", "score"]
 
 
@@ -170,11 +170,6 @@ def test_score_tasks_of_different_references_are_not_compared(capsys: pytest.Cap
 @pytest.mark.parametrize(("seconds", "text"), [(7, "0:07"), (725, "12:05"), (12_000, "3:20:00")])
 def test_times(seconds: float, text: str) -> None:
     assert clock(seconds) == text
-
-
-@pytest.mark.parametrize(("value", "text"), [(0.312, "31%"), (0.0042, "0.4%")])
-def test_shares(value: float, text: str) -> None:
-    assert share(value) == text
 
 
 def test_the_first_interrupt_asks_and_the_second_ends() -> None:

@@ -184,7 +184,7 @@ def test_order_dependence_is_a_share_of_the_pairs_that_were_asked(tmp_path: Path
 
     assert result.metrics["order_dependent"] == 1
     words = {title: (value, note) for title, value, note in pairwise_words({"details": result.details})}
-    assert words["order-dependent"] == ("1", "100.0 % of the 1 pairs that the judge was asked about; ties")
+    assert words["order-dependent"] == ("1", "100.0% of the 1 pairs that the judge was asked about; ties")
 
 
 def test_answers_to_other_rows_are_refused_before_the_judge_is_asked(tmp_path: Path) -> None:

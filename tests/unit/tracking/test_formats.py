@@ -41,9 +41,9 @@ def test_durations(seconds: float | None, shown: str) -> None:
 
 
 def test_shares_and_memory() -> None:
-    assert percent(0.4173) == "41.7 %"
-    assert percent(0.00012) == "0.012 %"
-    assert percent(0.0) == "0 %"
+    assert percent(0.4173) == "41.7%"
+    assert percent(0.00012) == "0.012%"
+    assert percent(0.0) == "0%"
     assert gigabytes(54.23) == "54.2 GB"
     assert gigabytes(None) == "–"
 

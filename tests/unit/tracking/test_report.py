@@ -52,7 +52,7 @@ def test_the_page_shows_key_figures_and_compares_score_tasks() -> None:
 
     for shown in (
         "1.175",
-        "41.8 %",
+        "41.8%",
         "54.2 GB",
         "410 ms",
         "+0.235 better",
@@ -158,10 +158,10 @@ def test_a_better_mean_does_not_hide_outputs_that_say_nothing() -> None:
     page = Page(render(report))
     for shown in (
         "empty outputs",
-        "80.0 % of all",
+        "80.0% of all",
         "share of empty outputs",
         "outputs that were cut off",
-        "20.0 % of all",
+        "20.0% of all",
         "worse",
         "a typical answer, row 7: p",
         "row 0: p",
@@ -217,7 +217,13 @@ def test_what_people_wrote_is_text(attack: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("peak_from", "said"), [("measured", "of the measured peak"), ("given", "of a peak that was given by hand"), ("datasheet", "")]
+    ("peak_from", "said"),
+    [
+        ("measured", "of the measured peak"),
+        ("doubtful", "of a peak that was measured beside other work, and may be too low"),
+        ("given", "of a peak that was given by hand"),
+        ("datasheet", ""),
+    ],
 )
 def test_mfu_says_which_peak_it_is_of(peak_from: str, said: str) -> None:
     recorder = Recorder(make_job())

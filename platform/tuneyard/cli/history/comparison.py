@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,11 +12,13 @@ from tuneyard.cli.history.plans import plan_figures
 from tuneyard.cli.output import figures_text, rounded_text
 from tuneyard.cluster.submission import differences
 from tuneyard.tracking import comparable
+from tuneyard.tracking.formats import percent, rate
 from tuneyard.tracking.known_figures import known_figures
 
 Row = dict[str, Any]
 _LAST = {"last loss": "loss", "last tokens/s": "tokens_per_s", "last mfu": "mfu"}
 _MOST_DIFFERENCES = 40
+_TEXTS: Mapping[str, Callable[[float], str]] = {"mfu": percent, "last mfu": percent, "tokens_per_s": rate, "last tokens/s": rate}
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,8 @@ def _seconds(began: str | None, ended: str | None) -> float | None:
 def _texts(figure: Figure) -> list[str | None]:
     """Both values, with equal decimals where both are figures."""
     pair = (figure.one, figure.other)
+    if as_everywhere := _TEXTS.get(figure.name.rpartition(": ")[2]):
+        return [as_everywhere(value) if isinstance(value, int | float) else value for value in pair]
     told = iter(figures_text([float(value) for value in pair if isinstance(value, int | float)]))
     return [next(told) if isinstance(value, int | float) else value for value in pair]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tuneyard.cli.output import figure_text, rounded_text
+from tuneyard.cli.output import rounded_text
+from tuneyard.tracking.formats import percent, rate
 
 Row = dict[str, Any]
 PLAN_COLUMNS = ("zero", "micro_batch", "planned_memory_gb", "memory_gb", "steps", "planned_step_s", "step_s", "tokens_per_s", "mfu")
@@ -30,8 +31,8 @@ def plan_lines(attempt: Mapping[str, Any]) -> Iterator[str]:
         ", ".join(_layout(plan)),
         _beside("memory", "GB", found["planned_memory_gb"], found["memory_gb"], ", ".join(_memory(plan))),
         _beside("step", "s", found["planned_step_s"], found["step_s"]),
-        f"{figure_text(found['tokens_per_s'])} tokens/s" if found["tokens_per_s"] is not None else "",
-        f"MFU {found['mfu']:.1%}" if found["mfu"] is not None else "",
+        f"{rate(found['tokens_per_s'])} tokens/s" if found["tokens_per_s"] is not None else "",
+        f"MFU {percent(found['mfu'])}" if found["mfu"] is not None else "",
         f"{found['steps']:,} steps" if found["steps"] else "",
     ]
     if any(parts):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -15,6 +16,9 @@ from tuneyard.api.moments import moment_of
 from tuneyard.api.quantities import Duration
 from tuneyard.cluster import Hub, Missing
 from tuneyard.cluster.history_api import HistoryQuery, plain
+
+if TYPE_CHECKING:
+    from tuneyard.tracking.past import JobFilter, PastJob
 
 Row = dict[str, Any]
 _PAGE = 200
@@ -43,17 +47,22 @@ class LocalHistory:
         self._history = History.open()
 
     def jobs(self, query: HistoryQuery, limit: int | None) -> Iterator[Row]:
+        from tuneyard.runtime.liveness import KILLED
         from tuneyard.tracking.past import JobFilter
 
         texts: dict[str, Any] = {name: getattr(query, name) or None for name in ("team", "user", "status", "origin")}
-        wanted, after, left = JobFilter.asked(query.name or None, since=query.since, until=query.until, **texts), "", limit
+        if query.status == KILLED:
+            texts["status"] = "running"  # as the record of such a run says
+        rows = map(_shown, self._pages(JobFilter.asked(query.name or None, since=query.since, until=query.until, **texts)))
+        yield from islice((row for row in rows if query.status in ("", row["status"])), limit)
+
+    def _pages(self, wanted: JobFilter) -> Iterator[PastJob]:
+        after = ""
         while True:
-            page = self._history.page(wanted, _PAGE if left is None else min(left, _PAGE), after)
-            for job in page.jobs:
-                row: Row = plain(asdict(job))
-                yield row
-            left, after = None if left is None else left - len(page.jobs), page.after
-            if not after or left == 0:
+            page = self._history.page(wanted, _PAGE, after)
+            yield from page.jobs
+            after = page.after
+            if not after:
                 return
 
     def job(self, name: str) -> Row:
@@ -63,8 +72,7 @@ class LocalHistory:
             raise BadInput(
                 f"history has no job {name!r}", f"did you mean {best}?" if best else "tuneyard history list shows the jobs there"
             )
-        row: Row = plain(self._history.detail(found))
-        return row
+        return _shown(found, self._history.detail(found))
 
     def whole(self, job: Row) -> Row:
         return self.job(job["id"])
@@ -98,6 +106,18 @@ class HubHistory:
 
     def close(self) -> None:
         pass
+
+
+def _shown(job: PastJob, detail: Mapping[str, Any] | None = None) -> Row:
+    """A job as it is shown: a run whose process is gone has ended, though nobody could write that down."""
+    from tuneyard.runtime.liveness import KILLED, is_orphaned
+
+    row: Row = plain(detail or asdict(job))
+    if is_orphaned(job.status, job.output):
+        row |= {"status": KILLED, "message": f"no process works on it any more; go on: tuneyard run FILE --out {job.output} --resume"}
+        for attempt in row["attempts"] if detail else ():
+            attempt["status"] = KILLED if attempt["status"] == "running" else attempt["status"]
+    return row
 
 
 def training_runs(hub: Hub, everywhere: bool, since: datetime | None) -> list[Row]:

@@ -30,7 +30,7 @@ def state(job: HubJob) -> str:
     return str(job.phase)
 
 
-def percent(task: TaskProgress) -> str:
+def done_words(task: TaskProgress) -> str:
     """`step 40/120 33%`, or the stage of work outside the steps, or empty."""
     if task.stage is None and task.count is None:
         return ""

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from tuneyard.api import Attempt, Phase, TaskStatus
-from tuneyard.cli.jobs.figures import attempt_state, bar, percent, progress_of, seconds_since, state, took
+from tuneyard.cli.jobs.figures import attempt_state, bar, done_words, progress_of, seconds_since, state, took
 from tuneyard.cli.output import table_lines
 from tuneyard.cluster import HubJob
 from tuneyard.federation import duration_words
@@ -41,7 +41,7 @@ def _head(job: HubJob, progress: JobProgress, now: datetime) -> list[str]:
     newest = progress.tasks.get(progress.newest)
     if newest is not None and newest.at_work:
         drawn = [bar(newest.fraction, 20)] if newest.fraction is not None else []
-        line = "  ".join(filter(None, [*drawn, percent(newest), *figures(newest)]))
+        line = "  ".join(filter(None, [*drawn, done_words(newest), *figures(newest)]))
         lines += [line] if line else []
     return lines
 
@@ -58,7 +58,7 @@ def _tasks(job: HubJob, progress: JobProgress) -> list[str]:
                 "kind": outline.kind,
                 "phase": str(task.phase),
                 "after": ", ".join(outline.upstream) or None,
-                "progress": percent(seen) or None,
+                "progress": done_words(seen) or None,
                 "figures": "  ".join(figures(seen)) or None,
                 "message": first_line(task.message) or None,
             }

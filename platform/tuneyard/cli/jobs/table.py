@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from tuneyard.cli.jobs.figures import bar, percent, progress_of, seconds_since, state
+from tuneyard.cli.jobs.figures import bar, done_words, progress_of, seconds_since, state
 from tuneyard.cluster import HubJob
 from tuneyard.tracking import TaskProgress
-from tuneyard.tracking.progress.words import age, clock, eta_s_of, first_line, loss_words, share
+from tuneyard.tracking.formats import percent
+from tuneyard.tracking.progress.words import age, clock, eta_s_of, first_line, loss_words
 
 COLUMNS = ("name", "phase", "cluster", "sku", "gpus", "progress", "loss", "MFU", "ETA", "age", "message")
 _LONGEST_MESSAGE = 80
@@ -19,7 +20,7 @@ def row(job: HubJob, now: datetime, *, namespace: bool = False, bars: bool = Fal
     """One job under COLUMNS; `namespace`: names in full; `bars`: draw its progress as a bar."""
     status, progress = job.status, progress_of(job)
     task = progress.tasks.get(progress.newest) or TaskProgress(name="")
-    eta_s, steps = eta_s_of(task), percent(task)
+    eta_s, steps = eta_s_of(task), done_words(task)
     drawn = bars and task.fraction is not None and not job.phase.final
     return {
         "name": job.label if namespace else job.name,
@@ -29,7 +30,7 @@ def row(job: HubJob, now: datetime, *, namespace: bool = False, bars: bool = Fal
         "gpus": status.placement.gpus if status.placement else None,
         "progress": (f"{bar(task.fraction or 0.0)} {steps}" if drawn else steps) or None,
         "loss": loss_words(task) if task.count is not None and task.count.noun == "step" else None,
-        "MFU": share(task.mfu) if task.mfu is not None else None,
+        "MFU": percent(task.mfu) if task.mfu is not None else None,
         "ETA": clock(eta_s) if eta_s is not None else None,
         "age": age(seconds_since(job.created_at, now)),
         "message": _shortened(status.message),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
+from tuneyard.catalog.gpu_facts import OF_PEAK
 from tuneyard.cli.output import duration_text, money_text, rounded_text, table_lines
 from tuneyard.cli.plan.layout import layout_text
 from tuneyard.cli.plan.picture import device_gb
@@ -38,9 +39,8 @@ def train_sentences(task: str, rows: Sequence[Row]) -> list[str]:
 
 def peak_lines(rows: Sequence[Row]) -> list[str]:
     """A line for each basis of peaks other than a data sheet."""
-    how = {"measured": "mfu is of the measured peak on", "given": "mfu is of the peak that was given by hand for"}
-    skus = {basis: dict.fromkeys(row["sku"] for row in rows if row["peak_from"] == basis) for basis in how}
-    return [f"{words} {', '.join(skus[basis])}" for basis, words in how.items() if skus[basis]]
+    skus = {basis: dict.fromkeys(row["sku"] for row in rows if row["peak_from"] == basis) for basis in OF_PEAK}
+    return [f"{', '.join(skus[basis])}: mfu is {words}" for basis, words in OF_PEAK.items() if skus[basis]]
 
 
 def note_lines(rows: Sequence[Row]) -> list[str]:

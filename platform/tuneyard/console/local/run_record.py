@@ -15,7 +15,7 @@ from typing import Any
 
 from tuneyard.api import BadInput
 from tuneyard.console.local import queries
-from tuneyard.console.local.liveness import is_orphaned
+from tuneyard.runtime.liveness import is_orphaned
 from tuneyard.storage.uris import is_local, local_path
 from tuneyard.tracking import REPORT_JSON, Report
 from tuneyard.tracking.history import History
@@ -57,7 +57,7 @@ def read_run(history: History, reference: str) -> RunRecord | None:
     report = _report_of(folder, run)
     names = list(dict.fromkeys([*(report.tasks if report else ()), *_task_names(spec), *(row["task"] for row in rows)]))
     tasks = {name: _task(history, name, spec, rows, report.tasks.get(name, {}) if report else {}) for name in names}
-    return RunRecord(run, spec, rows, tasks, folder, is_orphaned(run), _comparisons_of(report))
+    return RunRecord(run, spec, rows, tasks, folder, is_orphaned(run.status, run.output), _comparisons_of(report))
 
 
 def folder_of(output: str) -> Path | None:

@@ -15,11 +15,11 @@ from tuneyard.console import comparison, words
 from tuneyard.console.app import Hidden
 from tuneyard.console.drawings.days import day_columns
 from tuneyard.console.local import log_pages, queries, score_rows
-from tuneyard.console.local.liveness import is_orphaned
 from tuneyard.console.local.run_record import RunRecord, read_run, spec_text
 from tuneyard.console.local.run_view import run_view
 from tuneyard.console.pages import page, render
 from tuneyard.console.streams import Look, Streams
+from tuneyard.runtime.liveness import is_orphaned
 from tuneyard.tracking.history import History
 from tuneyard.tracking.past import MOST_COUNTED, JobFilter, PastJob
 
@@ -70,7 +70,7 @@ class LocalHistory:
         now = datetime.now(UTC)
         days = queries.ended_by_day(self._history, now, DAYS)
         at_work = self._history.page(JobFilter(status="running"), _AT_WORK).jobs
-        orphaned = {run.id for run in at_work if is_orphaned(run)}
+        orphaned = {run.id for run in at_work if is_orphaned(run.status, run.output)}
         return page(
             request,
             "overview.html",
@@ -99,7 +99,7 @@ class LocalHistory:
             first=not after,
             statuses=_STATUSES,
             teams=queries.teams_of(self._history),
-            orphaned={run.id for run in found.jobs if is_orphaned(run)},
+            orphaned={run.id for run in found.jobs if is_orphaned(run.status, run.output)},
         )
 
     # --- one run
@@ -119,7 +119,7 @@ class LocalHistory:
         return self._streams.follow(request, lambda seen: self._look(record.run, seen))
 
     def _look(self, run: PastJob, seen: Any) -> Look:
-        change = (queries.last_change(self._history, run.id), is_orphaned(run))
+        change = (queries.last_change(self._history, run.id), is_orphaned(run.status, run.output))
         if change == seen:
             return Look(change, "", False)
         record = read_run(self._history, run.id)

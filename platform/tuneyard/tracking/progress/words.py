@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from tuneyard.api import FailureKind, PlacementStatus
 from tuneyard.tracking.events import Checkpointed, Evaluated, Event, Placed, Preflighted, Warned
+from tuneyard.tracking.formats import percent, rate
 from tuneyard.tracking.progress.fold import EndedAttempt, StageProgress, TaskProgress
 
 STOPPING = "stopping at the next step, keeping the checkpoint; Ctrl-C again to end at once"
@@ -28,7 +29,7 @@ def doing(task: TaskProgress) -> str:
 
 
 def figures(task: TaskProgress) -> list[str]:
-    """`loss 3.214`, `5,230 tokens/s`, `MFU 31%`, `1.2 GB`, `ETA 1:02`: the known ones."""
+    """`loss 3.214`, `5,230 tokens/s`, `MFU 31.2%`, `1.2 GB`, `ETA 1:02`: the known ones."""
     if task.count is None:
         return []
     noun, eta_s = task.count.noun, eta_s_of(task)
@@ -37,9 +38,9 @@ def figures(task: TaskProgress) -> list[str]:
         *([f"held-out {task.held_out_loss:.3f}{_of_step(task)}"] if task.held_out_loss is not None else []),
         *([f"NE {task.entropy:.4f}"] if task.entropy is not None else []),
         *[f"{name} {value:.4f}" for name, value in task.held_out[:_SHOWN]],
-        *([f"accuracy {share(task.accuracy)}"] if task.accuracy is not None else []),
+        *([f"accuracy {percent(task.accuracy)}"] if task.accuracy is not None else []),
         *_rate(task),
-        *([f"MFU {share(task.mfu)}"] if task.mfu is not None else []),
+        *([f"MFU {percent(task.mfu)}"] if task.mfu is not None else []),
         *([f"{task.memory_gb:.1f} GB"] if task.memory_gb is not None else []),
         *([f"{task.errors} error{'s' * (task.errors != 1)}"] if task.errors else []),
         *([f"ETA {clock(eta_s)}"] if eta_s is not None else []),
@@ -63,7 +64,7 @@ def eta_s_of(task: TaskProgress) -> float | None:
 
 
 def progress_line(task: TaskProgress) -> str:
-    """`step 12/400  loss 3.214  5,230 tokens/s  MFU 31%  ETA 1:02`."""
+    """`step 12/400  loss 3.214  5,230 tokens/s  MFU 31.2%  ETA 1:02`."""
     return "  ".join([doing(task), *([] if task.stage else figures(task))])
 
 
@@ -150,7 +151,7 @@ def read_stage(words: str) -> StageProgress:
 
 def rate_words(tokens_per_s: float, rows_per_s: float | None) -> str:
     """`5,230 tokens/s`, or `410 rows/s` of tasks without tokens."""
-    return f"{tokens_per_s:,.0f} tokens/s" if rows_per_s is None else f"{rows_per_s:,.0f} rows/s"
+    return f"{rate(tokens_per_s)} tokens/s" if rows_per_s is None else f"{rate(rows_per_s)} rows/s"
 
 
 def clock(seconds: float) -> str:
@@ -166,11 +167,6 @@ def _seconds(words: str) -> float:
     return float(sum(part * 60**place for place, part in enumerate(reversed(parts))))
 
 
-def share(value: float) -> str:
-    """0.312 -> `31%`, 0.0042 -> `0.4%`."""
-    return f"{value:.1%}" if value < 0.1 else f"{value:.0%}"
-
-
 def age(seconds: float) -> str:
     """`45s`, `12m`, `3h`, `2d`, as kubectl says it."""
     whole = max(0, int(seconds))
@@ -184,10 +180,10 @@ def _rate(task: TaskProgress) -> list[str]:
     assert task.count is not None
     if task.rows_per_s is None and task.tokens_per_s is None:
         return []
-    rate = rate_words(task.tokens_per_s or 0.0, task.rows_per_s)
+    found = rate_words(task.tokens_per_s or 0.0, task.rows_per_s)
     if task.count.noun == "trial":
-        return [f"best {rate}"]
-    return [rate.replace(" tokens", " output tokens") if task.count.noun == "rows" else rate]
+        return [f"best {found}"]
+    return [found.replace(" tokens", " output tokens") if task.count.noun == "rows" else found]
 
 
 def first_line(text: str) -> str:

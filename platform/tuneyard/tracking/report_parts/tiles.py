@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuneyard.tracking.formats import duration, number, percent
+from tuneyard.catalog.gpu_facts import OF_PEAK
+from tuneyard.tracking.formats import duration, number, percent, rate
 from tuneyard.tracking.pairwise import pairwise_words
 from tuneyard.tracking.report_parts.curves import evaluations_of, figures_over_steps, held_out, last, shown
 from tuneyard.tracking.report_parts.memory import memory_of
@@ -14,7 +15,6 @@ from tuneyard.tracking.useless import useless_of
 
 _MOST_FIGURES = 2
 """Tiles of figures of held-out rows beside the loss."""
-_PEAKS = {"measured": "of the measured peak", "given": "of a peak that was given by hand"}
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def wall_tile(task: Mapping[str, Any]) -> Tile | None:
 
 
 def mfu_tile(task: Mapping[str, Any], share: float | None) -> Tile:
-    return Tile("MFU", percent(share), _PEAKS.get(task.get("peak_from", ""), ""))
+    return Tile("MFU", percent(share), OF_PEAK.get(task.get("peak_from", ""), ""))
 
 
 def _figure_tiles(task: Mapping[str, Any]) -> list[Tile]:
@@ -94,15 +94,15 @@ def _figure_tiles(task: Mapping[str, Any]) -> list[Tile]:
 def _rate_tile(task: Mapping[str, Any]) -> Tile:
     """Tokens per second, or rows per second of a program."""
     rows = (task.get("details") or {}).get("rows_per_s") or last(task, "rows_per_s")
-    return Tile("rows/s", number(rows)) if rows else Tile("tokens/s", number(task.get("tokens_per_s", last(task, "tokens_per_s"))))
+    return Tile("rows/s", rate(rows)) if rows else Tile("tokens/s", rate(task.get("tokens_per_s", last(task, "tokens_per_s"))))
 
 
 def _scoring_rate(task: Mapping[str, Any], progress: Mapping[str, Any]) -> Tile:
     """Rows per second of a ranker, tokens per second of a language model."""
     known = {**progress, **task}
     if "rows_per_s" in known:
-        return Tile("rows/s", number(known["rows_per_s"]))
-    return Tile("output tokens/s", number(known.get("output_tokens_per_s")))
+        return Tile("rows/s", rate(known["rows_per_s"]))
+    return Tile("output tokens/s", rate(known.get("output_tokens_per_s")))
 
 
 def _pairwise(task: Mapping[str, Any]) -> list[Tile]:

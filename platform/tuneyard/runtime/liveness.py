@@ -9,18 +9,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from tuneyard.api import BadInput
+from tuneyard.runtime.output import LOCK
 from tuneyard.storage.uris import is_local, local_path
-from tuneyard.tracking.past import PastJob
 
+KILLED = "killed"
+"""What views call the status of an orphaned run. Its records say `running`, since nobody was left to write another word."""
 _LOCKS = Path("/proc/locks")
 
 
-def is_orphaned(run: PastJob) -> bool:
-    """Whether history says running, the output folder is on this machine, and no process holds it. False where that cannot be told."""
-    if run.status != "running" or not run.output or not is_local(run.output):
+def is_orphaned(status: str, output: str | None) -> bool:
+    """Whether a run's record says running, its output folder is on this machine, and no process holds it. False where none can tell."""
+    if status != "running" or not output or not is_local(output):
         return False
     try:
-        inode = (local_path(run.output) / ".lock").stat().st_ino
+        inode = (local_path(output) / LOCK).stat().st_ino
         locks = _LOCKS.read_text()
     except (BadInput, OSError, ValueError):
         return False
