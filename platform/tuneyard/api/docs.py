@@ -118,7 +118,8 @@ def resuming_page() -> str:
         "# Changes on resume\n",
         _GENERATED,
         "What happens where a field of a train task has another value than in the attempt before, in the same output\n"
-        "([checkpoints](../checkpoints.md)). `*` stands for each part of a mixture, or for the kind of adapter.\n",
+        "([checkpoints](../checkpoints.md)). `*` stands for each part of a mixture, or for the kind of adapter. A task that has succeeded\n"
+        "goes on only if it has more `steps` or `epochs`.\n",
     ]
     for effect, about in _EFFECT_TEXTS.items():
         fields = ", ".join(f"`{field}`" for field, found in EFFECTS.items() if found is effect)

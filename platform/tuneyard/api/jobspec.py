@@ -204,6 +204,10 @@ class Job(Fields):
             return [*task.upstream(), *(name for name in self.task(task.tune.task).upstream() if name != task.name)]
         return [*task.upstream(), *(other.name for other in self.tasks if other.tune is not None and other.tune.task == task.name)]
 
+    def below(self, name: str) -> list[Task]:
+        """Tasks that need a task, also by way of others, in the order in which they run."""
+        return [task for task in self.task_order() if task.name != name and name in self.needed_for(task.name)]
+
     def gang_of(self, task: Task) -> Task:
         """The task whose ranks an attempt of `task` starts: for a tune task the tuned one, else itself."""
         return self.task(task.tune.task) if task.tune is not None else task

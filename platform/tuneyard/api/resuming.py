@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -109,6 +109,13 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Changed]:
     known = [name for name in dict.fromkeys([*before, *now]) if entry_of(name) in EFFECTS]
     names = [name for name in known if name in before or not _is_new(name, groups)]
     return [Changed(name, before.get(name), now.get(name)) for name in names if before.get(name) != now.get(name)]
+
+
+def is_longer(found: Sequence[Changed]) -> bool:
+    """Whether a task that has ended goes on with these changes: it has more steps or epochs now, and no other change is refused."""
+    lengths = [each for each in found if each.field in ("steps", "epochs")]
+    longer = len(lengths) == 1 and all(each.before and each.now and each.now > each.before for each in lengths)
+    return longer and all(each.effect is not Effect.REFUSED for each in found)
 
 
 def entry_of(field: str) -> str:

@@ -207,7 +207,11 @@ def _run_and_commit(task: Task, context: TaskContext) -> Result:
     """Run a task, and commit its result if it succeeded. Raises TuneyardError if it failed for good."""
     if context.job.spec.gang_of(task).training is None:
         context.machines.gangs.release()
-    context.output.begin(task, inputs_of(task, context.base_dir))
+    inputs = inputs_of(task, context.base_dir)
+    if context.output.goes_on(task):
+        for name in context.output.reopen(task, context.job):
+            context.emit(Warned(task=name, message=f"runs again: task {task.name} goes on, and its model will be another"))
+    context.output.begin(task, inputs)
     result = run_task(task, context)
     if result["status"] == "succeeded":
         context.output.finish(task.name, result)

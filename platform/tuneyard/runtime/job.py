@@ -57,7 +57,7 @@ def run_job(
         check_job(job, base_dir=base_dir, machine=ray.machine)
         stack.enter_context(output.locked())
         if resume:
-            output.check_settings(task for task in job.spec.tasks if task.name in wanted)
+            output.check_settings(job, wanted)
         scratch = stack.enter_context(temporary_folder("tuneyard-job-"))
         return Conductor(
             job=job,

@@ -9,14 +9,14 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput, JobSpec, Task
 from tuneyard.api.local_files import SHIPPED
-from tuneyard.api.resuming import Changed, Effect, settings_of
+from tuneyard.api.resuming import Changed, Effect, is_longer, settings_of
 from tuneyard.api.resuming import changes as resume_changes
 from tuneyard.api.secrets import redact_fields
 from tuneyard.api.tasks import LOGS
@@ -69,17 +69,51 @@ class JobOutput:
             return None
 
     def finished(self, task: Task, inputs: Inputs | None = None) -> dict[str, Any] | None:
-        """The result of a task that has succeeded; None if it has not. Raises BadInput if it succeeded with other settings, or with other
-        data or scripts than `inputs` (None: any)."""
-        if not self.store.exists(f"{task.name}/result.json"):
+        """The result of a task that has succeeded; None if it has not, or goes on. Raises BadInput if it succeeded with other settings, or
+        with other data or scripts than `inputs` (None: any)."""
+        if not self.store.exists(f"{task.name}/result.json") or self.goes_on(task):
             return None
         self._check_same(task, inputs or {}, finished=True)
         result: dict[str, Any] = json.loads(self.store.get(f"{task.name}/result.json"))
         return result
 
-    def check_settings(self, tasks: Iterable[Task]) -> None:
-        """Raises BadInput if one of the tasks was started, or has succeeded, with other settings. Writes nothing."""
-        for task in tasks:
+    def goes_on(self, task: Task) -> bool:
+        """Whether a train task has succeeded, and has more steps or epochs now."""
+        if task.train is None or not all(self.store.exists(f"{task.name}/{name}") for name in ("result.json", "task.json")):
+            return False
+        return is_longer(_training_changes(task, json.loads(self.store.get(f"{task.name}/task.json"))["task"]) or [])
+
+    def reopen(self, task: Task, job: JobSpec) -> list[str]:
+        """Let a task that has succeeded go on. Returns the tasks that are to run anew: their results are removed, because they are of the
+        model as it was. The task's own result is removed last, so that a process that is killed meanwhile leaves a task to reopen."""
+        again = [below for below in job.spec.below(task.name) if self.store.exists(f"{below.name}/task.json")]
+        for below in again:
+            self.store.delete(f"{below.name}/result.json")
+            if below.score is not None:
+                self.store.delete_prefix(below.name)
+        self.store.delete(f"{task.name}/result.json")
+        return [below.name for below in again]
+
+    def _check_reopening(self, task: Task, job: JobSpec) -> None:
+        """Raises BadInput if there is no checkpoint to go on from, or if another task has trained on the model as it was."""
+        if not self.store.has_files(f"{task.name}/checkpoints"):
+            raise BadInput(
+                f"task {task.name} has ended, and has no checkpoint left to go on from",
+                f"train its model in another output: model: {{name: {self.store.url(f'{task.name}/model')}}}, --out DIR",
+            )
+        for below in job.spec.below(task.name):
+            if below.score is None and below.process is None and self.store.exists(f"{below.name}/task.json"):
+                raise BadInput(
+                    f"task {task.name} has more steps than it had, and task {below.name} has begun with its model as it was",
+                    f"{_ELSEWHERE}; or restore the length of {task.name}",
+                )
+
+    def check_settings(self, job: JobSpec, wanted: Collection[str]) -> None:
+        """Raises BadInput if a wanted task was started, or has succeeded, with other settings. Writes nothing."""
+        for task in (task for task in job.spec.tasks if task.name in wanted):
+            if self.goes_on(task):
+                self._check_reopening(task, job)
+                continue
             begun = "task.json" if task.process is None else "result.json"  # a failed process leaves nothing to resume
             if self.store.exists(f"{task.name}/{begun}") and self.store.exists(f"{task.name}/task.json"):
                 finished = self.store.exists(f"{task.name}/result.json")

@@ -27,7 +27,7 @@ from tuneyard.training.adapters import with_adapter
 from tuneyard.training.arguments import optimizer_of, training_arguments
 from tuneyard.training.artifacts import Artifacts, Beside, save_artifacts
 from tuneyard.training.checkpoint.checkpoints import Checkpoints
-from tuneyard.training.checkpoint.loading import Restored, load, load_weights
+from tuneyard.training.checkpoint.loading import Restored, load, load_weights, rate_words
 from tuneyard.training.checkpoint.model_files import save_model_files
 from tuneyard.training.checkpoint.state import seed_random
 from tuneyard.training.collate import Collator
@@ -397,6 +397,8 @@ class Attempt:
         def go_on() -> None:
             if restored is not None:
                 load(trainer, restored, self.world, seed=task.seed)
+                if words := rate_words(trainer, restored, schedule=task.optimizer.schedule, steps=material.steps):
+                    self._warn(words)
                 checkpoints.drop_copy(restored)
             elif self.world.gradient_rank:  # ranks with rows of their own drop activations of their own
                 seed_random(task.seed, 0, self.world.gradient_rank)

@@ -216,6 +216,38 @@ def test_a_resume_takes_another_rate_and_says_so_and_refuses_another_seed(
     assert "train.optimizer.learningRate: 0.002 -> 0.003" in finished.stderr
 
 
+def test_a_finished_run_goes_on_as_one_that_was_longer_from_the_start(inputs: Path, run_joined: RunJoined, tmp_path: Path) -> None:
+    """Bit for bit where the schedule does not depend on the length; and a task after it runs again."""
+
+    def run(steps: int, out: str, *options: str, **optimizer: Any) -> tuple[subprocess.CompletedProcess[str], list[float]]:
+        body = short_train(steps=steps, optimizer={"learningRate": 1e-3, **optimizer})
+        tasks = [
+            {"name": "short", "train": body, "resources": {"workers": 1}},
+            {"name": "after", "process": {"command": ["touch", "$TUNEYARD_OUTPUT/made"]}},
+        ]
+        tasks[1]["dependsOn"] = ["short"]
+        done = run_joined(write_jobspec(inputs / f"longer-{steps}.yaml", *tasks), tmp_path / out, *options)
+        assert done.returncode == 0, done.stderr
+        losses: list[float] = read_report(tmp_path / out)["tasks"]["short"]["losses"]
+        return done, losses
+
+    _, whole = run(6, "whole", schedule="constant")
+    _, first = run(3, "out", schedule="constant")
+    done, losses = run(6, "out", "--resume", schedule="constant")
+
+    assert first == whole[:3]
+    assert losses == whole
+    assert "steps changes from 3 to 6, at step 4" in done.stderr
+    assert "after warning: runs again: task short goes on" in " ".join(done.stderr.split())
+    saved = [(tmp_path / each / "short/model/model.safetensors").read_bytes() for each in ("whole", "out")]
+    assert saved[0] == saved[1]
+
+    done, losses = run(8, "out", "--resume", schedule="linear")
+    assert losses[:6] == whole
+    # One step of warm-up, then seven down to 0: two are left.
+    assert f"the learning rate goes on at {1e-3 * 2 / 7:.3g} in step 7 (linear over 8 steps); the checkpoint had 0.001" in done.stderr
+
+
 def test_an_adapter_is_continued_as_it_is_or_not_at_all(inputs: Path, run_joined: RunJoined, tmp_path: Path) -> None:
     def task(name: str, start: dict[str, str], **method: Any) -> dict[str, Any]:
         body = short_train(model=start, method={"lora": method}, steps=2)

@@ -47,7 +47,7 @@ if __name__ == "__main__":
     except RankLost:
         print("\\nRANK lost", flush=True)
 """
-ROWS = 48
+ROWS = 24
 PER_PART = 8
 
 
@@ -65,7 +65,7 @@ def score_task(folder: Path, degree: int) -> dict[str, Any]:
     return {
         "model": {"name": str(folder / "model")},
         "data": {"source": str(folder / "rows.jsonl"), "prompt": "question", "reference": "answer"},
-        "generation": {"maxTokens": 32, "temperature": 0},
+        "generation": {"maxTokens": 16, "temperature": 0},
         "engine": {"batch": 8, "tensorParallel": degree},
         "metrics": ["rouge_l", "perplexity"],
         "rowsPerPart": PER_PART,

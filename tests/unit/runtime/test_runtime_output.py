@@ -62,26 +62,80 @@ def test_results_of_other_settings_are_not_taken(tmp_path: Path) -> None:
 def test_a_job_with_other_settings_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     output = JobOutput(str(tmp_path))
     output.claim(job(seed=3), resume=False)
-    output.check_settings(job(seed=4).spec.tasks)  # nothing was begun
+    output.check_settings(job(seed=4), {"t"})  # nothing was begun
     output.begin(job(seed=3).spec.tasks[0], {})
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(BadInput, match="started with other settings"):
-        output.check_settings(job(seed=4).spec.tasks)
-    output.check_settings(job(seed=3).spec.tasks)
+        output.check_settings(job(seed=4), {"t"})
+    output.check_settings(job(seed=3), {"t"})
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
 def test_a_started_task_takes_changes_that_a_resume_takes_and_a_finished_one_does_not(tmp_path: Path) -> None:
-    output, faster = JobOutput(str(tmp_path)), job(steps=4, optimizer={"learningRate": 1e-3}).spec.tasks[0]
+    output, longer = JobOutput(str(tmp_path)), job(steps=4, optimizer={"learningRate": 1e-3})
+    faster = longer.spec.tasks[0]
     output.begin(job(steps=3).spec.tasks[0], {})
 
-    output.check_settings([faster])
+    output.check_settings(longer, {"t"})
     output.begin(faster, {})
     output.finish("t", {})
 
     assert output.finished(faster) == {}
     with pytest.raises(BadInput, match=r"train.steps: 4 -> 3"):
         output.finished(job(steps=3, optimizer={"learningRate": 1e-3}).spec.tasks[0])
+
+
+def test_a_finished_task_goes_on_to_more_steps_and_what_was_made_of_it_runs_again(tmp_path: Path) -> None:
+    def whole(steps: int, *more: dict[str, object], **train: object) -> JobSpec:
+        first = job(steps=steps, **train).to_yaml_dict()["spec"]["tasks"][0]
+        judge = {"name": "judge", "score": {"model": {"from": "t"}, "data": {"source": "d.jsonl", "prompt": "text"}}}
+        count = {"name": "count", "process": {"command": ["wc", "$TUNEYARD_OUTPUT"]}, "dependsOn": ["judge"]}
+        return JobSpec.model_validate({"metadata": {"name": "first"}, "spec": {"tasks": [first, judge, count, *more]}})
+
+    output, before, longer = JobOutput(str(tmp_path)), whole(3), whole(4, optimizer={"learningRate": 1e-3})
+    names = {task.name for task in before.spec.tasks}
+    for task in before.spec.tasks:
+        output.begin(task, {})
+        output.finish(task.name, {"of": 3})
+    output.store.put("judge/parts/0.parquet", b"answers of the model as it was")
+    with pytest.raises(BadInput, match="task t has ended, and has no checkpoint left to go on from") as lost:
+        output.check_settings(longer, names)
+    assert f"model: {{name: {tmp_path}/t/model}}" in lost.value.next_step
+    output.store.put("t/checkpoints/step-3.1/manifest.json", b"{}")
+
+    output.check_settings(longer, names)
+    assert not output.goes_on(before.spec.tasks[0])
+    assert output.goes_on(longer.spec.tasks[0])
+    assert output.finished(longer.spec.tasks[0]) is None
+    assert output.reopen(longer.spec.tasks[0], longer) == ["judge", "count"]
+    assert [output.finished(task) for task in longer.spec.tasks] == [None] * 3
+    assert not output.store.has_files("judge")
+    output.begin(longer.spec.tasks[0], {})
+    assert not output.goes_on(longer.spec.tasks[0]), "a kill from here on leaves a task that is resumed"
+
+    output.finish("t", {"of": 4})
+    preferred = {"name": "preferred", "train": {"model": {"from": "t"}, "data": {"source": "p.jsonl"}, "steps": 1}}
+    both = whole(5, preferred, optimizer={"learningRate": 1e-3})
+    output.begin(both.spec.tasks[-1], {})
+    with pytest.raises(BadInput, match="task t has more steps than it had, and task preferred has begun with its model as it was"):
+        output.check_settings(both, {*names, "preferred"})
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "longer"),
+    [
+        ({"steps": 3}, {"steps": 4}, True),
+        ({"epochs": 3}, {"epochs": 4.5}, True),
+        ({"steps": 4}, {"steps": 3}, False),
+        ({"steps": 3}, {"epochs": 4}, False),
+        ({"steps": 3, "seed": 1}, {"steps": 4, "seed": 2}, False),
+    ],
+)
+def test_which_finished_tasks_go_on(before: dict[str, object], now: dict[str, object], longer: bool, tmp_path: Path) -> None:
+    output = JobOutput(str(tmp_path))
+    output.begin(job(**before).spec.tasks[0], {})
+    output.finish("t", {})
+    assert output.goes_on(job(**now).spec.tasks[0]) == longer
 
 
 def test_a_finished_task_that_is_to_be_merged_after_all_is_merged_by_the_command(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,16 @@ class Restored:
     """State of this rank's generators; None if another mesh saved them."""
     fits_opaque: bool
     """Whether the layout of this run fits the tensors that cannot be re-cut."""
+
+
+def rate_words(trainer: Any, restored: Restored, *, schedule: str, steps: int) -> str:
+    """Where the learning rate goes on after `load`, if the schedule of `steps` steps has another rate there than the checkpoint's; else
+    empty. Nothing is left to say after the last step."""
+    before, rate = restored.state["schedule"]["learning_rate"], trainer.lr_scheduler.get_last_lr()[0]
+    if restored.step >= steps or math.isclose(before, rate, rel_tol=1e-6, abs_tol=1e-12):
+        return ""
+    of = f"step {restored.step + 1} ({schedule} over {steps} steps)"
+    return f"the learning rate goes on at {rate:.3g} in {of}; the checkpoint had {before:.3g}"
 
 
 def load(trainer: Any, restored: Restored, world: World, *, seed: int) -> None:
