@@ -117,6 +117,27 @@ def test_the_place_that_is_made_goes_to_nobody_else(stage: Clusters) -> None:
     assert not status(stage, "small").get("attempts")
 
 
+def test_a_search_starts_with_the_gangs_that_have_room(stage: Clusters) -> None:
+    """It asks for two gangs of eight GPUs. With one in place it ends sooner than the long job that holds the other eight; after a loss it
+    gets both."""
+    submit_all(stage.hub, [jobspec("long", workers=8, expectedDuration="2d")])
+    speak(stage.members[0], attempt(stage, "long")["name"], phase="Running")
+    searching = jobspec("searching", workers=8, expectedDuration="10m")
+    searching["spec"]["tasks"].append({"name": "search", "tune": {"task": "train", "budget": {"trials": 8, "atOnce": 2}}})
+    submit_all(stage.hub, [searching])
+    first = attempt(stage, "searching")
+    assert (first["task"], first["placement"]["gpus"]) == ("search", 8)
+
+    stage.hub.api.delete(f"{API}/namespaces/default/jobspecs/long")
+    until(lambda: len(rayjobs(stage.members[0])) == 1, "the long job is gone")
+    speak(stage.members[0], first["name"], phase="Failed", failure={"kind": "NodeLost", "message": "a machine was lost"})
+    again = attempt(stage, "searching", 2)
+    assert (again["task"], again["placement"]["gpus"]) == ("search", 16)
+    (started,) = [item for item in rayjobs(stage.members[0]) if item["metadata"]["name"] == again["name"]]
+    head = started["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+    assert {"name": "TUNEYARD_WORKERS", "value": "16"} in head["env"]
+
+
 def test_a_team_gets_its_own_back_from_one_that_borrows_it(stage: Clusters) -> None:
     team(stage, "maps", quota={"h100-80gb": 16})
     team(stage, "ads", quota={"h100-80gb": 0})

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuneyard.api import STOP_GRACE_S, Attempt, BadInput, Cluster, DataService, JobSpec, PlacementStatus, Sku, Task
+from tuneyard.api.worker_counts import gangs_in
 from tuneyard.catalog import given_json, gpu_resource, kinds
 from tuneyard.catalog.gpu_facts import NVIDIA_RESOURCE
 from tuneyard.runtime.sessions.stacks import DATA_RESOURCE, ENGINES, SERVERS, TRAINING
@@ -42,6 +43,8 @@ _DEADLINE_SLACK_S = 480
 _RAY_TOKEN = "RAY_AUTH_TOKEN"
 """KubeRay's variable with the token. The log shipper hides its value like any other secret."""
 _GIB = 1024**3
+_HEAD_MEMORY_OF_GANG = _GIB
+"""Memory of the head for each gang beside the first: a process with Ray Train and torch, to which the gang's agents report."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +158,8 @@ class _Pods:
         return self.job.spec.task(self.attempt.task)
 
     def head(self) -> dict[str, Any]:
-        asked = {"cpu": _quantity(self.cluster.spec.head.cpu), "memory": str(self.cluster.spec.head.memory)}
+        memory = self.cluster.spec.head.memory + (self._gangs() - 1) * _HEAD_MEMORY_OF_GANG
+        asked = {"cpu": _quantity(self.cluster.spec.head.cpu), "memory": str(memory)}
         container = {
             **self._container("ray-head", self._driver_env()),
             "resources": {"requests": asked, "limits": {"memory": asked["memory"]}},
@@ -164,6 +168,11 @@ class _Pods:
         spec = self._spec(container, self.cluster.spec.head.node_selector)
         own = {"serviceAccountName": SERVICE_ACCOUNT, "automountServiceAccountToken": True}
         return self._template(with_accounts_apart(spec) if self.autoscaled else spec | own)
+
+    def _gangs(self) -> int:
+        """Gangs that the head conducts: one, or those of a search."""
+        tune = self.task.tune
+        return gangs_in(tune, self.job.spec.gang_of(self.task), self.placement.workers) if tune is not None else 1
 
     def worker_group(self) -> dict[str, Any]:
         gpus = 0 if self.sku.name == "cpu" else self.slots

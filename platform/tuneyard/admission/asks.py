@@ -5,6 +5,7 @@
    say how many rows they take.
 3. `federation.ask_of` makes the ask, and chooses among the sources of a duration.
 4. SKUs and numbers of workers with which the task's settings cannot work are left out (`combinations`).
+5. A search asks for all its gangs, and takes any number of them.
 
 No file is read and no server is asked, so that a hub can do this for every job.
 """
@@ -38,7 +39,7 @@ def ask_of(job: JobSpec, created: float, task_name: str, status: JobStatus, offe
     combinations = Combinations.of(job, task)
     fits = fits_of(combinations, offered)
     ask = federation.ask_of(job, created, task_name, status, planned_s(task, combinations, fits), fits)
-    return _elsewhere_than(combinations.barred_skus(offered), _with_worlds_that_work(combinations, ask), offered)
+    return _elsewhere_than(combinations.barred_skus(offered), _of_gangs(task, _with_worlds_that_work(combinations, ask)), offered)
 
 
 def _with_worlds_that_work(combinations: Combinations, ask: Ask) -> Ask:
@@ -46,6 +47,13 @@ def _with_worlds_that_work(combinations: Combinations, ask: Ask) -> Ask:
     reason."""
     worlds = combinations.working_counts(ask.worlds)
     return replace(ask, worlds=worlds) if worlds and worlds != ask.worlds else ask
+
+
+def _of_gangs(task: Task, ask: Ask) -> Ask:
+    """The ask of a search for the GPUs of all its gangs, or of fewer: an elastic gang, which starts as the scheduler finds room and quota
+    for it. `ask`: for one gang, whose size the author names where there are several."""
+    count = task.tune.budget.at_once if task.tune is not None else 1
+    return replace(ask, worlds=tuple(gangs * workers for gangs in range(count, 0, -1) for workers in ask.worlds)) if count > 1 else ask
 
 
 def _elsewhere_than(barred: Mapping[str, str], ask: Ask, offered: Collection[str]) -> Ask:
@@ -61,7 +69,8 @@ def _elsewhere_than(barred: Mapping[str, str], ask: Ask, offered: Collection[str
 
 
 def planned_s(task: Task, combinations: Combinations, fits: Fits | None = None) -> float | None:
-    """Predicted seconds of a task, or of the search `task` over it, with its first number of workers on the reference SKU. None: unknown.
+    """Predicted seconds of a task with its first number of workers on the reference SKU; or of the search `task` over it, with all its
+    gangs. None: unknown.
 
     Full rows are assumed: padded data take less time.
     """
@@ -81,7 +90,7 @@ def planned_s(task: Task, combinations: Combinations, fits: Fits | None = None) 
     if task.tune is None:
         return _START_S + steps * step_s
     budget = task.tune.budget
-    taken = budget.trials * (_TRIAL_START_S + steps * step_s)
+    taken = budget.trials * (_TRIAL_START_S + steps * step_s) / budget.at_once
     return _START_S + (min(taken, 60 * budget.minutes) if budget.minutes is not None else taken)
 
 

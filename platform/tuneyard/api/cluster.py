@@ -91,7 +91,9 @@ class Head(Fields):
     """Resources of the head pod of an attempt. It has no GPU, and runs none of the work."""
 
     cpu: float = Field(default=0.5, gt=0, description="cores that it asks for")
-    memory: Size = Field(default=2 * 1024**3, description="memory that it asks for, and is held to")
+    memory: Size = Field(
+        default=2 * 1024**3, description="memory that it asks for, and is held to; 1 GiB more for each further gang of a search"
+    )
     node_selector: dict[str, str] = Field(
         default_factory=dict, description="labels of its node, such as those of machines without GPUs; empty: any node"
     )

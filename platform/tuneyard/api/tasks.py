@@ -49,6 +49,12 @@ class Budget(Fields):
         ge=1,
         description="paired runs of the winner and the file's settings at the end; the winner must win all; at most half of all trials",
     )
+    at_once: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="gangs of a train or rank task that measure side by side, as far as there is room; each runs the file's settings too",
+    )
 
 
 class TuneTask(Fields):

@@ -19,6 +19,8 @@ INSTANCES = "resources.instances"
 ENGINE_BATCH = "engine.batch"
 ENGINE_DEGREE = "engine.tensorParallel"
 SHARDING, EXCHANGE = "tables.sharding", "tables.exchange"
+LEAST_RUNS_OF_GANG = 4
+"""Fewest runs of a search for each of its gangs. Pairs take at most half of them, so that each gang tries at least one other setting."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ def problems_of_search(tune: TuneTask, task: Task, others: Sequence[Task]) -> It
         yield (alias,), f"has no meaning for the {task.kind} task {task.name}: set {own}"
     for place, reason in problems_of_space(task, tune.space):
         yield ("space", *place), reason
+    if tune.budget.at_once > 1 and (why := _no_gangs(tune, task)):
+        yield ("budget", "atOnce"), why
 
 
 def _no_search(task: Task, others: Sequence[Task]) -> str:
@@ -111,6 +115,24 @@ def _no_search(task: Task, others: Sequence[Task]) -> str:
         return f"names the task {task.name}, whose rows come from lm-evaluation-harness: search on a task with rows of your own"
     if task.score is not None and any(other.name == task.score.model.from_task and other.rank is not None for other in others):
         return f"names the task {task.name}, in which a ranker scores: settings are searched for language models' engines"
+    return ""
+
+
+def _no_gangs(tune: TuneTask, task: Task) -> str:
+    """Why several gangs cannot search for a task at once; empty if they can. Gangs are of one size, so that machines can be divided among
+    them before a search begins."""
+    budget = tune.budget
+    if task.training is None:
+        return f"engines of the score task {task.name} are tried one after the other: leave atOnce out"
+    if not isinstance(task.resources.workers, int):
+        return f"gangs at once are of one size: set resources.workers of the task {task.name} to a number"
+    if WORKERS in tune.space:
+        return f"gangs at once are of one size: leave {WORKERS} out of the space, or leave atOnce out"
+    if task.training.data.service is not None:
+        return f"gangs at once would take rows from one data service, and slow each other: leave data.service of {task.name} out, or atOnce"
+    if budget.trials < LEAST_RUNS_OF_GANG * budget.at_once:
+        least = LEAST_RUNS_OF_GANG * budget.at_once
+        return f"{budget.at_once} gangs have work for {least} trials and more: raise trials to {least}, or lower atOnce"
     return ""
 
 

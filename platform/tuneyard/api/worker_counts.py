@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
-from tuneyard.api.tasks import Task, WorkerRange
+from tuneyard.api.tasks import Task, TuneTask, WorkerRange
 from tuneyard.api.train import TrainTask
 
 WORKERS_ON_CPU = 2
@@ -31,6 +31,13 @@ def worker_counts(task: Task, *, usual: int, limit: int | None = None) -> tuple[
     if isinstance(asked, WorkerRange):
         least, most = asked.min, asked.max if limit is None else max(asked.min, min(asked.max, limit))
     return dividing(None, least, most) if training is None else counts_dividing(training, least, most)
+
+
+def gangs_in(tune: TuneTask, tuned: Task, devices: int) -> int:
+    """Number of gangs with which a search runs on so many devices: at most `atOnce`, and at least one. Gangs at once have the size that the
+    tuned task names."""
+    workers = tuned.resources.workers
+    return min(tune.budget.at_once, max(1, devices // workers)) if isinstance(workers, int) else 1
 
 
 def counts_dividing(train: TrainTask, least: int, most: int) -> tuple[int, ...]:

@@ -10,7 +10,8 @@ from tuneyard.tracking import Tried
 
 def trial_line(event: Tried) -> str:
     """Settings, measured rate, ratio to the file's own settings, and prediction."""
-    parts = [f"trial {event.number}/{event.of}", words(event.settings) or "settings of the file"]
+    of_gang = [f"gang {event.gang}"] if event.gang else []
+    parts = [f"trial {event.number}/{event.of}", *of_gang, words(event.settings) or "settings of the file"]
     if event.measured is None:
         parts.append(f"failed: {event.failure}")
     else:

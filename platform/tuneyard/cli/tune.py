@@ -10,6 +10,7 @@ import typer
 
 from tuneyard.api import BadInput, JobSpec, Task, TuneTask, TuneyardError, load_jobspec
 from tuneyard.api.tasks import Budget
+from tuneyard.api.tuned_settings import problems_of_search
 from tuneyard.cli.template_files import TemplatesOption, templates_in
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def tune(
     trials: Annotated[int | None, typer.Option(min=2, help="number of runs, pairs included, instead of the file's budget.trials")] = None,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="minutes of the search, instead of the file's budget.minutes")] = None,
     searcher: Annotated[str | None, typer.Option(help="reinforce, random or tpe, instead of the file's")] = None,
+    at_once: Annotated[int | None, typer.Option(min=1, max=64, help="gangs side by side, instead of the file's budget.atOnce")] = None,
     templates: TemplatesOption = None,
 ) -> int:
     """Try settings in short runs, and find those under which a train, rank or score task is fastest here.
@@ -38,7 +40,7 @@ def tune(
     from tuneyard.runtime import default_output, run_job, stop_on_interrupt
     from tuneyard.tracking import Tried
 
-    job, name = with_search(load_jobspec(file, templates_in(templates)), trials=trials, minutes=minutes, searcher=searcher)
+    job, name = with_search(load_jobspec(file, templates_in(templates)), trials=trials, minutes=minutes, searcher=searcher, at_once=at_once)
     target = out or default_output(job, resume=resume)
     heard: list[Tried] = []
     failure: TuneyardError | KeyboardInterrupt | None = None
@@ -68,8 +70,12 @@ def tune(
     return 0 if report.status == "succeeded" else 1
 
 
-def with_search(job: JobSpec, *, trials: int | None, minutes: float | None, searcher: str | None) -> tuple[JobSpec, str]:
-    """The job with a tune task, its own or a new one, and that task's name. Raises BadInput if the task to tune is ambiguous."""
+def with_search(
+    job: JobSpec, *, trials: int | None, minutes: float | None, searcher: str | None, at_once: int | None = None
+) -> tuple[JobSpec, str]:
+    """The job with a tune task, its own or a new one, and that task's name. Raises BadInput if the task to tune is ambiguous, or if it
+    cannot be searched like this.
+    """
     own = [task for task in job.spec.tasks if task.tune is not None]
     trains = [task for task in job.spec.tasks if task.training is not None]
     scores = [task for task in job.spec.tasks if task.score is not None]
@@ -82,16 +88,17 @@ def with_search(job: JobSpec, *, trials: int | None, minutes: float | None, sear
         )
     search = own[0] if own else Task(name="search", tune=TuneTask(task=found[0].name))
     assert search.tune is not None
-    budget = search.tune.budget.model_copy(
-        update={key: value for key, value in (("trials", trials), ("minutes", minutes)) if value is not None}
-    )
+    given = {"trials": trials, "minutes": minutes, "at_once": at_once}
+    budget = search.tune.budget.model_copy(update={key: value for key, value in given.items() if value is not None})
     changes: dict[str, Any] = {"budget": budget.model_dump(by_alias=True)}
     if searcher is not None:
         if searcher not in ("reinforce", "random", "tpe"):
             raise BadInput(f"there is no searcher {searcher}", "take reinforce, random or tpe")
         changes["searcher"] = searcher
-    asked = TuneTask.model_validate(search.tune.model_dump(by_alias=True) | changes)
+    asked = TuneTask.model_validate(search.tune.model_dump(by_alias=True, exclude_unset=True) | changes)
     tasks = [task for task in job.spec.tasks if task.name != search.name]
+    for place, reason in problems_of_search(asked, job.spec.task(asked.task), tasks):
+        raise BadInput(f"{'.'.join(map(str, ('tune', *place)))}: {reason}", "change the file or the options of this command")
     spec = job.spec.model_copy(update={"tasks": [*tasks, search.model_copy(update={"tune": asked})]})
     return job.model_copy(update={"spec": spec}), search.name
 
@@ -110,6 +117,7 @@ def _show_heard(heard: list[Tried]) -> None:
     rows = [
         {
             "trial": each.number,
+            **({"gang": each.gang} if each.gang else {}),
             "settings": words(each.settings) or "of the file",
             f"{each.unit}_per_s": each.measured,
             "ratio": each.ratio,
@@ -132,7 +140,8 @@ def _show(found: dict[str, Any], budget: Budget) -> None:
     rate = f"{found.get('unit', 'tokens')}_per_s"
     for row in rows:
         row |= {"failure": row["failure"] or None, rate: _figure(row["tokens_per_s"]), "seconds": _figure(row["seconds"])}
-    print_table(["settings", rate, "ratio", "failure", "seconds"], rows, right=(rate, "seconds"))
+    of_gang = ["gang"] if found.get("gangs", 1) > 1 else []
+    print_table(["settings", *of_gang, rate, "ratio", "failure", "seconds"], rows, right=(rate, "seconds"))
     for setting, values in _by_setting(found["effects"]).items():
         typer.echo(f"{setting}: {', '.join(values)}")
     typer.echo(verdict(found, budget))

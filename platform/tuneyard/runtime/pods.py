@@ -112,8 +112,10 @@ class Pods:
                 yield False
                 return
             try:
-                if self._job.spec.gang_of(task).training is not None:  # agents start while the machines are checked
-                    self.gangs.of(self._slots, use_gpu=self.machine.has_gpus)
+                gang = self._job.spec.gang_of(task)
+                if gang.training is not None:  # agents start while the machines are checked
+                    named = gang.resources.workers
+                    self.gangs.of(named if isinstance(named, int) else self._slots, use_gpu=self.machine.has_gpus)
                 self._try_machines(emit)
                 self._check_job()
                 yield True

@@ -89,7 +89,7 @@ def _run_tune(task: Task, context: TaskContext, attempts: Attempts) -> Result:
     from tuneyard.runtime.tune.run import run_tune
 
     attempts.begin()
-    return run_tune(task, context, lambda tuned: train_request(tuned, context), _setting(context))
+    return run_tune(task, context, lambda tuned, gangs: train_request(tuned, context, gangs=gangs), _setting(context))
 
 
 def _setting(context: TaskContext) -> TrainSetting:

@@ -206,7 +206,8 @@ class Charged(Event):
 class Tried(Event):
     """A trial of a tune task has ended. Rates are in `unit`/s over all ranks.
 
-    `settings`: the tried settings, empty for the settings of the file.
+    `settings`: the tried settings, empty for the settings of the file. `gang`: number of the gang that ran it, from 1; 0 where a search has
+    one. Trials of several gangs end in any order.
     """
 
     number: int
@@ -219,6 +220,7 @@ class Tried(Event):
     failure: str = ""
     seconds: float = 0.0
     unit: str = "tokens"
+    gang: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

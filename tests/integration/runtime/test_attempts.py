@@ -459,3 +459,36 @@ def test_a_search_that_lost_its_place_goes_on_and_the_tuned_task_takes_what_it_f
     code, said = start(job, "tune", 4).ends()
     assert code == SUCCEEDED, said
     assert report_of(prepared)["tasks"]["tune"]["plan"]["micro_batch"] == found["best"].get("batch.micro", 2)
+
+
+@pytest.mark.long
+def test_a_search_on_two_gangs_that_lost_its_place_goes_on_with_one(start: Start, prepared: Store, inputs: Path) -> None:
+    """A gang for each machine. The next attempt gets one machine: what both gangs have measured counts there.
+
+    In `make test`: `test_a_search_measures_and_writes_the_winner_down`, and `test_a_search_starts_with_the_gangs_that_have_room` of the
+    hub."""
+    job = make_job(inputs)
+    budget = {"trials": 8, "rounds": 1, "pairs": 1, "atOnce": 2}
+    tune = {"task": "tune", "budget": budget, "stepsPerTrial": 5, "space": {"batch.micro": [1, 2, 4, 8]}}
+    job["spec"]["tasks"].append({"name": "search", "tune": tune})
+
+    def both_have_measured() -> bool:
+        record = json.loads(prepared.get("search/trials.json")) if prepared.exists("search/trials.json") else {"own": [], "trials": []}
+        return {own["gang"] for own in record["own"]} == {1, 2} and len(record["trials"]) > 0
+
+    first = start(job, "search", 2, TUNEYARD_WORKERS="2")
+    wait_until(both_have_measured, first)
+    first.process.send_signal(signal.SIGTERM)
+    code, said = first.ends()
+    assert code == STOPPED, said
+    known = json.loads(prepared.get("search/trials.json"))
+
+    code, said = start(job, "search", 3, TUNEYARD_WORKERS="1").ends()
+    assert code == SUCCEEDED, said
+    assert "1 of 2 gangs" in said
+    found = report_of(prepared)["tasks"]["search"]
+    assert found["trials"][: len(known["trials"])] == known["trials"]
+    points = [trial["point"]["batch.micro"] for trial in found["trials"]]
+    assert len(points) == len(set(points))
+    assert not prepared.list("search/trials/"), "trials leave nothing behind"
+    assert {"trial-1-rank-0", "trial-2-rank-0"} <= set(LogReader(prepared, "search", 2).sources())

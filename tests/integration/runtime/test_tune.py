@@ -34,9 +34,11 @@ def search(write_job: WriteJob, **changes: object) -> Path:
 @pytest.mark.usefixtures("warm_servers")
 @pytest.mark.timeout(1800)
 def test_a_search_measures_and_writes_the_winner_down(write_job: WriteJob, tmp_path: Path) -> None:
-    """It was killed after its first trial, whose result is in trials.json: that one is not run again."""
+    """It was killed after its first trial, whose result is in trials.json: that one is not run again. It goes on with two gangs of one rank
+    each, which divide what is left."""
     url = f"sqlite:///{tmp_path}/history.db"
-    file, out = search(write_job), tmp_path / "out"
+    budget = {"trials": 8, "rounds": 1, "pairs": 1, "atOnce": 2}
+    file, out = search(write_job, budget=budget, space={"batch.micro": [1, 2, 4]}), tmp_path / "out"
     (out / "search").mkdir(parents=True)
     known = asdict(Trial(number=2, point={"batch.micro": 1}, tokens_per_s=0.001, seconds=1.0, ratio=0.01))
     own = asdict(Trial(number=1, point={}, tokens_per_s=0.1, seconds=60.0))
@@ -49,12 +51,20 @@ def test_a_search_measures_and_writes_the_winner_down(write_job: WriteJob, tmp_p
     assert done.returncode == 0, done.stderr
 
     found = read_report(out)["tasks"]["search"]
-    assert [trial["point"]["batch.micro"] for trial in found["trials"]] == [1, 4]
     assert found["trials"][0] == known
-    assert found["tried_best"] == {"batch.micro": 4}
-    assert len(found["pairs"]) == (found["trials"][1]["ratio"] > 1), "what loses to the settings of the file is not confirmed"
+    assert sorted(trial["point"]["batch.micro"] for trial in found["trials"]) == [1, 2, 4]
+    assert [found["gangs"], *sorted(run["gang"] for run in found["own"][1:])] == [2, 1, 2], "each gang runs the settings of the file too"
+    reference = {run["gang"]: run["tokens_per_s"] for run in found["own"][1:]}
+    for trial in found["trials"][1:]:
+        assert trial["ratio"] == pytest.approx(trial["tokens_per_s"] / reference[trial["gang"]]), (
+            "beside the settings of the file on its gang"
+        )
+    leads = max(trial["ratio"] for trial in found["trials"]) > 1
+    assert len(found["pairs"]) == leads, "what loses to the settings of the file is not confirmed"
+    assert all(one["gang"] == other["gang"] for one, other in found["pairs"])
     assert "batch.micro" in done.stdout
-    assert "trial 3/" in done.stderr
+    assert "trial 3/8  gang 1  settings of the file" in done.stderr
+    assert "trial 4/8  gang 2  settings of the file" in done.stderr
     assert not list((out / "search" / "trials").rglob("*.safetensors")), "trials leave no weights behind"
     assert not (out / "chat").exists(), "the tuned task itself does not run"
     if found["gain"] > 0:
@@ -67,12 +77,12 @@ def test_a_search_measures_and_writes_the_winner_down(write_job: WriteJob, tmp_p
     history = History.open(url)
     rows = history_frame(history.training_runs())
     history.close()
-    assert len(rows) == 1 + (len(found["own"]) - 1) + 2 * len(found["pairs"])
+    assert len(rows) == 2 + (len(found["own"]) - 1) + 2 * len(found["pairs"])
     assert (rows.tokens_per_sec_per_gpu > 0).all()
     learned = trials_in(state.search(found)["learned"])
     measured = [*found["own"], *found["trials"], *(run for pair in found["pairs"] for run in pair)]
     assert [number for number, _ in learned] == [run["number"] for run in measured]
-    assert {run["settings"]["micro_batch"] for _, run in learned} >= {1, 4}, "what a hub keeps of a search is rows like these"
+    assert {run["settings"]["micro_batch"] for _, run in learned} >= {1, 2, 4}, "what a hub keeps of a search is rows like these"
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,17 @@ def test_a_search_takes_its_trials_and_no_longer_than_its_minutes() -> None:
     assert search(trials=200, minutes=5).seconds == pytest.approx(60 + 300)
 
 
+def test_a_search_asks_for_all_its_gangs_and_takes_fewer() -> None:
+    def search(workers: int, **budget: Any) -> Ask:
+        train = job(steps=1000, workers=workers).spec.tasks[0].to_yaml_dict()
+        tune = {"name": "search", "tune": {"task": "train", "budget": {"trials": 20, **budget}}}
+        return ask(JobSpec.model_validate({"metadata": {"name": "j"}, "spec": {"tasks": [train, tune]}}), task="search")
+
+    assert [search(4).worlds, search(4, atOnce=3).worlds] == [(4,), (12, 8, 4)]
+    assert search(1, atOnce=2).seconds - 60 == pytest.approx((search(1).seconds - 60) / 2)
+    assert search(4, atOnce=3).least == search(4).least, "what fits is asked of one gang"
+
+
 @pytest.mark.parametrize(
     "unknown",
     [

@@ -128,6 +128,27 @@ def test_a_trial_is_counted_in_steps_or_in_rows() -> None:
     assert complaint({}, SCORE, rowsPerTrial=8) == ""
 
 
+SIZED = {**TRAIN, "resources": {"workers": 2}}
+SERVED = {**SIZED, "train": {**TRAIN["train"], "data": {"source": "d", "service": {"minWorkers": 1, "maxWorkers": 2}}}}  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("tuned", "space", "trials", "words"),
+    [
+        (SIZED, {}, 8, ""),
+        (TRAIN, {}, 8, "tune.budget.atOnce: gangs at once are of one size: set resources.workers of the task chat to a number"),
+        (SIZED, {"resources.workers": [1, 2]}, 8, "gangs at once are of one size: leave resources.workers out of the space"),
+        (SIZED, {}, 7, "2 gangs have work for 8 trials and more: raise trials to 8, or lower atOnce"),
+        (SERVED, {}, 8, "gangs at once would take rows from one data service"),
+        (SCORE, {}, 8, "engines of the score task chat are tried one after the other: leave atOnce out"),
+    ],
+)
+def test_gangs_at_once_need_a_size_and_enough_to_do(tuned: dict[str, Any], space: Any, trials: int, words: str) -> None:
+    found = complaint(space, tuned, budget={"trials": trials, "atOnce": 2})
+    assert words in found if words else not found, found
+    assert "atOnce" not in complaint(space, tuned, budget={"trials": trials})
+
+
 def test_values_that_only_another_setting_forbids_are_left_to_the_planner() -> None:
     offload = {**TRAIN, "train": {**TRAIN["train"], "strategy": {"zero": 0}}}  # type: ignore[dict-item]
     assert complaint({"strategy.offload.optimizer": ["none", "cpu"], "strategy.zero": [0, 2]}, offload) == ""

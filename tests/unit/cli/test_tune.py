@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tuneyard.api.tasks import Budget
+from tuneyard.cli.trial_lines import trial_line
 from tuneyard.cli.tune import _show, _show_heard, verdict
 from tuneyard.tracking import Tried
 
@@ -71,6 +73,18 @@ def test_the_table_shows_figures_for_people(capsys: pytest.CaptureFixture[str]) 
     assert "OutOfMemory" in shown
     assert "e+0" not in shown
     assert max(map(len, shown.splitlines()[:-1])) <= 100
+
+
+def test_the_gang_of_a_trial_is_named_where_there_are_several(capsys: pytest.CaptureFixture[str]) -> None:
+    of_gang = Tried(task="search", number=3, of=12, settings={"batch.micro": 4}, measured=9_000.0, ratio=1.5, gang=2, seconds=3.0)
+    assert trial_line(of_gang) == "trial 3/12  gang 2  batch.micro 4  9,000 tokens/s  1.50x  3 s"
+    assert "gang" not in trial_line(replace(of_gang, gang=0))
+    _show_heard([of_gang])
+    one = found(1.2)
+    _show(one, BUDGET)
+    assert capsys.readouterr().out.count("gang") == 1
+    _show({**one, "gangs": 2, "trials": [{**each, "gang": 2} for each in one["trials"]], "own": [{**one["own"][0], "gang": 1}]}, BUDGET)
+    assert capsys.readouterr().out.startswith("settings       gang")
 
 
 def test_a_search_whose_time_was_over_says_after_how_many_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,7 @@ class Draw:
         if kind == "score":
             tasks.append({"name": "s", "score": self._score(), "resources": self._resources(engines=True)})
         if kind == "tune" or (kind == "rank" and self._random.random() < 0.3):
-            tasks.append({"name": "z", "tune": {"task": "a", "budget": {"trials": 4}}})
+            tasks.append({"name": "z", "tune": {"task": "a", "budget": {"trials": 8, **self._some(0.5, atOnce=[1, 2])}}})
         skus = self._some(0.2, placement={"skus": [["h100-80gb"], ["cpu"], ["t4-16gb", "cpu"]]})
         metadata = {"name": "j", "namespace": "default"}
         spec = {"tasks": tasks, "storage": {"output": "s3://b/x"}, **skus}

@@ -192,6 +192,17 @@ def test_a_rank_task_with_a_service_has_data_pods() -> None:
     assert gang["groupName"] != data["groupName"]
 
 
+@pytest.mark.parametrize(("at_once", "memory"), [(1, 2), (2, 3), (4, 3)])
+def test_the_head_of_a_search_has_memory_for_each_of_its_gangs(at_once: int, memory: int) -> None:
+    """Sixteen GPUs are at most two gangs of eight, whatever the search has asked for."""
+    search = {"name": "search", "tune": {"task": "train", "budget": {"trials": 20, "atOnce": at_once}}}
+    searching = job(tasks=[train("train", 8), search])
+    own = attempt(3, "search", placement=ON_GPUS, name=attempt_name("bot", UID, "search", 3))
+    head = pods(rayjob(searching, UID, own, cluster(), "s3://models/bot", Defaults(image="registry/tuneyard:1")))[0]
+    (container,) = head["spec"]["containers"]
+    assert container["resources"]["limits"]["memory"] == container["resources"]["requests"]["memory"] == str(memory * 1024**3)
+
+
 def test_no_secret_stands_in_a_rayjob() -> None:
     found = render(env=SECRET_ENV)
     names = {source["valueFrom"]["secretKeyRef"]["name"] for source in _env(found) if "secretKeyRef" in source.get("valueFrom", {})}

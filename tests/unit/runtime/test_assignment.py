@@ -44,6 +44,15 @@ def test_a_search_runs_on_the_gang_of_the_task_that_it_tunes() -> None:
     assert chosen.task("judge") == job.spec.task("judge")
 
 
+def test_several_gangs_of_a_search_keep_their_size() -> None:
+    """Eight workers are two gangs of four."""
+    job = make_job(resources={"workers": 4})
+    search = job.spec.tasks[0].model_validate({"name": "search", "tune": {"task": "tune", "budget": {"atOnce": 2}}})
+    job = job.model_copy(update={"spec": job.spec.model_copy(update={"tasks": [*job.spec.tasks, search]})})
+    chosen = Assignment.from_environment({**ENVIRONMENT, "TUNEYARD_TASK": "search"}).applied(job).spec
+    assert (chosen.task("tune").resources.workers, chosen.task("tune").resources.sku) == (4, ["h100-80gb"])
+
+
 def test_without_a_number_of_workers_the_jobspec_decides() -> None:
     assignment = Assignment.from_environment({name: value for name, value in ENVIRONMENT.items() if name != "TUNEYARD_WORKERS"})
     assert assignment.applied_to(make_job(resources={"workers": 4}).spec.task("tune")).resources.workers == 4

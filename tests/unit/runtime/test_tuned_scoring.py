@@ -143,7 +143,7 @@ def test_a_trial_scores_the_sample_and_history_keeps_figures_alone(
     asked: list[ScoreRequest] = []
     monkeypatch.setattr(pool, "score", scored(asked, result(20.0)))
     found = tuned({"engine.batch": [8]}, instances=2)
-    trials = [found.measure({"engine.batch": 8}, number, 60.0, lambda: False) for number in (3, 4)]
+    trials = [found.measure(0, {"engine.batch": 8}, number, 60.0, lambda: False) for number in (3, 4)]
     assert [trial.tokens_per_s for trial in trials] == [3200.0, 3200.0]
     assert (asked[0].task.data.sample, asked[0].task.rows_per_part, asked[0].name) == (128, 16, "search-3")
     assert [event.message for event in heard if isinstance(event, Warned)] == ["engines start cold"]
@@ -163,7 +163,7 @@ def test_engines_that_do_not_start_are_a_result(tuned: Make, heard: list[Event],
         raise JobFailed("all 1 engines died; the key was hunter2", "look", kind=FailureKind.NODE_LOST)
 
     monkeypatch.setattr(pool, "score", fails)
-    trial = tuned().measure({"engine.batch": 8}, 1, 60.0, lambda: False)
+    trial = tuned().measure(0, {"engine.batch": 8}, 1, 60.0, lambda: False)
     assert (trial.tokens_per_s, trial.failure) == (None, "NodeLost")
     assert "hunter2" not in trial.message
     assert [event.state for event in heard if isinstance(event, TaskEvent)] == ["started", "failed"]
@@ -171,7 +171,7 @@ def test_engines_that_do_not_start_are_a_result(tuned: Make, heard: list[Event],
 
 def test_a_trial_without_an_answer_has_no_speed(tuned: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "score", scored([], result(20.0) | {"output_tokens": 0}))
-    assert tuned().measure({}, 1, 60.0, lambda: False).tokens_per_s is None
+    assert tuned().measure(0, {}, 1, 60.0, lambda: False).tokens_per_s is None
 
 
 def test_the_score_task_takes_what_was_found(tuned: Make) -> None:

@@ -240,6 +240,11 @@ def test_a_search_over_rows_tells_its_best_in_rows() -> None:
     assert progress_line(task) == "trial 3/8  best 400 rows/s"
 
 
+def test_a_trial_that_another_gang_has_overtaken_does_not_turn_the_progress_back() -> None:
+    tried = Tried(task="train", number=3, of=8, measured=400.0, gang=2)
+    assert doing(folded([tried, replace(tried, number=2, gang=1)])) == "trial 3/8"
+
+
 @pytest.mark.parametrize("summary", ["40/120", "step 40/120"])
 def test_summaries_of_attempts_of_an_earlier_version_are_read(summary: str) -> None:
     told = TaskStatus.model_validate(

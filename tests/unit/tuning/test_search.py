@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import random as random_numbers
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tuneyard.api.tuned_settings import LEAST_RUNS_OF_GANG
 from tuneyard.tuning import IncumbentFailed, Random, Record, Search, Shares, Space, Trial, effects, shares
 
 PAIRS = 3
@@ -32,27 +35,43 @@ def better(point: Mapping[str, Any]) -> float:
 
 @dataclass
 class Machine:
-    """Measures by `law`; a run takes ten seconds. `drift`: how fast it is by the run's number. `stops`: the run it is told to stop in.
-    `ends`: when the time is over, also in the middle of a run."""
+    """Gangs that measure by `law`; a run takes ten seconds. `drift`: how fast it is by the run's number. `speeds`: how fast each gang is.
+    `takes`: seconds of a run, by its number. `stops`: the run it is told to stop in. `ends`: when the time is over, also in the middle of a
+    run."""
 
     law: Callable[[Mapping[str, Any]], float | None] = law
     drift: Callable[[int], float] = lambda _: 1.0
+    speeds: tuple[float, ...] = (1.0,)
+    takes: Callable[[int], float] = lambda _: 10.0
     stops: int = 0
     ends: float = math.inf
     clock: float = 0.0
     ran: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     heard: list[Trial] = field(default_factory=list)
     kept: str = "{}"
+    _running: dict[int, tuple[float, Trial]] = field(default_factory=dict)
+    """The end and the result of each gang's run."""
 
-    def measure(self, point: Mapping[str, Any], number: int, _first_s: float | None) -> Trial | None:
-        self.clock = min(self.ends, self.clock + 10.0)
+    @property
+    def count(self) -> int:
+        return len(self.speeds)
+
+    def start(self, gang: int, point: Mapping[str, Any], number: int, _first_s: float | None) -> None:
+        assert gang not in self._running, "a gang has one run at a time"
         self.ran.append((number, dict(point)))
-        if number == self.stops or self.clock == self.ends:
-            return None
-        rate = self.law(point)
-        if rate is None:
-            return Trial(number=number, point=dict(point), failure="OutOfMemory", message="no room", seconds=10.0)
-        return Trial(number=number, point=dict(point), tokens_per_s=rate * self.drift(number), seconds=10.0)
+        rate, seconds = self.law(point), self.takes(number)
+        trial = Trial(number=number, point=dict(point), failure="OutOfMemory", message="no room", seconds=seconds)
+        if rate is not None:
+            trial = Trial(number=number, point=dict(point), tokens_per_s=rate * self.drift(number) * self.speeds[gang], seconds=seconds)
+        self._running[gang] = self.clock + seconds, trial
+
+    def ended(self) -> tuple[int, Trial | None]:
+        gang = min(self._running, key=lambda each: self._running[each][0])
+        end, trial = self._running.pop(gang)
+        self.clock = max(self.clock, min(self.ends, end))
+        if trial.number == self.stops:
+            self.ends = self.clock  # all are told
+        return gang, None if self.clock == self.ends else trial
 
     def keep(self, record: Record) -> None:
         self.kept = json.dumps(record.to_dict())
@@ -69,7 +88,7 @@ class Machine:
             pairs=PAIRS,
             seconds=seconds,
             worth=lambda trial: trial.tokens_per_s or 0.0,
-            measure=self.measure,
+            gangs=self,
             heard=self.heard.append,
             keep=self.keep,
             now=lambda: self.clock,
@@ -151,10 +170,10 @@ def test_two_rounds_without_gain_are_enough() -> None:
     assert (len(record.own), len(record.trials)) == (2, 4)
 
 
-@given(seconds=st.floats(10.5, 500), trials=st.integers(2, 30), rounds=st.integers(1, 8))
+@given(seconds=st.floats(10.5, 500), trials=st.integers(2, 30), rounds=st.integers(1, 8), gangs=st.integers(1, 4))
 @settings(max_examples=100)
-def test_budgets_of_runs_and_of_time_hold_pairs_included(seconds: float, trials: int, rounds: int) -> None:
-    machine, record = Machine(), Record()
+def test_budgets_of_runs_and_of_time_hold_pairs_included(seconds: float, trials: int, rounds: int, gangs: int) -> None:
+    machine, record = Machine(speeds=(1.0,) * gangs), Record()
     assert machine.budgeted(trials, rounds=rounds, seconds=seconds).run(record, random)
     assert len(machine.ran) <= trials
     assert machine.clock <= seconds
@@ -187,12 +206,13 @@ def test_a_search_says_whether_its_time_was_over(seconds: float | None, runs: in
     assert record.runs == len(record.own) + len(record.trials) + 2 * len(record.pairs)
 
 
-@given(trials=st.integers(2, 200), rounds=st.integers(1, 20), pairs=st.integers(1, 10))
-def test_shares_of_a_budget_add_up(trials: int, rounds: int, pairs: int) -> None:
-    found = shares(trials, rounds, pairs)
-    assert found.candidates + found.rounds + 2 * found.pairs == trials
-    assert found.candidates >= 2 * found.rounds >= 2 or (found.rounds, found.candidates) == (1, 1)
+@given(trials=st.integers(2, 200), rounds=st.integers(1, 20), pairs=st.integers(1, 10), gangs=st.integers(1, 9))
+def test_shares_of_a_budget_add_up(trials: int, rounds: int, pairs: int, gangs: int) -> None:
+    found = shares(trials, rounds, pairs, gangs)
+    assert found.candidates + found.own + 2 * found.pairs == trials
+    assert found.candidates >= 2 * found.own >= 2 or (found.rounds == 1 and found.candidates >= found.gangs)
     assert 2 * found.pairs <= trials / 2
+    assert found.gangs == gangs or trials < LEAST_RUNS_OF_GANG * gangs, "what a JobSpec may ask for, all gangs have work for"
 
 
 def test_a_small_budget_has_fewer_pairs() -> None:
@@ -249,6 +269,93 @@ def test_a_search_that_was_stopped_goes_on_and_measures_nothing_twice(stops: int
     assert min(number for number, _ in second.ran) == stops + 1
     assert len(again.pairs) == PAIRS
     assert again.to_dict()["trials"][: len(known["trials"])] == known["trials"]
+
+
+GANGS = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=5).map(tuple)
+"""Speeds of gangs on machines of any kind."""
+
+
+@given(speeds=GANGS, seed=st.integers(0, 99), trials=st.integers(2, 40), rounds=st.integers(1, 5), lengths=st.randoms())
+@settings(max_examples=150)
+def test_gangs_divide_the_rounds_and_compare_each_run_with_their_own(
+    speeds: tuple[float, ...], seed: int, trials: int, rounds: int, lengths: random_numbers.Random
+) -> None:
+    """Gangs are up to a hundred times as fast as others, and runs end in any order. The law alone decides all the same."""
+    durations = [lengths.uniform(1.0, 100.0) for _ in range(trials + 1)]
+    machine, record = Machine(speeds=speeds, takes=lambda number: durations[number]), Record()
+    assert machine.budgeted(trials, rounds=rounds).run(record, lambda: random(seed))
+
+    assert sorted(number for number, _ in machine.ran) == list(range(1, len(machine.ran) + 1))
+    assert len(machine.ran) <= trials
+    tried = [json.dumps(trial.point, sort_keys=True) for trial in record.trials]
+    assert len(tried) == len(set(tried)), "no two gangs try the same"
+    assert [trial.ratio for trial in record.trials] == [pytest.approx(law(trial.point) / OWN) for trial in record.trials]
+    assert {trial.gang for trial in record.trials} <= {own.gang for own in record.own}
+    assert sorted(trial.number for trial in machine.heard) == sorted(number for number, _ in machine.ran)
+    best = record.best()
+    assert all(own.gang == theirs.gang for own, theirs in record.pairs), "a pair is of one gang"
+    if best is not None and record.leader() is not None and record.needed:
+        assert len(record.pairs) == record.needed
+        assert record.gain(record.needed) == pytest.approx(law(best.point) / OWN - 1)
+        firsts = [own.number < theirs.number for own, theirs in record.pairs]
+        assert abs(2 * sum(firsts) - len(firsts)) <= 1, "who is first changes"
+
+
+class Killed(Exception):
+    pass
+
+
+@given(kill=st.integers(1, 60), before=GANGS, after=GANGS, seed=st.integers(0, 5))
+@settings(max_examples=100)
+def test_a_search_that_was_killed_goes_on_with_more_or_fewer_gangs(
+    kill: int, before: tuple[float, ...], after: tuple[float, ...], seed: int
+) -> None:
+    """It is killed before or after any write of trials.json: what it measured then is measured again, under numbers of their own."""
+    first, writes = Machine(law=better, speeds=before), iter(range(1, 1000))
+    search = replace(first.search(), keep=lambda record: first.keep(record) if next(writes) < kill else dies())
+
+    def dies() -> None:
+        raise Killed
+
+    with contextlib.suppress(Killed):
+        search.run(Record(), lambda: random(seed))
+    known = json.loads(first.kept)
+    again = Record.from_dict(known) if known else Record()
+
+    second = Machine(law=better, speeds=after)
+    assert second.search().run(again, lambda: random(seed + 7))
+    kept = [json.dumps(trial.point, sort_keys=True) for trial in again.trials]
+    assert len(kept) == len(set(kept))
+    assert again.to_dict()["trials"][: len(known.get("trials", []))] == known.get("trials", [])
+    assert not {number for number, _ in second.ran} & set(range(1, known.get("numbers", 0) + 1))
+    best = again.best()
+    assert best is not None
+    assert (len(again.pairs), again.gain(again.needed)) == (again.needed, pytest.approx(law(best.point) / 50 - 1))
+
+
+def test_settings_that_do_not_run_on_one_gang_leave_its_part_to_the_others() -> None:
+    """The file's settings fail on the second gang from the second round on. The first gang measures what is left."""
+    machine, record = Machine(speeds=(1.0, 1.0)), Record()
+    started = machine.start
+
+    def start(gang: int, point: Mapping[str, Any], number: int, first_s: float | None) -> None:
+        machine.law = law if gang == 0 or point or number <= 2 else lambda _: None
+        started(gang, point, number, first_s)
+
+    machine.start = start  # type: ignore[method-assign]
+    assert machine.budgeted(24, rounds=4).run(record, random)
+    second = {own.number for own in record.own if own.tokens_per_s is None}
+    assert len(second) == 1
+    assert {trial.gang for trial in record.trials if trial.number > min(second)} == {1}
+    assert all(trial.ratio is not None for trial in record.trials)
+
+
+def test_two_gangs_take_half_of_the_time() -> None:
+    alone, two = Machine(law=better), Machine(law=better, speeds=(1.0, 1.0))
+    for machine in (alone, two):
+        assert machine.budgeted(16).run(Record(), random)
+    assert len(alone.ran) == len(two.ran) == 16
+    assert (alone.clock, two.clock) == (160.0, 90.0)
 
 
 def test_everybody_who_listens_hears_each_measurement_once() -> None:

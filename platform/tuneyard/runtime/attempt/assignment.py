@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -18,9 +18,9 @@ class Assignment:
     """One attempt. `attempt`: its number, which grows over the job. `run`: the same for all attempts of a job, and different for other
     jobs.
 
-    `workers`: number of ranks, or of engines of a score task; None: as in the JobSpec. `scratch`: folder on every machine for temporary
-    files of the attempt. `promised_gb_per_s`: bandwidth between machines, if the member names one. `repair_limit_s`: most seconds until a
-    lost pod is replaced in place. `price_per_gpu_hour`: of the SKU there; 0: unknown.
+    `workers`: number of ranks, over all gangs of a search, or of engines of a score task; None: as in the JobSpec. `scratch`: folder on
+    every machine for temporary files of the attempt. `promised_gb_per_s`: bandwidth between machines, if the member names one.
+    `repair_limit_s`: most seconds until a lost pod is replaced in place. `price_per_gpu_hour`: of the SKU there; 0: unknown.
     """
 
     task: str
@@ -65,10 +65,13 @@ class Assignment:
         return task.model_copy(update={"resources": task.resources.model_copy(update={"sku": [self.sku], **chosen})})
 
     def applied(self, job: JobSpec) -> JobSpec:
-        """The job with the assigned workers and SKU in the assigned task, and in the task that it tunes."""
+        """The job with the assigned workers and SKU in the assigned task, and in the task that it tunes. Several gangs of a search keep the
+        size that the JobSpec names: the assigned workers are divided among them."""
         own = job.spec.task(self.task)
         chosen = {own.name, job.spec.gang_of(own).name}
-        tasks = [self.applied_to(task) if task.name in chosen else task for task in job.spec.tasks]
+        divided = own.tune is not None and own.tune.budget.at_once > 1
+        assignment = replace(self, workers=None) if divided else self
+        tasks = [assignment.applied_to(task) if task.name in chosen else task for task in job.spec.tasks]
         return job.model_copy(update={"spec": job.spec.model_copy(update={"tasks": tasks})})
 
     def first_number(self, failures_in_place: int) -> int:

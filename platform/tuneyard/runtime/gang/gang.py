@@ -114,13 +114,17 @@ class Gang:
 
 
 class Gangs:
-    """Keeps the one running gang of a job from task to task, while its size fits."""
+    """Keeps one running gang of a job from task to task, while its size fits."""
 
     def __init__(self, server: Callable[[], Path | None], scratch: Path) -> None:
         self._server, self._scratch = server, scratch
         self._gang: Gang | None = None
         self._released = 0
         self._lock = threading.RLock()
+
+    def another(self, name: str) -> Gangs:
+        """A keeper of a further gang that runs beside this one. `name`: of its folder for files, unique in the job."""
+        return Gangs(self._server, self._scratch / name)
 
     def of(self, workers: int, *, use_gpu: bool) -> Gang:
         """The gang of that size, or a new one."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from tuneyard.api import Blame, FailureKind, JobFailed, Retries, TuneyardError
 from tuneyard.api.attempt_report import RankPlace
+from tuneyard.runtime.gang.gang import Gangs
 from tuneyard.runtime.gang.mailbox import GangEnd, RankEnd, RankProcess, by_rank
 from tuneyard.runtime.interrupt import ShouldStop
 from tuneyard.runtime.machines import LogName, Machines, rank_log
@@ -29,6 +30,7 @@ class TrainSetting:
     """Settings that all starts of one task share.
 
     `source`: name of the copied logs of its ranks, before the number of the rank. `stop_grace_s`: seconds that ranks have to stop.
+    `gangs`: who keeps the gang of its ranks; None: the machines, from task to task. `beside`: ranks of other gangs on the same machines.
     `on_attempt` and `on_failure` are called for each start, and for each failure.
     """
 
@@ -37,8 +39,15 @@ class TrainSetting:
     stop_grace_s: Callable[[], float]
     source: str = "rank"
     secrets: Sequence[str] = ()
+    gangs: Gangs | None = None
+    beside: int = 0
     on_attempt: Callable[[TrainRequest], None] = lambda _request: None
     on_failure: Callable[[TrainRequest, TuneyardError], None] = lambda _request, _error: None
+
+    @property
+    def held(self) -> Gangs:
+        """The gang that the ranks start in."""
+        return self.gangs if self.gangs is not None else self.machines.gangs
 
 
 @dataclass
@@ -61,7 +70,7 @@ class TrainAttempt:
     def run(self) -> TrainResult:
         """Run the ranks. Returns the result of rank 0 once all ranks have ended. Raises the error of the attempt."""
         self._kills_before = self._machines.oom_kills()
-        self._gang = gang = self._machines.gangs.of(self.request.plan.workers, use_gpu=self._machines.machine.has_gpus)
+        self._gang = gang = self.setting.held.of(self.request.plan.workers, use_gpu=self._machines.machine.has_gpus)
         self.emit(Stage(task=self.request.name, name=f"starting {gang.workers} rank{'' if gang.workers == 1 else 's'}"))
         gang.order(self.request, self._machines.logs)
         grace_s, stop_deadline = 0.0, None
@@ -147,7 +156,7 @@ class TrainAttempt:
     def _check_beginning(self, now: float) -> None:
         """Raises JobFailed if ranks cannot start: a lost machine was not replaced, or the time limit is over."""
         begun, workers = len(self._places), self._gang.workers
-        gone = self._machines.short_of(workers)
+        gone = self._machines.short_of(workers + self.setting.beside)
         if gone is None:
             self._short_since = None
         elif self._short_since is None:
@@ -185,7 +194,7 @@ class TrainAttempt:
         while left and self._gang.running and time.monotonic() < deadline and not any(lost.machine_lost for lost in self._lost):
             left -= {end.rank for end in self._gang.read(_POLL_S).ended}
         if left:  # an agent is lost with its machine, and Ray may not know it yet
-            self._machines.gangs.release()
+            self.setting.held.release()
 
     # Why it has failed
 

@@ -17,9 +17,9 @@ from tuneyard.runtime.task_context import TaskContext, with_found
 from tuneyard.training.request import TrainRequest
 
 
-def train_request(task: Task, context: TaskContext) -> TrainRequest:
+def train_request(task: Task, context: TaskContext, *, gangs: int = 1) -> TrainRequest:
     """The request of a train task's first attempt: with the settings that a tune task found, resolved references, and a plan for these
-    machines.
+    machines. `gangs`: number of gangs that share them.
 
     Raises BadInput.
     """
@@ -31,7 +31,7 @@ def train_request(task: Task, context: TaskContext) -> TrainRequest:
         name=task.name,
         task=task.training,
         rank=task.rank,
-        plan=_plan(task, start, machines.machine),
+        plan=_plan(task, start, machines.machine, gangs),
         model_uri=start.model_uri,
         adapter_uri=start.adapter_uri,
         output=context.output.task_uri(task.name),
@@ -42,7 +42,7 @@ def train_request(task: Task, context: TaskContext) -> TrainRequest:
     )
 
 
-def _plan(task: Task, start: Start, machine: Machine) -> Plan:
+def _plan(task: Task, start: Start, machine: Machine, gangs: int) -> Plan:
     from tuneyard.planning import LIBRARIES_GB, plan_of_program, plan_of_ranker, resolve
 
     training, workers = task.training, choose_workers(task, machine)
@@ -58,7 +58,7 @@ def _plan(task: Task, start: Start, machine: Machine) -> Plan:
         model_shape(start.model_uri, training.model.revision),
         gpu(machine.sku),
         workers,
-        host_memory_gb=(machine.memory_gb or machine_memory_gb()) / workers,
+        host_memory_gb=(machine.memory_gb or machine_memory_gb()) / (workers * gangs),
         flash_available=find_spec("flash_attn") is not None,
         liger_available=find_spec("liger_kernel") is not None,
         libraries_gb=libraries_gb,

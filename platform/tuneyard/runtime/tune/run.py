@@ -8,22 +8,24 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from tuneyard.api import BadInput, FailureKind, JobFailed, Task
+from tuneyard.api.worker_counts import gangs_in
 from tuneyard.runtime.task_context import TaskContext
 from tuneyard.runtime.train.attempt import TrainSetting
-from tuneyard.runtime.tune.choices import Plans
+from tuneyard.runtime.tune.gangs import Run, SideBySide, settings_of_gangs
 from tuneyard.runtime.tune.scoring import TunedScoring
 from tuneyard.runtime.tune.training import TunedTraining
 from tuneyard.runtime.tune.trials import HANG, STOPPED
 from tuneyard.runtime.tune.tuned import Tuned
 from tuneyard.storage import NotFound, open_store
 from tuneyard.tracking import Stage, Tried, Warned
+from tuneyard.training.request import TrainRequest
 from tuneyard.tuning import (
     IncumbentFailed,
     Point,
@@ -40,36 +42,42 @@ from tuneyard.tuning import (
 from tuneyard.tuning.passed_on import told
 
 TRIALS = "trials.json"
+SharedPlans = Callable[[Task, int], TrainRequest]
+"""Plans a train or rank task for these machines, which so many gangs share. Raises BadInput if it cannot run."""
 _LEAST_LIMIT_S = 180.0
 _FIRST_LIMIT_S = 3600.0
 _SLOWEST = 4.0
 """A trial is ended after this many times the duration of the file's own settings."""
 
 
-def run_tune(task: Task, context: TaskContext, plan: Plans, setting: TrainSetting, *, seed: int = 0) -> dict[str, Any]:
+def run_tune(task: Task, context: TaskContext, plan: SharedPlans, setting: TrainSetting, *, seed: int = 0) -> dict[str, Any]:
     """Run a search. Returns the winner, its gain over the file's settings, and all measurements. `status` is stopped if a stop was asked
     for.
 
     Raises BadInput if there is nothing to search, and JobFailed if the settings of the file do not run.
     """
     began = time.monotonic()  # loading and starting count towards the budget
-    tuning = _Tuning(task, context, _tuned(task, context, plan, setting), np.random.default_rng(seed), began)
-    context.machines.use_ray()  # only once it is known that there is something to search
-    return tuning.run()
-
-
-def _tuned(task: Task, context: TaskContext, plan: Plans, setting: TrainSetting) -> Tuned:
     assert task.tune is not None
     tuned = context.job.spec.task(task.tune.task)
-    return TunedScoring(task, tuned, context) if tuned.score is not None else TunedTraining(task, tuned, context, plan, setting)
+    count = gangs_in(task.tune, tuned, context.machine.devices)
+    settings = settings_of_gangs(setting, count, context.machine.devices // count)
+    gangs = SideBySide(settings, context.emit)
+    context = replace(context, emit=gangs.emit)
+    if tuned.score is not None:
+        choices: Tuned = TunedScoring(task, tuned, context)
+    else:
+        choices = TunedTraining(task, tuned, context, lambda tried: plan(tried, count), settings)
+    tuning = _Tuning(task, context, choices, gangs, np.random.default_rng(seed), began)
+    context.machines.use_ray()  # only once it is known that there is something to search
+    return tuning.run()
 
 
 class _Tuning:
     """One tune task."""
 
-    def __init__(self, task: Task, context: TaskContext, tuned: Tuned, rng: np.random.Generator, began: float) -> None:
+    def __init__(self, task: Task, context: TaskContext, tuned: Tuned, gangs: SideBySide, rng: np.random.Generator, began: float) -> None:
         assert task.tune is not None
-        self._task, self._context, self._tuned, self._rng = task, context, tuned, rng
+        self._task, self._context, self._tuned, self._gangs, self._rng = task, context, tuned, gangs, rng
         self._tune = task.tune
         tuned.space.check(rng)
         self._report_unused(task.tune.space)
@@ -86,18 +94,22 @@ class _Tuning:
     def run(self) -> dict[str, Any]:
         self._store.delete_prefix("trials/")  # leftovers of a trial during which the search was killed
         record = self._remembered()
-        known = self._tuned.known
+        known, count, wanted = self._tuned.known, self._gangs.count, self._tune.budget.at_once
+        if count < wanted:
+            self._context.emit(Warned(task=self._task.name, message=self._why_fewer(count, wanted)))
         self._context.emit(
             Stage(
                 task=self._task.name,
-                name=f"searching {self._tuned.space.size} combinations, "
+                name=f"searching {self._tuned.space.size} combinations"
+                + (f" on {count} gangs at once, " if count > 1 else ", ")
                 + (f"{known} timed runs in history" if known else "no history: by the planner's estimates")
                 + (f", {len(record.trials)} trials measured before" if record.trials else "")
                 + f"; {self._budgeted()}",
             )
         )
         try:
-            ended = self._search().run(record, self._searcher)
+            with self._gangs.running(self._prepared) as gangs:
+                ended = self._search(gangs).run(record, self._searcher)
         except IncumbentFailed as error:
             raise JobFailed(
                 f"the settings of the file do not run, and nothing can be compared with them: {error}",
@@ -113,7 +125,11 @@ class _Tuning:
         # A search whose budget of time has run out has ended; it was not asked to stop.
         return self._found(record, ended=ended or not self._context.should_stop())
 
-    def _search(self) -> Search:
+    def _why_fewer(self, count: int, wanted: int) -> str:
+        machine, workers = self._context.machine, self._tuned.devices({})
+        return f"{count} of {wanted} gangs measure at once: {machine.devices} x {machine.sku} have no room for more gangs of {workers}"
+
+    def _search(self, gangs: SideBySide) -> Search:
         budget = self._tune.budget
         return Search(
             trials=budget.trials,
@@ -121,7 +137,7 @@ class _Tuning:
             pairs=budget.pairs,
             seconds=max(0.0, self._ends - time.monotonic()) if budget.minutes is not None else None,
             worth=self._worth,
-            measure=self._measure,
+            gangs=gangs,
             heard=self._tell,
             keep=lambda record: self._store.put(TRIALS, json.dumps(record.to_dict(), indent=1).encode()),
             now=time.monotonic,
@@ -142,6 +158,7 @@ class _Tuning:
             "leads": record.leader() is not None,
             "ratios": record.ratios(),
             "effects": [asdict(effect) for effect in effects(record.trials)],
+            "gangs": self._gangs.count,
             "plan": self._tuned.plan(),
             **self._learned(record),
             **{name: value for name, value in record.to_dict().items() if name not in ("numbers", "place")},
@@ -176,17 +193,21 @@ class _Tuning:
             return Tpe(space, self._rng)
         return PolicySearcher(space, lambda points: self._tuned.expectation(points, self._share), self._rng)
 
-    def _measure(self, point: Mapping[str, Any], number: int, first_s: float | None) -> Trial | None:
-        """Measure a point by a short attempt with an output and a scratch folder of its own. None if a stop was asked for."""
+    def _prepared(self, gang: int, point: Mapping[str, Any], number: int, first_s: float | None) -> Run:
+        """A run that measures a point by a short attempt with an output and a scratch folder of its own."""
 
         def should_stop() -> bool:
-            return self._context.should_stop() or time.monotonic() >= self._ends
+            return self._gangs.is_given_up or self._context.should_stop() or time.monotonic() >= self._ends
 
-        if should_stop():
-            return None
+        def run() -> Trial | None:
+            if should_stop():
+                return None
+            trial = self._tuned.measure(gang, point, number, limit_s, should_stop)
+            return None if should_stop() else replace(trial, predicted=predicted)
+
         limit_s = _FIRST_LIMIT_S if first_s is None else max(_LEAST_LIMIT_S, _SLOWEST * first_s)
-        trial = self._tuned.measure(point, number, limit_s, should_stop)
-        return None if should_stop() else replace(trial, predicted=self._tuned.predicted(point))
+        predicted = self._tuned.predicted(point)
+        return run
 
     def _tell(self, trial: Trial) -> None:
         self._context.emit(
@@ -201,15 +222,16 @@ class _Tuning:
                 failure=trial.failure,
                 seconds=trial.seconds,
                 unit=self._tuned.unit,
+                gang=trial.gang if self._gangs.count > 1 else 0,
             )
         )
 
     def _budgeted(self) -> str:
         """The budget in words, before it is spent."""
         budget = self._tune.budget
-        parts = shares(budget.trials, budget.rounds, budget.pairs)
+        parts = shares(budget.trials, budget.rounds, budget.pairs, self._gangs.count)
         minutes = f" and {budget.minutes:g} minutes" if budget.minutes is not None else ""
-        others = f"{parts.candidates} of other settings, {parts.rounds} of the file's own, {2 * parts.pairs} in pairs that confirm a winner"
+        others = f"{parts.candidates} of other settings, {parts.own} of the file's own, {2 * parts.pairs} in pairs that confirm a winner"
         return f"at most {budget.trials} runs{minutes}: {others}"
 
     def _remembered(self) -> Record:

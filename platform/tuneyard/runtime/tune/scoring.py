@@ -101,7 +101,7 @@ class TunedScoring:
 
         return PlannedExpectation(points, worth)
 
-    def measure(self, point: Mapping[str, Any], number: int, limit_s: float, should_stop: ShouldStop) -> Trial:
+    def measure(self, _gang: int, point: Mapping[str, Any], number: int, limit_s: float, should_stop: ShouldStop) -> Trial:
         name = self._search.name
         request = replace(
             self._request(point),

@@ -25,10 +25,10 @@ _SHOWN = ("workers", "zero", "micro_batch", "recompute", "attention")
 class TunedTraining:
     """See `Tuned`. History knows shapes of language models only: of a ranker, the plan alone is expected."""
 
-    def __init__(self, search: Task, tuned: Task, context: TaskContext, plan: Plans, setting: TrainSetting) -> None:
-        """Raises BadInput if the task cannot run here, or if a listed setting cannot matter."""
+    def __init__(self, search: Task, tuned: Task, context: TaskContext, plan: Plans, settings: Sequence[TrainSetting]) -> None:
+        """`settings`: one for each gang. Raises BadInput if the task cannot run here, or if a listed setting cannot matter."""
         assert search.tune is not None
-        self._search, self._context, self._setting = search, context, setting
+        self._search, self._context, self._settings = search, context, settings
         self._is_ranker = tuned.rank is not None
         self.unit = "rows" if self._is_ranker else "tokens"
         past = past_attempts(self._without_history)
@@ -36,7 +36,8 @@ class TunedTraining:
         self.space = self._choices.space(search.tune.space)
         self._predictor = Predictor.fit(history_frame(past))
         self.known = 0 if self._is_ranker else self._predictor.timed_rows
-        self._tried_network = False
+        self._tried_network: set[int] = set()
+        """Gangs whose network was checked."""
 
     def why_not(self, point: Point) -> str:
         return self._choices.why_not(point)
@@ -64,12 +65,13 @@ class TunedTraining:
             return PlannedExpectation(points, lambda point: self._planned_worth(point, share))
         return PredictorExpectation(self._predictor, points, self._choices.row, lambda point: self._total(point) * share(point))
 
-    def measure(self, point: Mapping[str, Any], number: int, limit_s: float, should_stop: ShouldStop) -> Trial:
+    def measure(self, gang: int, point: Mapping[str, Any], number: int, limit_s: float, should_stop: ShouldStop) -> Trial:
         name = self._search.name
         request = self._choices.request(point)
         if DATA_WORKERS in self.space.settings:
             request = replace(request, task=in_its_own_order(request.task, number))
-        network, self._tried_network = None if self._tried_network else request.network, True
+        network = None if gang in self._tried_network else request.network
+        self._tried_network.add(gang)
         return run_trial(
             number,
             point,
@@ -81,7 +83,7 @@ class TunedTraining:
                 scratch=str(self._context.scratch / f"{name}-{number}"),
                 run=f"{request.run}-{number}",
             ),
-            self._setting,
+            self._settings[gang],
             Listener(name, f"{name}/{number}", self._context.emit),
             self.row(point),
             limit_s=limit_s,

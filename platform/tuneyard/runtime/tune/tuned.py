@@ -47,6 +47,7 @@ class Tuned(Protocol):
         """What is expected of points, which learns. `share`: factor from the speed over all devices to the worth of a point."""
         ...
 
-    def measure(self, point: Mapping[str, Any], number: int, limit_s: float, should_stop: ShouldStop, /) -> Trial:
-        """Measure a point by a short attempt under this number. Raises TuneyardError for a failure that says nothing about settings."""
+    def measure(self, gang: int, point: Mapping[str, Any], number: int, limit_s: float, should_stop: ShouldStop, /) -> Trial:
+        """Measure a point by a short attempt under this number, on one of the search's gangs (from 0). Raises TuneyardError for a failure
+        that says nothing about settings."""
         ...

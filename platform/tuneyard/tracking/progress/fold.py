@@ -338,10 +338,11 @@ def _tried(task: TaskProgress, event: Tried) -> TaskProgress:
     measured = finite(event.measured)
     in_rows = event.unit == "rows"
     best = max((rate for rate in (task.rows_per_s if in_rows else task.tokens_per_s, measured) if rate is not None), default=None)
+    before = task.count.done if task.count is not None and task.count.noun == "trial" else 0  # trials of several gangs end in any order
     return replace(
         _begun(task),
         stage=None,
-        count=Count("trial", event.number, event.of),
+        count=Count("trial", max(event.number, before), event.of),
         eta_s=None,
         tokens_per_s=None if in_rows else best,
         rows_per_s=best if in_rows else None,
