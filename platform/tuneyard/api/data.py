@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
 from tuneyard.api.base import Fields, Name, located
 from tuneyard.api.lm_eval import LmEval, other_fields
+from tuneyard.api.prompt_templates import NAMED, prompt_template
 
 Format = Literal["auto", "chat", "prompt-completion", "preference", "text"]
 FileType = Literal["auto", "parquet", "jsonl", "json", "csv", "text", "arrow", "excel", "hf"]
@@ -40,6 +41,13 @@ class Source(Fields):
         default_factory=dict,
         description="speaker -> role in a chat, for names of speakers that are not known, such as customer: user",
     )
+    template: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=100_000,
+        description="the prompt of each row: text with columns in braces, such as 'Summarize: {article}', or a name: "
+        f"{', '.join(NAMED)}; {{prompt}} is the row's own prompt; default: that prompt, and in score tasks as in the model's training",
+    )
     sheet: str | None = Field(
         default=None,
         min_length=1,
@@ -47,6 +55,13 @@ class Source(Fields):
         description="sheet of an Excel workbook; default: the only one that is visible and filled",
     )
     limit: int | None = Field(default=None, ge=1, description="use the first N samples only; default: all")
+
+    @field_validator("template")
+    @classmethod
+    def _has_places(cls, template: str | None) -> str | None:
+        if template is not None:
+            prompt_template(template)
+        return template
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
@@ -160,7 +175,7 @@ class TrainData(Source):
             return super().check_place()
         if self.source is not None or self.from_task is not None:
             raise ValueError("give one of source, from and mix")
-        for field in ("path", "split", "file_type", "columns", "roles", "sheet", "limit"):
+        for field in ("path", "split", "file_type", "columns", "roles", "template", "sheet", "limit"):
             if field in self.model_fields_set and getattr(self, field) != type(self).model_fields[field].get_default(
                 call_default_factory=True
             ):

@@ -10,7 +10,19 @@ from pydantic.alias_generators import to_camel
 from tuneyard.api.rules_case import Case, Rule
 from tuneyard.api.train import Preference
 
-_TOKEN_FIELDS = ("format", "pack", "max_length", "overlong", "loss_on", "chat", "chat_template", "columns", "roles", "show_sample")
+_TOKEN_FIELDS = (
+    "format",
+    "pack",
+    "max_length",
+    "overlong",
+    "loss_on",
+    "chat",
+    "chat_template",
+    "columns",
+    "roles",
+    "template",
+    "show_sample",
+)
 """Fields of `data` that turn rows into tokens. A program gets the rows themselves."""
 
 

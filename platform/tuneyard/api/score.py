@@ -171,7 +171,7 @@ class Judge(Fields):
             return self
         if "scale" in self.model_fields_set:
             raise ValueError("a judge of two answers gives no score: leave scale or against out")
-        if others := sorted({"limit", "columns", "roles", "split"} & self.against.model_fields_set):
+        if others := sorted({"limit", "columns", "roles", "template", "split"} & self.against.model_fields_set):
             raise located(f"leave {others[0]} out: both answers are read as data says", "against", others[0])
         return self
 

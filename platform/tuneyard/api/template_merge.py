@@ -41,7 +41,8 @@ class Alternatives:
 
 
 _PLACE = Alternatives(
-    ("source", "from", "mix"), ("path", "split", "fileType", "columns", "roles", "sheet", "limit", "temperature", "whenExhausted")
+    ("source", "from", "mix"),
+    ("path", "split", "fileType", "columns", "roles", "template", "sheet", "limit", "temperature", "whenExhausted"),
 )
 _HELD_OUT = Alternatives(("validation", "validationFraction"))
 _LENGTH = Alternatives(("epochs", "steps"))

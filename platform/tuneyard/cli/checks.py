@@ -28,14 +28,21 @@ def check_file(path: Path, *, elsewhere: Callable[[], Collection[str]] = tuple, 
     return documents
 
 
-def check_shipped_data(spec: JobSpec, base_dir: Path, complaint: Callable[[tuple[str | int, ...], str], str]) -> None:
-    """Check the first rows of the data that `submit` ships. `complaint`: makes the message from path in the JobSpec and cause. Raises
-    BadInput."""
+def check_shipped_data(spec: JobSpec, base_dir: Path, complaint: Callable[[tuple[str | int, ...], str], str]) -> list[str]:
+    """Check the data that `submit` ships: the first rows, and some rows rendered. `complaint`: makes the message from path in the JobSpec
+    and cause. Returns warnings. Raises BadInput."""
     for file in local_files(spec.spec):
         try:
             _check_first_rows(spec.spec, file, base_dir)
         except BadInput as error:
             raise BadInput(complaint(file.path, error.cause), error.next_step) from error
+    from tuneyard.cli.probed import findings_of, probes_of
+
+    found = list(findings_of(spec, probes_of(spec, base_dir)))
+    for path, finding in found:
+        if finding.fatal:
+            raise BadInput(complaint(path, finding.cause), finding.next_step)
+    return [complaint(path, str(finding)) for path, finding in found]
 
 
 def _check_first_rows(job: Job, file: LocalFile, base_dir: Path) -> list[str]:
@@ -71,11 +78,25 @@ def warnings_of(document: Document, base_dir: Path) -> Iterator[str]:
     spec = JobSpec(metadata=document.resource.metadata, spec=job)
     for path, words in (*remarks(spec), *model_remarks(spec, configs_at_hand(job, base_dir))):
         yield document.complaint((*root, *path[1:]), words)
+    lacking = set()
     for file in local_files(job):
         if isinstance(document.resource, Schedule) and "{{" in file.text:
             continue  # the file of each run is another one
         for lack in _lacks(job, file, base_dir):
+            lacking.add(job.tasks[int(file.path[2])].name)
             yield document.complaint((*root, *file.path[1:]), lack)
+    if isinstance(document.resource, JobSpec):
+        yield from rendered_lines(document, base_dir, known=lacking)
+
+
+def rendered_lines(document: Document, base_dir: Path, *, known: Collection[str] = ()) -> Iterator[str]:
+    """What a look at some rows, rendered and tokenised, says about the data of train tasks; see `findings_of`."""
+    from tuneyard.cli.probed import findings_of, probes_of
+
+    job = document.resource
+    assert isinstance(job, JobSpec)
+    for path, finding in findings_of(job, probes_of(job, base_dir), known=known):
+        yield document.complaint(path, str(finding))
 
 
 def configs_at_hand(job: Job, base_dir: Path) -> dict[str, dict[str, Any]]:

@@ -14,6 +14,7 @@ from tuneyard.data.meaning.plausible import judged
 from tuneyard.data.meaning.role_names import OPTIONAL, is_filled, is_media, role_named
 from tuneyard.data.messages import carries_loss, is_said, looks_like_messages, message_list, system_text, unusual_roles
 from tuneyard.data.roles import Chat, Completion, Pair, Roles, Sample, Text
+from tuneyard.data.templated import COLUMN, prompt_of
 from tuneyard.data.tool_calls import Message, canonical_tools
 
 __all__ = ["Canonical", "LeftOut", "system_turn", "with_input"]
@@ -56,7 +57,7 @@ class Canonical:
         if roles.known is not None and roles.format != "text":
             late = (*(row.keys() - roles.known), *roles.idle) if roles.idle or not row.keys() <= roles.known else ()
             for column in late:
-                if role_named(column) in OPTIONAL[roles.format] and column not in roles.columns.values() and is_filled(row.get(column)):
+                if role_named(column) in OPTIONAL[roles.format] and column not in roles.read_columns and is_filled(row.get(column)):
                     role = role_named(column)
                     raise BadSample(
                         f"{column} ({shown(row[column])}) has a value here and none in the first rows, by which the format was found",
@@ -70,10 +71,13 @@ class Canonical:
                 )
 
     def _shaped(self, row: Row) -> Row:
-        """The row with the columns that the roles name: as its form reads it, and with the values at paths."""
-        if self.roles.form:
-            return FORMS[self.roles.form].shaped(row)
-        found = {path: value for path in self.roles.paths if (value := value_at(row, path)) is not None}
+        """The row with the columns that the roles name: as its form reads it, with the values at paths, and with the template's prompt."""
+        roles = self.roles
+        if roles.form:
+            row = FORMS[roles.form].shaped(row)
+        found = {path: value for path in roles.paths if (value := value_at(row, path)) is not None}
+        if roles.template:
+            found[COLUMN] = prompt_of(roles.template, roles.places, row, roles.whole)
         return {**row, **found} if found else row
 
     def _chat(self, messages: list[Message], tools: list[Any] | None = None, context: int = 0) -> Chat:

@@ -14,13 +14,16 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from tuneyard.api import TrainTask
+import numpy as np
+
+from tuneyard.api import TrainData, TrainTask
 from tuneyard.catalog.cpu import usable_cores
 from tuneyard.data.access import reading
 from tuneyard.data.decompression import decompressed
 from tuneyard.data.file_types import COMPRESSED_ENDINGS, DataFile
+from tuneyard.data.measure import sample_size
+from tuneyard.data.probe import Probe
 from tuneyard.data.records import arrow_batches, parquet_file
-from tuneyard.data.roles import Pair
 from tuneyard.data.samples import Placed, Tally, training_samples
 from tuneyard.data.shown import plain_pieces
 from tuneyard.data.sources import Located, locate
@@ -40,8 +43,9 @@ _COMPRESSED_SPREAD = 0.3
 _Z = 1.96
 
 
-def count_data(task: TrainTask, *, tokenizer: Path | None = None) -> DataCount:
-    """Count the training data of a task whose `data.source` is resolved. `tokenizer`: a tokenizer.json, for characters per token.
+def count_data(task: TrainTask, *, tokenizer: Path | None = None, probed: Probe | None = None) -> DataCount:
+    """Count the training data of a task whose `data.source` is resolved. `probed`: what its rows are in tokens. `tokenizer`: a
+    tokenizer.json, for characters per token where there is no probe.
 
     Raises BadInput (no file, no sample that can be trained on), StorageError (source not reachable).
     """
@@ -60,12 +64,17 @@ def count_data(task: TrainTask, *, tokenizer: Path | None = None) -> DataCount:
     found = Interval.exactly(tally.good) if complete else _rows(located).times(good)
     if data.limit is not None:
         found = Interval(*(min(value, data.limit) for value in (found.likely, found.low, found.high)))
-    ratio = characters_per_token(texts.spread(), tokenizer) if tokenizer is not None else None
+    ratio = characters_per_token(texts.spread(), tokenizer) if tokenizer is not None and probed is None else None
+    overhead, kept = 0.0, 1.0
+    if probed is not None and probed.tokens:
+        overhead, ratio = _fitted(probed.sizes, probed.tokens)
+        kept = _kept(data, probed)
     return DataCount(
-        samples=found,
-        characters=texts.sizes,
+        samples=found.times(kept),
+        characters=sorted(texts.sizes)[: max(1, round(kept * len(texts.sizes)))],
         characters_per_token=ratio or USUAL_CHARACTERS,
         assumed_tokens=ratio is None,
+        overhead_tokens=overhead,
         splits=roles.format == "text" and data.overlong == "truncate",
         streamed=expects_stream(data, located.size_bytes, steps=task.steps, cores=usable_cores()),
         format=roles.format,
@@ -87,19 +96,40 @@ class _Texts:
         self._every = 1
 
     def add(self, placed: Placed) -> None:
-        pieces = plain_pieces(placed.sample)
-        size = sum(len(piece.text) for piece in pieces)
-        if isinstance(placed.sample, Pair):  # a row is the prompt with one of the two answers
-            size = len(pieces[0].text) + max(len(piece.text) for piece in pieces[1:])
         if len(self.sizes) % self._every == 0:
-            self._kept.append("".join(piece.text for piece in pieces))
-        self.sizes.append(size)
+            self._kept.append("".join(piece.text for piece in plain_pieces(placed.sample)))
+        self.sizes.append(sample_size(placed.sample))
         if len(self._kept) > 2 * _TOKENISED:
             self._kept, self._every = self._kept[::2], 2 * self._every
 
     def spread(self) -> Sequence[str]:
         """The selected texts, evenly spread over all samples."""
         return self._kept
+
+
+def _kept(data: TrainData, probed: Probe) -> float:
+    """The share of samples that training keeps. Those without a token to learn from, or too long for `overlong: drop`, are left out; they
+    are taken to be the longest.
+    """
+    needed = probed.tokens if data.overlong == "drop" else probed.needed
+    if data.overlong == "truncate" and data.pack and probed.format == "text":
+        return 1.0
+    return max(1, sum(tokens <= data.max_length for tokens in needed)) / len(needed)
+
+
+def _fitted(sizes: Sequence[int], tokens: Sequence[int]) -> tuple[float, Interval]:
+    """Tokens of a sample as a line over its characters: tokens without any, and characters per further token. A least-squares line keeps
+    the sum of the tokens of the rows that were looked at, and so that of all rows, whichever share of them has tools or a system turn.
+    """
+    x, y = np.asarray(sizes, dtype=np.float64), np.asarray(tokens, dtype=np.float64)
+    spread = float(((x - x.mean()) ** 2).sum())
+    slope = float(((x - x.mean()) * (y - y.mean())).sum()) / spread if spread else 0.0
+    if slope <= 0:  # all samples have one size, or sizes say nothing of tokens
+        slope = 1e-9
+    overhead = float(y.mean() - slope * x.mean())
+    off = y - overhead - slope * x
+    error = min(0.5, _Z * float(np.sqrt((off**2).sum() / max(1, len(y) - 2) / len(y))) / float(y.mean()))
+    return overhead, Interval(1 / slope, 1 / slope / (1 + error), 1 / slope / (1 - error))
 
 
 def characters_per_token(texts: Sequence[str], tokenizer: Path) -> Interval | None:

@@ -22,6 +22,7 @@ from tuneyard.data.samples import DETECTION_ROWS, Placed, Tally, settled
 from tuneyard.data.sampling import PLACES, RowSample
 from tuneyard.data.shown import Piece, pair_pieces, plain_pieces, token_pieces
 from tuneyard.data.sources import Located, locate
+from tuneyard.data.templated import COLUMN
 
 SUGGESTED_LENGTHS = (512, 1024, 2048, 4096, 8192)
 SAMPLED_FROM_BYTES = 128 << 20
@@ -110,6 +111,12 @@ class Inspection:
     longer_than_assumed: dict[int, float] = field(default_factory=dict)
     """The same estimated without a tokenizer, at CHARACTERS_PER_TOKEN."""
     shown: list[list[Piece]] = field(default_factory=list)
+    roles: dict[str, str] = field(default_factory=dict)
+    """Role -> column or path, of the rows' own columns; empty where a form reads them."""
+    as_messages: bool = False
+    """A chat template renders the samples."""
+    strangers: list[str] = field(default_factory=list)
+    """Speakers of chats that have no usual role."""
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -124,6 +131,8 @@ def inspect(
     split: str | None = None,
     columns: Mapping[str, str] | None = None,
     roles: Mapping[str, str] | None = None,
+    template: str | None = None,
+    chat: bool = False,
     sheet: str | None = None,
     format: str = "auto",
     limit: int | None = None,
@@ -132,7 +141,8 @@ def inspect(
 ) -> Inspection:
     """Inspect `uri`: all rows, the first `limit` rows, or a sample where the set is large and `everything` is False.
 
-    `roles`: speaker -> role. `sheet`: of a workbook. `tokenizer` adds lengths in tokens and the chat template.
+    `roles`: speaker -> role. `template`, `chat`: as in the data of a task. `sheet`: of a workbook. `tokenizer` adds lengths in tokens and
+    the chat template.
     `on_progress` is called with (done, total); a total of 0 is unknown.
     Raises BadInput where no row can be read, or `columns` and `format` do not fit. Bad rows and unknown formats are results, not errors.
     """
@@ -145,13 +155,15 @@ def inspect(
     tally, step = Tally(uri), ""
     more: list[Record | BadRow] = []
     try:
-        roles_found = detect(readable, columns=columns, format=format, uri=uri, speakers=roles) if readable else None
+        roles_found = (
+            detect(readable, columns=columns, format=format, uri=uri, speakers=roles, template=template, chat=chat) if readable else None
+        )
         if roles_found is not None:
             roles_found, more = settled(roles_found, readable, rows)
         canonical = Canonical(roles_found) if roles_found is not None else None
         why = canonical.roles.why if canonical else _unreadable(head)
     except BadInput as error:
-        if columns or format != "auto":
+        if columns or template or format != "auto":
             raise
         canonical, why, step = None, error.cause.partition(": ")[2], error.next_step
     statistics = RowStatistics(canonical, tally)
@@ -189,6 +201,9 @@ def inspect(
         character_bins=binned(statistics.characters),
         loss_character_fraction=statistics.loss_fraction,
         longer_than_assumed=_longer_than([n / CHARACTERS_PER_TOKEN for n in statistics.characters]) if tokenizer is None else {},
+        roles=_own_roles(canonical.roles) if canonical else {},
+        as_messages=canonical is not None and canonical.roles.as_messages,
+        strangers=list(canonical.roles.strangers) if canonical else [],
         notes=[*located.notes, *(canonical.roles.notes() if canonical else [])],
         **tokenised,
     )
@@ -200,8 +215,14 @@ def _parts_of(roles: Roles, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]
         form = FORMS[roles.form]
         fitting = next((row for row in rows if form.has(row)), form.example)
         return {path if path in fitting else path.partition(".")[0].partition("[")[0]: "form" for path in form.uses(fitting)}
+    placed = {column: f"{{{place}}} of the template" for place, column in roles.places.items()}
     inside = {path.partition(".")[0].partition("[")[0]: f"{role} ({path})" for role, path in roles.columns.items() if path in roles.paths}
-    return inside | {column: role for role, column in roles.columns.items() if column not in roles.paths}
+    return inside | {column: role for role, column in roles.columns.items() if column not in roles.paths} | placed
+
+
+def _own_roles(roles: Roles) -> dict[str, str]:
+    own = {role: column for role, column in roles.columns.items() if column != COLUMN}
+    return {} if roles.form else own | ({"prompt": next(iter(roles.places.values()))} if len(roles.places) == 1 else {})
 
 
 def _text_bytes(located: Located) -> int:

@@ -12,7 +12,8 @@ from tuneyard.data.way import VALIDATION
 def part_data(spec: TrainData, part: MixPart) -> TrainData:
     """A part as a separate data set. Settings that the part omits come from the mixture."""
     own = {
-        name: getattr(part, name) for name in ("source", "from_task", "path", "split", "file_type", "columns", "roles", "sheet", "limit")
+        name: getattr(part, name)
+        for name in ("source", "from_task", "path", "split", "file_type", "columns", "roles", "template", "sheet", "limit")
     }
     given = {name: getattr(part, name) for name in ("format", "loss_on", "chat", "chat_template") if getattr(part, name) is not None}
     return spec.model_copy(update={"mix": [], "validation": None, **own, **given})
@@ -22,6 +23,7 @@ def validation_data(spec: TrainData) -> TrainData:
     """`data.validation` as a separate data set with the settings of the training data."""
     assert spec.validation is not None
     own = {name: getattr(spec.validation, name) for name in type(spec.validation).model_fields}
+    own["template"] = spec.validation.template or spec.template  # prompts of another form would measure something else
     return spec.model_copy(update={"mix": [], "validation": None, "validation_fraction": 0.0, **own})
 
 

@@ -196,22 +196,30 @@ def _end_to_end(rows: Sequence[Any]) -> Any | None:
 
 def _template(spec: TrainData, tokenizer: Any, names: Sequence[str], parts: Sequence[Prepared]) -> tuple[str | None, list[str]]:
     """The Jinja to save with the tokenizer (None: its own), and warnings. Of several templates, the one of the first part with chats."""
+    notes = []
+    if len(_prompt_templates([each.report for each in parts])) > 1:
+        notes.append("the parts have several prompt templates, and none is saved with the model: give score tasks their data.template")
     chats = [(name, part, each) for name, part, each in zip(names, spec.mix, parts, strict=True) if each.report.template]
     if not chats:
-        return None, []
+        return None, notes
     first, part, _ = chats[0]
     template = choose_template(tokenizer, part.chat_template or spec.chat_template)
     other = [name for name, each, _ in chats if (each.chat_template or spec.chat_template) != (part.chat_template or spec.chat_template)]
-    notes = (
-        [f"{', '.join(other)} is rendered by another chat template than {first}, whose template is saved with the model"] if other else []
-    )
+    if other:
+        notes.append(f"{', '.join(other)} is rendered by another chat template than {first}, whose template is saved with the model")
     reports = [each.report for _, _, each in chats]
     reasons, tools = any(report.reasons for report in reports), any(report.tools for report in reports)
     return template_to_save(tokenizer, template, reasons=reasons, tools=tools), notes
 
 
+def _prompt_templates(reports: Sequence[DataReport]) -> set[str]:
+    """The templates of the parts that have prompts; empty for a part without one. Chats and texts have none."""
+    return {report.prompt_template for report in reports if report.format in ("prompt-completion", "preference")}
+
+
 def _report(spec: TrainData, parts: Sequence[Prepared], mixture: Mixture, *, chat_template: str | None, notes: Sequence[str]) -> DataReport:
     reports = [part.report for part in parts]
+    forms = _prompt_templates(reports)
     report = DataReport(
         files=0,
         samples=0,
@@ -222,6 +230,7 @@ def _report(spec: TrainData, parts: Sequence[Prepared], mixture: Mixture, *, cha
         why="each part by itself",
         max_length=spec.max_length,
         packed=spec.pack,
+        prompt_template=forms.pop() if len(forms) == 1 else "",
         template=next((report.template for report in reports if report.template), ""),
         chat_template=chat_template,
         reasons=any(report.reasons for report in reports),

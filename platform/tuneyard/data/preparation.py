@@ -165,6 +165,11 @@ class Prepared:
         return self.report.chat_template
 
     @property
+    def prompt_template(self) -> str:
+        """The template of prompts to save with the tokenizer; empty where there is none."""
+        return self.report.prompt_template
+
+    @property
     def chats(self) -> bool:
         """Whether a chat template renders the samples."""
         return bool(self.report.template)
@@ -267,7 +272,7 @@ def row_settings(spec: TrainData, tokenizer: Any, objective: Objective) -> dict[
     """All inputs of rows besides the files, the seed and the libraries."""
     return {
         "code": CODE_VERSION,
-        "spec": spec.model_dump(mode="json", exclude=_NO_PART_OF_THE_ROWS),
+        "spec": spec.model_dump(mode="json", exclude=_NO_PART_OF_THE_ROWS | (set() if spec.template else {"template"})),
         "objective": objective if objective != "dpo" else "dpo as tokens",  # earlier versions kept texts under dpo
         "tokenizer": tokenizer_identity(tokenizer),
         "template": template_text(spec.chat_template) if spec.chat_template else None,
@@ -433,6 +438,7 @@ class _Work:
             bad=tally.bad,
             bad_examples=tally.bad_examples,
             template=template.origin if template else "",
+            prompt_template=roles.template,
             reasons=losses.reasons,
             tools=losses.tools,
             chat_template=template_to_save(self.tokenizer, template, reasons=losses.reasons, tools=losses.tools) if template else None,

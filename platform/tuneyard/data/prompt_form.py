@@ -1,4 +1,4 @@
-"""The form of the prompts in training: chats or plain text. It is kept in the tokenizer's settings, beside the model.
+"""The form of the prompts in training: chats or plain text, and their template. It is kept in the tokenizer's settings, beside the model.
 
 Score tasks use the same form unless the JobSpec sets another one: a model that was trained on plain prompts has never seen its chat
 template.
@@ -9,14 +9,40 @@ from __future__ import annotations
 from typing import Any
 
 from tuneyard.api import BadInput
+from tuneyard.api.prompt_templates import INPUT, PROMPT, of_prompt, prompt_template
 
-_KEY = "tuneyard_prompts"
+_KEY, TEMPLATE_KEY = "tuneyard_prompts", "tuneyard_prompt_template"
 _CHAT, _PLAIN = "chat", "plain"
 
 
-def set_prompt_form(tokenizer: Any, *, chats: bool) -> None:
-    """Have `tokenizer.save_pretrained` write the form into tokenizer_config.json."""
+def set_prompt_form(tokenizer: Any, *, chats: bool, template: str = "") -> None:
+    """Have `tokenizer.save_pretrained` write the form into tokenizer_config.json. `template`: data.template; empty: there was none."""
     tokenizer.init_kwargs[_KEY] = _CHAT if chats else _PLAIN
+    tokenizer.init_kwargs.pop(TEMPLATE_KEY, None)
+    if template:
+        tokenizer.init_kwargs[TEMPLATE_KEY] = of_prompt(template)
+
+
+def templated(tokenizer: Any, prompt: str) -> str:
+    """A prompt of text in the template of the model's training; as it is where there was none.
+
+    Raises BadInput for a template of several columns, which one text cannot fill, and for one that is damaged.
+    """
+    given = tokenizer.init_kwargs.get(TEMPLATE_KEY)
+    if given is None:
+        return prompt
+    try:
+        template = prompt_template(given)
+    except (ValueError, TypeError) as error:
+        raise BadInput(
+            f"tokenizer_config.json: {TEMPLATE_KEY}: {error}", "write the data.template of the training there, or remove it"
+        ) from error
+    if set(template.places) - {INPUT} != {PROMPT}:
+        raise BadInput(
+            f"the model was trained on prompts that a template makes of {', '.join(template.places)}, and a prompt here is one text",
+            "score rows with these columns, in a score task",
+        )
+    return template.filled({PROMPT: prompt})
 
 
 def prompts_are_chats(tokenizer: Any) -> bool:

@@ -47,6 +47,8 @@ class DataReport:
     chat_template: str | None = None
     """The Jinja to save with the tokenizer: the given template, the default, or its own with a prompt that opens answers as in training.
     None: its own template stays."""
+    prompt_template: str = ""
+    """`data.template`, to save with the tokenizer; empty: prompts are the rows' own, or the parts of a mixture have several templates."""
     reasons: bool = False
     tools: bool = False
     """At least one sample has reasoning (`reasons`) or tools (`tools`)."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuneyard.api import BadInput
+from tuneyard.api.prompt_templates import prompt_template
 from tuneyard.data.bad_sample import BadSample
 from tuneyard.data.forms import FORMS, Form, form_of
 from tuneyard.data.meaning.numbers import is_number, whole_number_columns
@@ -18,6 +19,7 @@ from tuneyard.data.meaning.suggestions import misfits, suggestion
 from tuneyard.data.meaning.unused import described_columns, found_columns, unused_columns
 from tuneyard.data.messages import is_said, unpacked
 from tuneyard.data.sample_types import Chat, Completion, Pair, Sample, Text, canonical_json
+from tuneyard.data.templated import COLUMN, columns_of_places, own_columns, uses_prompt
 
 __all__ = [
     "NAMES",
@@ -35,6 +37,7 @@ __all__ = [
 ]
 
 _SPOKEN = ("messages", "prompt", "completion", "chosen", "rejected")
+_WITH_PROMPTS = ("preference", "prompt-completion")
 _MEDIA_BESIDE_TEXT = ("image", "images", "audio", "audios", "video", "videos")
 Rows = Sequence[Mapping[str, Any]]
 
@@ -71,13 +74,23 @@ class Roles:
     """Parts of messages that no sample uses, each with a value."""
     idle: tuple[str, ...] = ()
     """Columns that would have a role, and are empty in the first rows."""
+    template: str = ""
+    """`data.template`, which makes the prompt; empty: rows have their own."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Place of the template -> column or path."""
+
+    @property
+    def read_columns(self) -> tuple[str, ...]:
+        """Columns and paths of the rows that samples use."""
+        return (*(column for column in self.columns.values() if column != COLUMN), *self.places.values())
 
     @property
     def identity(self) -> list[Any]:
         """All that decides what a row becomes, as JSON."""
         known = sorted(self.known) if self.known is not None else None
-        parts = [self.format, dict(self.columns), self.as_messages, self.chat, list(self.media), self.form, list(self.paths)]
-        return [*parts, sorted(self.whole), dict(self.speakers), known, list(self.idle)]
+        parts: list[Any] = [self.format, dict(self.columns), self.as_messages, self.chat, list(self.media), self.form, list(self.paths)]
+        parts += [sorted(self.whole), dict(self.speakers), known, list(self.idle)]
+        return [*parts, self.template, dict(self.places)] if self.template else parts
 
     def note(self) -> str | None:
         """A warning about unused columns; None where there are none."""
@@ -111,9 +124,10 @@ def detect(
     chat: bool = False,
     uri: str = "data",
     speakers: Mapping[str, str] | None = None,
+    template: str | None = None,
 ) -> Roles:
     """Find format and roles from a few rows. `columns` (role -> column or path) wins over guesses and forms, `format` over the order of
-    guesses. `chat`: pairs of plain texts become chats. `speakers`: roles by further names of speakers.
+    guesses. `chat`: pairs of plain texts become chats. `speakers`: roles by further names of speakers. `template`: makes the prompts.
 
     Raises BadInput where the columns fit no format, or not the requested one.
     """
@@ -124,7 +138,11 @@ def detect(
     if format == "auto" and given:
         named = [f for f in REQUIRED if set(given) & set(REQUIRED[f])]
         formats = named or formats
-    roles = _found(rows, found, given, formats, auto=format == "auto", chat=chat, uri=uri)
+    if template is not None:
+        formats = [f for f in formats if f in _WITH_PROMPTS]
+        if not formats:
+            raise BadInput(f"{uri}: data.template makes prompts, and rows of format {format} have none", "leave data.template out")
+    roles = _found(rows, found, given, formats, auto=format == "auto", chat=chat, uri=uri, template=template)
     if roles is None:
         raise _unknown(rows, found, formats, auto=format == "auto", uri=uri)
     if chat and roles.format == "text":
@@ -137,10 +155,19 @@ def detect(
 
 
 def _found(
-    rows: Rows, found: list[str], given: Mapping[str, str], formats: Sequence[FormatName], *, auto: bool, chat: bool, uri: str
+    rows: Rows,
+    found: list[str],
+    given: Mapping[str, str],
+    formats: Sequence[FormatName],
+    *,
+    auto: bool,
+    chat: bool,
+    uri: str,
+    template: str | None = None,
 ) -> Roles | None:
-    if not given and (form := form_of(rows, formats=() if auto else formats)):
-        return _of_form(form, rows, chat=chat, uri=uri)
+    as_they_are = bool(given) or (template is not None and bool(own_columns(template)))
+    if not as_they_are and (form := form_of(rows, formats=formats if template is not None or not auto else ())):
+        return _of_form(form, rows, chat=chat, uri=uri, template=template)
     for candidate in formats:
         if candidate == "text" and auto and not given:
             if form := form_of(rows, late=True):
@@ -149,9 +176,11 @@ def _found(
                 return inner
             if any(role_named(name) in ("messages", "chosen", "rejected") and _filled(rows, name) for name in found):
                 return None  # such rows are no plain text
-        roles = _match(candidate, rows, found, given, chat=chat, uri=uri)
+        roles = _match(candidate, rows, found, given, chat=chat, uri=uri, template=template)
         if roles is not None:
             return roles
+    if template is not None:
+        return None if as_they_are else _wrapped(rows, found, chat=chat, uri=uri, template=template)
     if auto and not chat and not given and len(found) == 1 and not role_named(found[0]):
         [only] = found
         if all(isinstance(row.get(only), str) for row in rows):
@@ -190,7 +219,7 @@ def _check_given(given: Mapping[str, str], found: list[str], rows: Rows, uri: st
         )
 
 
-def _of_form(form: Form, rows: Rows, *, chat: bool, uri: str) -> Roles:
+def _of_form(form: Form, rows: Rows, *, chat: bool, uri: str, template: str | None = None) -> Roles:
     """The roles of rows that have a form. Raises BadInput where rows of this form cannot be read."""
     if form.refusal is not None:
         cause, step = form.refusal
@@ -204,7 +233,7 @@ def _of_form(form: Form, rows: Rows, *, chat: bool, uri: str) -> Roles:
     shaped = shaped or [form.read(form.example)]
     names = list(dict.fromkeys(name for row in shaped for name in row))
     given = {"input": "input"} if "input" in names else {}
-    roles = _match(form.format, shaped, names, given, chat=chat, uri=uri)
+    roles = _match(form.format, shaped, names, given, chat=chat, uri=uri, template=template)
     if roles is None:
         raise BadInput(f"{uri}: rows of the form {form.name} without {' or '.join(REQUIRED[form.format])}", suggestion(rows))
     fitting = next((row for row in rows if form.has(row)), form.example)
@@ -215,7 +244,7 @@ def _of_form(form: Form, rows: Rows, *, chat: bool, uri: str) -> Roles:
     )
 
 
-def _wrapped(rows: Rows, found: list[str], *, chat: bool, uri: str) -> Roles | None:
+def _wrapped(rows: Rows, found: list[str], *, chat: bool, uri: str, template: str | None = None) -> Roles | None:
     """Roles of rows that stand inside one column: `_source`, `row`, `record`. None where none or several columns hold rows."""
     inner = {}
     for column in found:
@@ -229,22 +258,40 @@ def _wrapped(rows: Rows, found: list[str], *, chat: bool, uri: str) -> Roles | N
         return None
     [(column, roles)] = inner.items()
     columns = {role: f"{column}.{name}" for role, name in roles.columns.items()}
-    given = _match(roles.format, rows, found, columns, chat=chat, uri=uri)
+    given = _match(roles.format, rows, found, columns, chat=chat, uri=uri, template=template)
     return given and replace(given, why=f"columns inside {column}: {', '.join(roles.columns)}")
 
 
-def _match(format: FormatName, rows: Rows, found: list[str], given: Mapping[str, str], *, chat: bool, uri: str) -> Roles | None:
+def _match(
+    format: FormatName,
+    rows: Rows,
+    found: list[str],
+    given: Mapping[str, str],
+    *,
+    chat: bool,
+    uri: str,
+    template: str | None = None,
+) -> Roles | None:
     """The roles in a format; None where the columns do not fit it. Raises BadInput for a given role that is of no use."""
+    made = own_columns(template) if template is not None else ()
+    unneeded = () if uses_prompt(template) else ("prompt", "input")
     lower = {name.lower(): name for name in reversed(found)}
     chosen: dict[str, str] = {}
     as_chat = chat and format in ("prompt-completion", "preference")
     for role in (*REQUIRED[format], *OPTIONAL[format], *(("system",) if as_chat else ())):
+        if role in unneeded:
+            if role in given and role not in prompt_template(template or "").places:
+                raise BadInput(
+                    f"{uri}: data.columns: {role}: data.template makes the prompt without it", f"write {{{role}}} into the template"
+                )
+            continue
         names = (*NAMES[role], *(NAMES["messages"] if (format, role) == ("preference", "prompt") else ()))
-        guesses = [lower[name] for name in names if name in lower and lower[name] not in [*chosen.values(), *given.values()]]
+        taken = [*chosen.values(), *given.values(), *made]
+        guesses = [lower[name] for name in names if name in lower and lower[name] not in taken]
         column = given.get(role) or next((g for g in guesses if plausible(role, rows, g)), None)
         if column is not None:
             chosen[role] = column
-    if not all(role in chosen for role in REQUIRED[format]):
+    if not all(role in chosen for role in REQUIRED[format] if role not in unneeded):
         return None
     if chosen.get("input") and chosen.get("prompt", "").lower() != "instruction" and "input" not in given:
         del chosen["input"]  # `context` beside `question` is common, but only alpaca's instruction is meant to include it
@@ -261,21 +308,29 @@ def _match(format: FormatName, rows: Rows, found: list[str], given: Mapping[str,
         for role in [role for role in ("tools", "system") if chosen.pop(role, None) and role in given]:
             raise BadInput(f"{uri}: data.columns: {role}: only a chat template renders it; these pairs are texts", "set data.chat: true")
     spelled = ", ".join(f"{role} = {column}" if role != column else role for role, column in chosen.items())
-    used = set(chosen.values())
+    places = columns_of_places(template, rows, chosen, uri) if template is not None else {}
+    used = {*chosen.values(), *places.values()}
     media = tuple(n for n in found if n not in used and (n.lower() in _MEDIA_BESIDE_TEXT if format == "text" else is_media(n)))
     useful = (*OPTIONAL[format], *(("system",) if as_chat else ()))
+    known_as = _known_as(rows, chosen)
+    whole = whole_number_columns(rows, used)
+    if template is not None:
+        spelled += f"; prompts by the template from {', '.join(places.values())}"
+        chosen = {role: column for role, column in chosen.items() if role != "input"} | {"prompt": COLUMN}
     return Roles(
         format,
         chosen,
-        f"columns {spelled}{' (given)' if given else ''}{_known_as(rows, chosen)}",
+        f"columns {spelled}{' (given)' if given else ''}{known_as}",
         as_messages,
         unused_columns(rows, used),
         as_chat,
         media,
-        paths=tuple(column for column in chosen.values() if is_path(column) and column not in found),
-        whole=whole_number_columns(rows, chosen.values()),
+        paths=tuple(column for column in chosen.values() if column != COLUMN and is_path(column) and column not in found),
+        whole=whole,
         known=frozenset(found),
         idle=tuple(name for name in found if name not in used and role_named(name) in useful and not _filled(rows, name)),
+        template=template or "",
+        places=places,
     )
 
 

@@ -111,6 +111,7 @@ def training_samples(
         format="preference" if objective == "dpo" and spec.format == "auto" else spec.format,
         chat=spec.chat,
         speakers=source.roles,
+        template=source.template or spec.template,
         limit=source.limit,
         needs_assistant=objective == "sft" and spec.loss_on != "all",
         rows=rows,
@@ -140,6 +141,7 @@ def stream_samples(
     format: str,
     chat: bool = False,
     speakers: Mapping[str, str] | None = None,
+    template: str | None = None,
     limit: int | None = None,
     needs_assistant: bool = True,
     rows: Iterator[Record | BadRow] | None = None,
@@ -147,7 +149,7 @@ def stream_samples(
     """Detect the format from the first rows, then stream all samples in order. `tally` counts bad rows.
 
     `rows`: the rows of `located`, or the first of them; default: all rows. `chat`: pairs of plain texts become chats.
-    `speakers`: roles by further names of speakers.
+    `speakers`: roles by further names of speakers. `template`: makes the prompts.
     Raises BadInput where the columns fit no format, or no row is readable.
     """
     rows = read_records(located.files) if rows is None else rows
@@ -159,7 +161,7 @@ def stream_samples(
                 tally.add_bad(row.place, row.reason, row.count, advice=row.advice)
         tally.max_bad_fraction = 0.0
         tally.check()
-    roles = detect(readable, columns=columns, format=format, chat=chat, uri=located.uri, speakers=speakers)
+    roles = detect(readable, columns=columns, format=format, chat=chat, uri=located.uri, speakers=speakers, template=template)
     roles, more = settled(roles, readable, rows)
     canonical = Canonical(roles, needs_assistant)
     return roles, samples_of(itertools.chain(head, more, rows), tally, canonical, limit)
@@ -170,12 +172,12 @@ def settled(roles: Roles, head: Sequence[Mapping[str, Any]], rows: Iterator[Reco
 
     Where the first rows (`head`) have whole floats alone and no null, a null further on decides how these numbers are written.
     """
-    columns = [] if roles.form else [column for column in roles.columns.values() if column not in roles.whole]
+    columns = [] if roles.form else [column for column in roles.read_columns if column not in roles.whole]
     if not any(may_be_whole([value_at(row, column) for row in head]) for column in columns):
         return roles, []
     more = list(itertools.islice(rows, _NULL_WITHIN_ROWS - len(head)))
     every = [*head, *(row.values for row in more if isinstance(row, Record))]
-    return replace(roles, whole=whole_number_columns(every, roles.columns.values())), more
+    return replace(roles, whole=whole_number_columns(every, roles.read_columns)), more
 
 
 def samples_of(
@@ -202,7 +204,7 @@ def samples_of(
 
 def lacking(roles: Roles, row: Mapping[str, Any]) -> str:
     """The reason why a row without the required columns is no sample; empty where it has them."""
-    if roles.form or roles.paths:
+    if roles.form or roles.paths or roles.template:
         return ""
     missing = [column for role in REQUIRED[roles.format] if (column := roles.columns[role]) not in row]
     return f"no column {', '.join(missing)}; columns of this row: {', '.join(row) or 'none'}" if missing else ""

@@ -29,6 +29,7 @@ from tuneyard.data.row_hash import row_hash
 from tuneyard.data.row_sample import sampled_rows
 from tuneyard.data.score_shapes import FIRST_ROWS, NO_SHAPE, ScoreShape, prompt_column, shape_of
 from tuneyard.data.sources import locate
+from tuneyard.data.templated import prompt_of
 from tuneyard.data.tool_calls import canonical_tools
 
 if TYPE_CHECKING:
@@ -165,7 +166,10 @@ class ScoreRows:
             clean = without_fillers if self._is_columnar(index) else _as_it_is
             values = self.shape.shaped(values)
             asked = prompt_column(self.data)
-            row["prompt"] = _prompt(clean(value_at(values, asked)), asked, self.data.roles)
+            if self.data.template is not None:
+                row["prompt"] = prompt_of(self.data.template, self.shape.places, values, self.shape.whole)
+            else:
+                row["prompt"] = self._with_input(_prompt(clean(value_at(values, asked)), asked, self.data.roles), values)
             self._add_what_stands_beside(row, values, clean)
             if self.data.reference is not None:
                 row["references"] = self._references(value_at(values, self.data.reference), self.data.reference)
@@ -176,14 +180,18 @@ class ScoreRows:
         return row
 
     def _add_what_stands_beside(self, row: ScoreRow, values: Mapping[str, Any], clean: Callable[[Any], Any]) -> None:
-        """Add values of other columns that training uses too: an instruction's input, a system turn, tools."""
-        if isinstance(row["prompt"], str) and (prompt_column(self.data).lower() == "instruction" or "input" in self.data.columns):
-            row["prompt"] = with_input(row["prompt"], self._beside(values, "input"))
+        """Add values of other columns that training uses too: a system turn, tools."""
         row["system"] = system_text(clean(self._beside(values, "system")), "system")
         try:
             row["tools"] = canonical_tools(clean(self._beside(values, "tools")))
         except ValueError as error:
             raise BadSample(str(error)) from error
+
+    def _with_input(self, prompt: str | list[dict[str, Any]], values: Mapping[str, Any]) -> str | list[dict[str, Any]]:
+        """The prompt; an instruction with its input, as in training."""
+        if isinstance(prompt, str) and (prompt_column(self.data).lower() == "instruction" or "input" in self.data.columns):
+            return with_input(prompt, self._beside(values, "input"))
+        return prompt
 
     def _beside(self, values: Mapping[str, Any], role: str) -> Any:
         """The value of the column in data.columns, else of the first one whose name gives it this role in training."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tuneyard.api import BadInput, ScoreData
@@ -16,6 +16,7 @@ from tuneyard.data.meaning.numbers import may_be_whole, whole_number_columns
 from tuneyard.data.meaning.paths import is_path, value_at, what_is_missing
 from tuneyard.data.meaning.unused import found_columns
 from tuneyard.data.messages import looks_like_messages, message_list
+from tuneyard.data.templated import columns_of_places, uses_prompt
 
 FIRST_ROWS = 100
 """Rows by which the columns, the form and whole numbers are found, as in training."""
@@ -39,6 +40,8 @@ class ScoreShape:
     form: str = ""
     whole: frozenset[str] = frozenset()
     undecided: bool = False
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Place of data.template -> column."""
 
     def shaped(self, row: Row) -> dict[str, Any]:
         """The row, with the columns `prompt` and `completion` of its form beside its own. Raises BadSample."""
@@ -74,7 +77,8 @@ def shape_of(data: ScoreData, uri: str, rows: Sequence[Row]) -> ScoreShape:
     if others := [role for role in data.columns if role not in COLUMNS]:
         cause = f"{uri}: data.columns: {others[0]} has no part in a score task"
         raise BadInput(cause, f"parts are {', '.join(COLUMNS)}; the expected answer is data.reference")
-    wanted = {"prompt": prompt_column(data), "reference": data.reference, "answer": data.answer}
+    asked = prompt_column(data) if uses_prompt(data.template) else None
+    wanted = {"prompt": asked, "reference": data.reference, "answer": data.answer}
     named = {field: column for field, column in wanted.items() if column is not None}
     lacking = [column for column in named.values() if not _has(rows, column)]
     form = form_of(rows) if lacking else None
@@ -82,13 +86,24 @@ def shape_of(data: ScoreData, uri: str, rows: Sequence[Row]) -> ScoreShape:
     fitting = list(_shaped(shape, rows))
     named |= {f"keep[{i}]": name for i, name in enumerate(data.keep)}
     named |= {f"columns.{role}": column for role, column in data.columns.items()}
-    for field, column in named.items():
+    for name, column in named.items():
         if rows and not _has(fitting, column):
-            raise _missing(uri, field, column, fitting or rows)
-    values = [column for column in (data.reference, data.answer) if column is not None]
+            raise _missing(uri, name, column, fitting or rows)
+    places = _places(data, fitting, uri) if data.template is not None and fitting else {}
+    values = [column for column in (data.reference, data.answer, *places.values()) if column is not None]
     whole = whole_number_columns(fitting, values)
     undecided = any(column not in whole and may_be_whole([value_at(row, column) for row in fitting]) for column in values)
-    return ScoreShape(shape.form, whole, undecided)
+    return ScoreShape(shape.form, whole, undecided, places)
+
+
+def _places(data: ScoreData, rows: Sequence[Row], uri: str) -> dict[str, str]:
+    """The columns of data.template's places, as in training."""
+    assert data.template is not None
+    roles = {"prompt": prompt_column(data)}
+    given = data.columns.get("input") or next((name for name in rows[0] if name.lower() == "input"), None)
+    if given and (roles["prompt"].lower() == "instruction" or "input" in data.columns):
+        roles["input"] = given
+    return columns_of_places(data.template, rows, roles, uri)
 
 
 def _shaped(shape: ScoreShape, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:

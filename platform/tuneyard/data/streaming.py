@@ -107,6 +107,7 @@ def stream_report(spec: TrainData, located: Located, tokenizer: Any, found: Desc
         bad=sample.bad,
         bad_examples=sample.bad_examples,
         template=template.origin if template else "",
+        prompt_template=found.roles.template,
         chat_template=template_to_save(tokenizer, template, reasons=sample.reasons, tools=sample.tools) if template else None,
         reasons=sample.reasons,
         tools=sample.tools,

@@ -114,7 +114,7 @@ class Encoder:
         for start, end in self._borders(encoded, placed, len(ids)):
             labels[start : start + 1] = IGNORED
             if (labels[start:end] == IGNORED).all():
-                encoded.dropped.append(f"{placed.place}: {_NO_LOSS}")
+                encoded.dropped.append(f"{placed.place}: {self._no_loss(labels)}")
                 continue
             encoded.append(ids[start:end], labels[start:end], digest, placed.split)
             encoded.cut_answers += self.overlong == "truncate" and _is_cut(labels, end)
@@ -127,7 +127,7 @@ class Encoder:
         for _, labels in cut:
             labels[:1] = IGNORED
         if any((labels == IGNORED).all() for _, labels in cut):
-            encoded.dropped.append(f"{placed.place}: {_NO_LOSS}")
+            encoded.dropped.append(f"{placed.place}: {self._no_loss(*(labels for _, labels in whole))}")
         elif cut and np.array_equal(cut[0][0], cut[1][0]):
             encoded.dropped.append(f"{placed.place}: chosen and rejected do not differ within maxLength {self.max_length}")
             encoded.alike += 1
@@ -136,6 +136,14 @@ class Encoder:
             digest = digest_of(placed.sample)
             for ids, labels in cut:
                 encoded.append(ids, labels, digest, placed.split)
+
+    def _no_loss(self, *whole: Ints) -> str:
+        """The reason why samples teach nothing: with a cut, the maxLength that would keep them whole."""
+        longest = max(map(len, whole))
+        if longest <= self.max_length or any((labels == IGNORED).all() for labels in whole):
+            return _NO_LOSS
+        first = max(int(np.flatnonzero(labels != IGNORED)[0]) for labels in whole)
+        return f"{_NO_LOSS} within maxLength {self.max_length}: it begins at token {first + 1:,}, and {longest:,} tokens hold the whole"
 
     def _borders(self, encoded: Encoded, placed: Placed, length: int) -> list[Range]:
         """The pieces of a sample of `length` tokens to keep. Raises BadInput if it is too long and `overlong` is error."""

@@ -46,6 +46,8 @@ class DataCount:
     characters_per_token: Interval
     assumed_tokens: bool
     """Whether characters per token are the usual number because there is no tokenizer."""
+    overhead_tokens: float = 0.0
+    """Tokens of each sample beside those of its characters: what a chat template adds."""
     splits: bool = False
     """Whether documents longer than a row continue in the next one: packed plain text."""
     streamed: bool = False
@@ -53,6 +55,10 @@ class DataCount:
     format: str = ""
     files: str = ""
     """`format` and `files` as in `data_rates.usual_rate`."""
+
+    def tokens(self, ratio: float) -> list[float]:
+        """Tokens of each sample in the count, at `ratio` characters a token."""
+        return [max(1.0, self.overhead_tokens + size / ratio) for size in self.characters]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +99,8 @@ def length_of(task: TrainTask, count: DataCount | None) -> Length | None:
 
 
 def _sample_tokens(task: TrainTask, count: DataCount) -> tuple[float, ...]:
-    most, ratio = task.data.max_length, count.characters_per_token.likely
-    return tuple(min(most, max(1.0, size / ratio)) for size in sorted(count.characters))
+    most = task.data.max_length
+    return tuple(sorted(min(most, tokens) for tokens in count.tokens(count.characters_per_token.likely)))
 
 
 def _packed_rows(task: TrainTask, count: DataCount) -> Interval:
@@ -102,7 +108,7 @@ def _packed_rows(task: TrainTask, count: DataCount) -> Interval:
     most = task.data.max_length
 
     def rows(samples: float, ratio: float, filled: float) -> float:
-        tokens = [size / ratio for size in count.characters]
+        tokens = count.tokens(ratio)
         mean = sum(tokens if count.splits else (min(most, each) for each in tokens)) / max(1, len(tokens))
         return max(1.0, samples * mean / most / filled)
 

@@ -14,7 +14,7 @@ from tuneyard.api import BadInput, Embedding, Endpoint, JobSpec, LmEval, ScoreTa
 from tuneyard.api.local_files import looks_like_path
 from tuneyard.api.programs import missing_object, module_files, module_of
 from tuneyard.catalog.built import model_shape_of
-from tuneyard.extras import need
+from tuneyard.extras import cpu_scoring_command, gpu_only_vllm, need
 from tuneyard.metrics.own import program_of
 from tuneyard.runtime.models import base_of_adapter, read_config
 from tuneyard.runtime.process.run import check_working_dir
@@ -69,7 +69,7 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine, names: Collecti
         if task.endpoint is not None:
             _check_key(job, task, task.endpoint, "engine.endpoint")
         elif task.score is not None and ranker_of(job.spec, task, base_dir) is None:
-            _check_vllm(task)
+            _check_vllm(task, machine)
         if task.process is not None and task.process.working_dir is not None:
             check_working_dir(task.process, base_dir)
     _admit(job, machine, names, {task.name: config for task in tasks if (config := _check_model(job, task, base_dir))})
@@ -175,10 +175,14 @@ def _check_embedding(job: JobSpec, task: Task, embedding: Embedding, base_dir: P
         ) from error
 
 
-def _check_vllm(task: Task) -> None:
+def _check_vllm(task: Task, machine: Machine) -> None:
+    """Raises BadInput where no vLLM is installed, or one for GPUs on a machine without any: its engines fail after a minute."""
     if find_spec("vllm") is None:
         cause = f"task {task.name} is a score task, and vLLM is not installed here: it has no wheels for macOS"
         raise BadInput(cause, "run the job on Linux (there, `make setup` installs vLLM), or take the score tasks out of it")
+    if not machine.has_gpus and (version := gpu_only_vllm()):
+        cause = f"task {task.name} is a score task, this machine has no GPU, and the installed vLLM {version} runs on GPUs alone"
+        raise BadInput(cause, f"install the one for processors, the extra [score-cpu]: {cpu_scoring_command()}")
 
 
 def _check_model(job: JobSpec, task: Task, base_dir: Path) -> dict[str, Any]:

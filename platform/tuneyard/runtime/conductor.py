@@ -6,7 +6,7 @@ Upstream tasks run first. On one machine, two tasks at a time would only share c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -66,6 +66,8 @@ class Conductor:
     traced: bool = True
     """Whether the run has a trace of its own. An attempt has none: its hub sends its spans."""
     on_report: Callable[[str], None] = lambda _uri: None
+    warned: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Warnings by task, of a look at the data before anything started."""
 
     def run(self) -> Report:
         """Claim the output, run the tasks, and write the report in every case.
@@ -132,6 +134,9 @@ class Conductor:
     def _context(self, recorder: Recorder) -> TaskContext:
         def emit(event: Event) -> None:
             self.listener(recorder(event))
+            if isinstance(event, TaskEvent) and event.state == "started":  # what came before is not in the task's report
+                for message in self.warned.get(event.task, ()):
+                    self.listener(recorder(Warned(task=event.task, message=message)))
 
         return TaskContext(
             job=self.machines.chosen(self.job),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from pathlib import Path
 
-from tuneyard.api import JobSpec
+from tuneyard.api import BadInput, JobSpec
 from tuneyard.runtime.checks import check_installed, check_job, check_trackers
 from tuneyard.runtime.conductor import Conductor, Listener, Watch
 from tuneyard.runtime.environment import environment, resolve_environment, secret_values
@@ -15,10 +15,28 @@ from tuneyard.runtime.here import Here
 from tuneyard.runtime.interrupt import ShouldStop, never
 from tuneyard.runtime.job_report import WholeReport
 from tuneyard.runtime.output import JobOutput
+from tuneyard.runtime.overlaps import overlaps_of
+from tuneyard.runtime.probes import probe_job
 from tuneyard.runtime.references import with_model
 from tuneyard.runtime.sessions.start import RayStart
 from tuneyard.tracking import Report
 from tuneyard.warm import temporary_folder
+
+
+def _look_at_rows(job: JobSpec, base_dir: Path, wanted: Collection[str]) -> dict[str, list[str]]:
+    """Look at the data of tasks before anything starts: some rows of train tasks, rendered and tokenised, and prompts that are trained on
+    and scored. Returns warnings by task. Raises BadInput where training would refuse the rows.
+    """
+    warned: dict[str, list[str]] = {}
+    for name, probed in probe_job(job, base_dir, wanted=wanted).items():
+        for data_set, finding in probed.findings():
+            where = f"{data_set}: " if data_set else ""
+            if finding.fatal:
+                raise BadInput(f"task {name}: {where}{finding.cause}", finding.next_step)
+            warned.setdefault(name, []).append(f"{where}{finding}")
+    for name, words in overlaps_of(job, base_dir):
+        warned.setdefault(name, []).append(words)
+    return warned
 
 
 def run_job(
@@ -55,6 +73,7 @@ def run_job(
         check_trackers(job, os.environ)
         ray = stack.enter_context(RayStart(job, ray_address, values=values, secrets=secrets))
         check_job(job, base_dir=base_dir, machine=ray.machine)
+        warned = {} if resume else _look_at_rows(job, base_dir, wanted)  # a resumed run was told
         stack.enter_context(output.locked())
         if resume:
             output.check_settings(job, wanted)
@@ -74,4 +93,5 @@ def run_job(
             resume=resume,
             previous=output.report() if resume else None,
             on_report=on_report,
+            warned=warned,
         ).run()

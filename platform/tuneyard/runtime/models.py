@@ -13,12 +13,13 @@ from tuneyard.api.pointers import refuse_pointers
 from tuneyard.catalog import ModelShape, known_config, shape_from_config
 from tuneyard.catalog.adapter_files import check_adapter_files
 from tuneyard.catalog.built import model_shape_of
+from tuneyard.data.prompt_form import TEMPLATE_KEY
 from tuneyard.runtime.trained import origin_of
 from tuneyard.storage import NotFound, is_local, local_path, open_store
 from tuneyard.storage.marks import changed_marks, model_marks
 from tuneyard.training.origin import Origin
 
-CONFIG = "config.json"
+CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 ADAPTER = "adapter_config.json"
 
 
@@ -46,6 +47,16 @@ def base_of_adapter(uri: str) -> Origin | None:
     if is_local(uri):
         check_adapter_files(local_path(uri), folder, finite=False)
     return origin
+
+
+def saved_prompt_template(uri: str) -> str | None:
+    """The template of prompts that a model of ours was trained with; None: it had none, or is no folder or URI."""
+    if not looks_like_path(uri) and not (is_local(uri) and local_path(uri).is_dir()):
+        return None
+    try:
+        return json.loads(open_store(uri).get(TOKENIZER_CONFIG)).get(TEMPLATE_KEY) or None
+    except (NotFound, ValueError, AttributeError):  # loading the tokenizer says what is wrong with it
+        return None
 
 
 def _check_base(adapter: str, origin: Origin) -> None:

@@ -12,7 +12,7 @@ from tuneyard.api import BadInput, Generation, Job, JobSpec, MixPart, ModelRef, 
 from tuneyard.api.local_files import is_template_path, looks_like_path
 from tuneyard.api.programs import module_files
 from tuneyard.metrics.own import program_of
-from tuneyard.runtime.models import base_of_adapter
+from tuneyard.runtime.models import base_of_adapter, saved_prompt_template
 from tuneyard.storage import absolute, join
 
 SourceT = TypeVar("SourceT", bound=Source)
@@ -108,7 +108,10 @@ def resolved(task: Task, base_dir: Path, results: Mapping[str, Mapping[str, Any]
         if body.program is not None and (body.program_dir is not None or module_files(body.program, base_dir)):
             update["program_dir"] = absolute(body.program_dir or "", base_dir)
         return task.model_copy(update={"train": body.model_copy(update=update)}), start
-    update = {"model": model, "data": _score_data_of(body, base_dir, results), "generation": generation_of(body.generation, base_dir)}
+    data = _score_data_of(body, base_dir, results)
+    if data.template is None and data.lm_eval is None and body.judge is None:
+        data = data.model_copy(update={"template": saved_prompt_template(start.adapter_uri or start.model_uri)})
+    update = {"model": model, "data": data, "generation": generation_of(body.generation, base_dir)}
     if body.judge is not None and body.judge.against is not None:
         against = source_of(body.judge.against, base_dir, results)
         update["judge"] = body.judge.model_copy(update={"against": against})

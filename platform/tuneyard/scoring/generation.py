@@ -36,7 +36,7 @@ class Generator:
             reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
             raise BadInput(f"{model} cannot be loaded: {reason}", "check that the task's base model still exists") from error
         self._length = int(getattr(self._model.config, "max_position_embeddings", None) or _LONGEST)
-        self._prompts = PromptEncoder(self._tokenizer, chat=chat, max_length=self._length)
+        self._prompts = PromptEncoder(self._tokenizer, chat=chat, max_length=self._length, templated=False)
 
     @property
     def chats(self) -> bool:

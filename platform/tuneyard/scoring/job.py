@@ -271,6 +271,7 @@ def _settings(request: ScoreRequest, rows: ScoreRows) -> dict[str, Any]:
     """All settings that change the content of a part, by their names in the JobSpec."""
     task = request.task
     data = {"prompt", "reference", "keep", "chat", "limit", "sample", "sample_seed", "answer"}
+    data |= {"template"} if task.data.template is not None else set()  # plans of earlier versions have no such entry
     return {
         "rows": rows.count(),
         "metrics": sorted(task.measured),

@@ -21,7 +21,7 @@ from tuneyard.data.canonical import system_turn
 from tuneyard.data.chat import choose_template, prompt_text
 from tuneyard.data.control_tokens import NONE, Controls, Spelled, cut_at_seams
 from tuneyard.data.messages import BadSample
-from tuneyard.data.prompt_form import prompts_are_chats
+from tuneyard.data.prompt_form import prompts_are_chats, templated
 from tuneyard.data.roles import Chat, Completion
 from tuneyard.data.samples import Placed
 from tuneyard.data.tokens import IGNORED, Encoder, plain_tokens
@@ -48,8 +48,12 @@ class Likelihood:
 class PromptEncoder:
     """Turns the values of prompt and reference columns into tokens. Not safe to use from two threads at once."""
 
-    def __init__(self, tokenizer: Any, *, chat: bool | None, max_length: int, control_tokens: ControlTokens = "text") -> None:
-        """`chat` None: as in the model's training (`data.prompts_are_chats`). Raises BadInput if `chat` is true without a template."""
+    def __init__(
+        self, tokenizer: Any, *, chat: bool | None, max_length: int, control_tokens: ControlTokens = "text", templated: bool = True
+    ) -> None:
+        """`chat` None: as in the model's training (`data.prompts_are_chats`). `templated`: texts are whole prompts, and not filled into the
+        template of the training. Raises BadInput if `chat` is true without a template.
+        """
         if chat and tokenizer.chat_template is None:
             raise BadInput(
                 "data.chat is true, but the model's tokenizer has no chat template", "remove data.chat, or give the tokenizer one"
@@ -58,6 +62,7 @@ class PromptEncoder:
         self._chat = chat if chat is not None else prompts_are_chats(tokenizer)
         self._max_length = max_length
         self._control_tokens = control_tokens
+        self._templated = templated
         self._spelled = NONE
 
     @property
@@ -177,6 +182,7 @@ class PromptEncoder:
     def _content(self, value: str | list[dict[str, Any]], system: str) -> str | list[dict[str, Any]]:
         """Text where prompts are plain, messages where they are chats."""
         if isinstance(value, str):
+            value = value if self._templated else templated(self._tokenizer, value)
             return [*system_turn(system), {"role": "user", "content": value.strip()}] if self._chat else value
         if not self._chat:
             plain = "data.chat is false, or the model was trained on plain prompts"

@@ -46,7 +46,8 @@ class VllmWorker(PartWorker):
         self._adapter = _countable_adapter(self._shape, self._settings)
         tokenizer = _tokenizer(self._settings)
         data, longest = request.task.data, self._settings.max_length
-        prompts = PromptEncoder(tokenizer, chat=data.chat, max_length=longest, control_tokens=data.control_tokens)
+        how: Any = {"chat": data.chat, "control_tokens": data.control_tokens, "templated": data.template is not None}
+        prompts = PromptEncoder(tokenizer, max_length=longest, **how)
         if asks_of(request.task).likelihood:
             prompts.check_likelihood()
         try:

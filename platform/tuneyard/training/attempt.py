@@ -240,7 +240,7 @@ class Attempt:
         prepared = data.prepare(task.data, tokenizer, steps=task.steps, ways=ways, **how)
         if prepared.chat_template is not None:
             tokenizer.chat_template = prepared.chat_template
-        data.set_prompt_form(tokenizer, chats=prepared.chats)
+        data.set_prompt_form(tokenizer, chats=prepared.chats, template=prepared.prompt_template)
         turn_end = data.turn_end(tokenizer) if prepared.chats else None
         show_sample(request, tokenizer, prepared, turn_end, self.emit)
         order = prepared.order

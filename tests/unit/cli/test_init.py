@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tuneyard.api import TrainTask, load_jobspec
 from tuneyard.cli import main
 from tuneyard.cli.init.proposal import propose
+from tuneyard.cli.init.reading import Reading
 from tuneyard.data import Inspection, inspect
 from tuneyard.data.inspection import Lengths
 
@@ -143,7 +144,7 @@ def test_a_file_is_written_over_when_asked(here: Path) -> None:
 def test_little_data_gets_small_batches_and_several_epochs(
     samples: int, characters: int, batch: int, epochs: int, pack: bool, looked_at: Callable[..., Inspection]
 ) -> None:
-    found = propose(looked_at(samples, characters), source="chats.jsonl", model=None, reading={})
+    found = propose(looked_at(samples, characters), source="chats.jsonl", model=None, reading=Reading())
     assert (found.batch, found.epochs, found.pack) == (batch, epochs, pack)
 
 
@@ -167,7 +168,7 @@ def test_whatever_things_are_called_the_file_says_it(
 ) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(
-        propose(looked_at(300, 100), source=source, model=model, reading={"columns": {"messages": column}}).text(), encoding="utf-8"
+        propose(looked_at(300, 100), source=source, model=model, reading=Reading({"messages": column})).text(), encoding="utf-8"
     )
     train = trained(file)
     assert (train.data.source, train.model.name, train.data.columns) == (source, model, {"messages": column})

@@ -16,7 +16,16 @@ from tuneyard.api import BadInput
 from tuneyard.api.data import FileType
 from tuneyard.cli.data.columns import columns as show_columns
 from tuneyard.cli.data.columns import reorder
-from tuneyard.cli.data.roles import ColumnsOption, SheetOption, SpeakersOption, roles_of, say_columns, speakers_of
+from tuneyard.cli.data.roles import (
+    ColumnsOption,
+    SheetOption,
+    SpeakersOption,
+    TemplateOption,
+    roles_of,
+    say_columns,
+    speakers_of,
+    template_of,
+)
 from tuneyard.cli.output import size_text
 from tuneyard.cli.progress.sample_text import highlighted
 from tuneyard.cli.terminal import console
@@ -55,6 +64,7 @@ def inspect(
     file_type: Annotated[str, typer.Option(help=_FILE_TYPES_TEXT)] = "auto",
     columns: ColumnsOption = None,
     roles: SpeakersOption = None,
+    template: TemplateOption = None,
     sheet: SheetOption = None,
     limit: Annotated[int | None, typer.Option(min=1, help="read the first N rows only")] = None,
     everything: Annotated[bool, typer.Option("--everything", help="read all rows of a large data set, instead of a sample")] = False,
@@ -77,6 +87,7 @@ def inspect(
         raise BadInput(f"--picture {picture}: pictures are SVG files", f"name it {picture.with_suffix('.svg')}")
     how: dict[str, Any] = {"file_type": file_type, "split": split, "limit": limit, "everything": everything}
     how |= {"columns": roles_of(columns) or None, "roles": speakers_of(roles) or None, "sheet": sheet}
+    how["template"] = template_of(template)
     with _progress() as on_progress:
         found = look(uri, tokenizer=_tokenizer(tokenizer), on_progress=on_progress, **how)
     if picture is not None:

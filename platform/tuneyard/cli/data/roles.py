@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tuneyard.api import BadInput
+from tuneyard.api.prompt_templates import prompt_template
 
 ColumnsOption = Annotated[
     str | None,
@@ -20,6 +21,21 @@ SpeakersOption = Annotated[
     str | None, typer.Option("--roles", metavar="SPEAKER=ROLE,…", help="who speaks in chats, such as customer=user,clerk=assistant")
 ]
 SheetOption = Annotated[str | None, typer.Option(help="sheet of an Excel workbook; default: the only one that is visible and filled")]
+
+TemplateOption = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="prompt of each row, with columns in braces, such as 'Summarize: {article}', or response, alpaca"),
+]
+
+
+def template_of(text: str | None) -> str | None:
+    """The template of an option, checked. Raises BadInput."""
+    try:
+        if text is not None:
+            prompt_template(text)
+        return text
+    except ValueError as error:
+        raise BadInput(f"--template {error}", "write it like --template 'Summarize: {article}'") from error
 
 
 def speakers_of(roles: str | None) -> dict[str, str]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuneyard.api import BadInput
-from tuneyard.cli.checks import check_file
+from tuneyard.api import BadInput, JobSpec
+from tuneyard.catalog.rows import positions_of
+from tuneyard.cli.checks import check_file, configs_at_hand
 from tuneyard.cli.data.roles import ColumnsOption, SheetOption, SpeakersOption, roles_of, say_columns, speakers_of
 from tuneyard.cli.init.proposal import TOLERATED_AT_MOST, propose
+from tuneyard.cli.init.reading import Reading, proposed_reading
+from tuneyard.cli.probed import findings_of, probes_of
 
 if TYPE_CHECKING:
     from tuneyard.data import Inspection
@@ -46,23 +49,51 @@ def init(
         raise BadInput(f"{out} is there already", "give another --out, or --force to write over it")
     if not out.parent.is_dir():
         raise BadInput(f"--out {out}: there is no folder {out.parent}", "make it, or give a file in a folder that exists")
-    given, speakers = roles_of(columns), speakers_of(roles)
     uri = data or _only_data_here()
-    found = _look(uri, given, speakers, sheet)
-    reading = {"columns": given, "roles": speakers, "sheet": sheet}
-    proposal = propose(found, source=_from(out, uri), model=_from(out, model) if model else None, reading=reading)
-    _write(out, proposal.text())
-    lines = [f"{uri}: {found.format}, {proposal.rows_text}; {found.why}", *proposal.notes]
+    reading = Reading(roles_of(columns), speakers_of(roles), sheet)
+    found, reading = _look(uri, reading)
+    proposed = [f"{name}: {_shown(getattr(reading, name))}, {why}" for name, why in reading.why.items()]
+    how: Any = {"source": _from(out, uri), "model": _from(out, model) if model else None, "reading": reading}
+    how["has_template"] = _has_template(model)
+    proposal = propose(found, **how)
+    job = _write(out, proposal.text())
+    if config := configs_at_hand(job.spec, out.absolute().parent).get("train"):
+        how["positions"] = positions_of(config)
+    probes = probes_of(job, out.absolute().parent)
+    if (probe := probes["train"].probe() if probes else None) is not None and probe.tokens:
+        how["tokens"] = probe.tokens
+    if how.get("positions") or how.get("tokens"):
+        proposal = propose(found, **how)
+        job = _write(out, proposal.text())
+    proposed += [f"warning: {finding}" for _, finding in findings_of(job, probes_of(job, out.absolute().parent))]
+    lines = [f"{uri}: {found.format}, {proposal.rows_text}; {found.why}", *proposed, *proposal.notes]
     print("\n".join(lines), file=sys.stderr)
     print(f"next: tuneyard plan {out}, then tuneyard run {out} (or tuneyard submit {out})", file=sys.stderr)
     typer.echo(out)
 
 
-def _look(uri: str, columns: dict[str, str], roles: dict[str, str], sheet: str | None) -> Inspection:
-    """The inspected data. Raises BadInput if it yields no sample, or too many of its rows are bad."""
+def _shown(value: object) -> str:
+    return ", ".join(f"{key} = {each}" for key, each in value.items()) if isinstance(value, dict) else repr(value)
+
+
+def _has_template(model: str | None) -> bool | None:
+    """Whether the model's tokenizer has a chat template; None where it is not on this machine. The proposed models have one."""
+    from tuneyard.runtime.tokenizer_files import has_chat_template
+
+    return True if model is None else has_chat_template(model, revision=None, base_dir=Path.cwd())
+
+
+def _look(uri: str, given: Reading) -> tuple[Inspection, Reading]:
+    """The inspected data, and how they are read: as given, or as proposed where nothing was given and the columns do not say it.
+
+    Raises BadInput if they yield no sample, or too many of their rows are bad.
+    """
     from tuneyard.data import inspect
 
-    found = inspect(uri, columns=columns or None, roles=roles or None, sheet=sheet, limit=_READ_ROWS)
+    found = inspect(uri, **given.arguments(), limit=_READ_ROWS)
+    proposed = proposed_reading(uri, found, given)
+    if proposed != given:
+        given, found = proposed, inspect(uri, **proposed.arguments(), limit=_READ_ROWS)
     if found.format == "unknown":
         raise BadInput(
             f"{uri}: {found.why}", say_columns(f"tuneyard init --data {uri}", found.advice) if found.samples else found.advice or _REPAIR
@@ -74,7 +105,7 @@ def _look(uri: str, columns: dict[str, str], roles: dict[str, str], sheet: str |
     if found.bad > TOLERATED_AT_MOST * rows:
         cause = f"{uri}: {found.bad:,} of {rows:,} rows cannot be used, such as {found.bad_examples[0]}; settings need the other rows too"
         raise BadInput(cause, found.advice or f"repair these rows, or take them out: `tuneyard data inspect {uri}` shows more")
-    return found
+    return found, given
 
 
 def _only_data_here() -> str:
@@ -97,14 +128,16 @@ def _from(out: Path, name: str) -> str:
     return os.path.relpath(path, out.parent)
 
 
-def _write(out: Path, text: str) -> None:
-    """Write the file, after a check of its draft."""
+def _write(out: Path, text: str) -> JobSpec:
+    """Write the file, after a check of its draft. Returns its job."""
     draft = out.with_name(f".{out.name}.draft")
     try:
         draft.write_text(text, encoding="utf-8")
-        check_file(draft)
+        [document] = check_file(draft)
         draft.replace(out)
     except (OSError, UnicodeError) as error:
         raise BadInput(f"{out} cannot be written: {error}", "give a file in a folder that you may write to") from error
     finally:
         draft.unlink(missing_ok=True)
+    assert isinstance(document.resource, JobSpec)
+    return document.resource

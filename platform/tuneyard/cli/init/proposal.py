@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import yaml
+
+from tuneyard.cli.init.reading import Reading
 
 if TYPE_CHECKING:
     from tuneyard.data import Inspection
@@ -25,8 +27,10 @@ _TEACHES = {
     "text": "Plain language modelling: every token counts for the loss",
 }
 _INSTRUCT, _BASE = "Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-0.5B"
-_MODELS = {"chat": _INSTRUCT, "prompt-completion": _BASE, "preference": _INSTRUCT, "text": _BASE}
-"""Models by format. Prompts and completions of plain text get no chat template."""
+_MODELS = {"chat": _INSTRUCT, "prompt-completion": _INSTRUCT, "preference": _INSTRUCT, "text": _BASE}
+"""Models by format."""
+_SEPARATED = "{prompt}\n\n### Response:\n"
+"""The prompts of a model without a chat template."""
 _STEPS_AN_EPOCH = 20
 """The least number of steps per epoch. The batch becomes smaller for it, down to 4 rows."""
 _TOLERATED_BAD = 0.01
@@ -43,8 +47,12 @@ class Proposal:
     source: str
     model: str
     format: str
-    reading: Mapping[str, Any]
-    """Given fields of `data` that say how rows are read: columns, roles, sheet."""
+    reading: Reading
+    asked: str
+    answered: str
+    """Columns of prompts and answers, for an example of a score task."""
+    chat: str
+    """Why `data.chat` is true; empty: it is not set."""
     rows: int
     complete: bool
     """False: `rows` counts the rows that were read, and the data have more."""
@@ -64,7 +72,7 @@ class Proposal:
 
     def text(self) -> str:
         """The JobSpec as YAML with a comment on each setting."""
-        return "\n".join([*self._head(), *self._data(), *self._method(), *_REST, ""])
+        return "\n".join([*self._head(), *self._data(), *self._method(), *self._rest(), ""])
 
     def _head(self) -> list[str]:
         return [
@@ -88,12 +96,11 @@ class Proposal:
 
     def _data(self) -> list[str]:
         lines = ["      data:", f"        source: {_yaml(self.source)}", f"        format: {self.format}"]
-        for field_name, given in self.reading.items():
-            if isinstance(given, Mapping) and given:
-                pairs = ", ".join(f"{_yaml(name)}: {_yaml(value)}" for name, value in given.items())
-                lines.append(f"        {field_name}: {{{pairs}}}")
-            elif given:
-                lines.append(f"        {field_name}: {_yaml(str(given))}")
+        for name, value, why in self.reading.fields():
+            pairs = ", ".join(f"{_yaml(key)}: {_yaml(each)}" for key, each in value.items()) if isinstance(value, dict) else ""
+            lines.append(f"        {name}: {f'{{{pairs}}}' if pairs else _yaml(str(value))}{f'   # {why}' if why else ''}")
+        if self.chat:
+            lines.append(f"        chat: true   # {self.chat}")
         lines.append(f"        maxLength: {self.max_length}   # tokens per row: {self.length_why}")
         if self.pack:
             lines.append("        pack: true   # samples share rows, without attention across them: no time is spent on padding")
@@ -116,23 +123,38 @@ class Proposal:
             f"      epochs: {self.epochs}",
         ]
 
+    def _rest(self) -> list[str]:
+        return [
+            "    # Where it may run, and on how many workers; without it: this machine, or what the hub finds.",
+            "    # resources: {sku: [h100-80gb, a100-80gb], workers: auto}",
+            "  # Score what was trained, on rows with a prompt and the expected answer that are not among the rows above:",
+            "  # - name: judge",
+            "  #   score:",
+            "  #     model: {from: train}",
+            f"  #     data: {{source: holdout.jsonl, prompt: {_yaml(self.asked)}, reference: {_yaml(self.answered)}}}",
+            "  #     metrics: [exact_match, rouge_l, perplexity]",
+        ]
 
-_REST = [
-    "    # Where it may run, and on how many workers; without it: this machine, or what the hub finds.",
-    "    # resources: {sku: [h100-80gb, a100-80gb], workers: auto}",
-    "  # Score what was trained, on rows with a prompt and the expected answer:",
-    "  # - name: judge",
-    "  #   score:",
-    "  #     model: {from: train}",
-    "  #     data: {source: holdout.jsonl, prompt: question, reference: answer}",
-    "  #     metrics: [exact_match, rouge_l, perplexity]",
-]
 
-
-def propose(found: Inspection, *, source: str, model: str | None, reading: Mapping[str, Any]) -> Proposal:
-    """Settings for inspected data with samples and a known format. `source`: the data's name in the JobSpec."""
-    max_length, why, cut = _length(found)
-    pack, rows = _rows(found, max_length)
+def propose(
+    found: Inspection,
+    *,
+    source: str,
+    model: str | None,
+    reading: Reading,
+    has_template: bool | None = True,
+    tokens: Sequence[int] = (),
+    positions: int | None = None,
+) -> Proposal:
+    """Settings for inspected data with samples and a known format. `source`: the data's name in the JobSpec. `has_template`: whether the
+    model's tokenizer has a chat template; None: it is not known. `tokens`: of some samples; empty: they are estimated from characters.
+    `positions`: tokens of a row at most, if the model has a limit.
+    """
+    reading, chat = _form_of_prompts(found, reading, has_template)
+    max_length, why, cut = _length(found, sorted(tokens))
+    if positions is not None and positions < max_length:
+        max_length, why = positions, f"the positions of the model; {why}"
+    pack, rows = _rows(found, max_length, sorted(tokens))
     batch = next((size for size in (32, 16, 8) if rows >= _STEPS_AN_EPOCH * size), 4)
     bad = found.bad / (found.bad + found.samples)
     preference = found.format == "preference"
@@ -146,6 +168,9 @@ def propose(found: Inspection, *, source: str, model: str | None, reading: Mappi
         model=model or _MODELS[found.format],
         format=found.format,
         reading=reading,
+        asked=found.roles.get("prompt", "question"),
+        answered=found.roles.get("completion", "answer"),
+        chat=chat,
         rows=found.samples,
         complete=found.complete,
         max_length=max_length,
@@ -160,23 +185,39 @@ def propose(found: Inspection, *, source: str, model: str | None, reading: Mappi
     )
 
 
-def _rows(found: Inspection, max_length: int) -> tuple[bool, int]:
+def _form_of_prompts(found: Inspection, reading: Reading, has_template: bool | None) -> tuple[Reading, str]:
+    """How pairs of texts are read, and why data.chat is true (empty: it is not). A prompt never runs into its answer."""
+    if found.format not in ("prompt-completion", "preference") or found.as_messages:
+        return reading, ""
+    if found.format == "preference" and found.roles and "prompt" not in found.roles:
+        return reading, ""  # whole dialogues as texts, which have their own marks
+    if has_template is None:
+        return reading, "pairs become chats, by the model's chat template; of a tokenizer without one, by Tuneyard's"
+    if has_template:
+        return reading, "pairs become chats, by the model's chat template: a user's question, and the assistant's answer"
+    template = f"{reading.template}\n\n### Response:\n" if reading.template else _SEPARATED
+    why = "the model has no chat template: this mark stands between a prompt and its answer"
+    return replace(reading, template=template, why={**reading.why, "template": why}), ""
+
+
+def _rows(found: Inspection, max_length: int, tokens: Sequence[int]) -> tuple[bool, int]:
     """Packing of samples into rows, and the number of rows. Too few rows make too few steps."""
     assert found.characters is not None
-    packed = int(found.samples * found.characters.p50 / _CHARACTERS_PER_TOKEN / max_length)
+    typical = tokens[len(tokens) // 2] if tokens else found.characters.p50 / _CHARACTERS_PER_TOKEN
+    packed = int(found.samples * typical / max_length)
     if found.format == "text" or (found.format != "preference" and packed >= _STEPS_AN_EPOCH * 8):
         return True, packed
     return False, found.samples
 
 
-def _length(found: Inspection) -> tuple[int, str, list[str]]:
+def _length(found: Inspection, tokens: Sequence[int]) -> tuple[int, str, list[str]]:
     """maxLength, its reason, and the remark on samples that are cut."""
     assert found.characters is not None
     if found.format == "text":
         return 2048, "longer text is cut into pieces of that length", []
-    longest = found.characters.p99 / _CHARACTERS_PER_TOKEN
+    longest = tokens[math.ceil(0.99 * len(tokens)) - 1] if tokens else found.characters.p99 / _CHARACTERS_PER_TOKEN
     fits = next((length for length in _LENGTHS if longest <= length), _LENGTHS[-1])
-    why = f"99 % of samples have at most {found.characters.p99:,} characters"
+    why = f"99 % of samples have at most {f'{longest:,} tokens' if tokens else f'{found.characters.p99:,} characters'}"
     cut = [f"samples longer than {fits} tokens are cut: raise data.maxLength where memory allows"] if longest > fits else []
     return fits, why, cut
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import wrap
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from tuneyard.admission import model_remarks
-from tuneyard.api import BadInput, JobSpec, TuneyardError
+from tuneyard.api import BadInput, Document, JobSpec, TuneyardError
 from tuneyard.catalog import gpu
 from tuneyard.cli.checks import check_file, configs_at_hand
 from tuneyard.cli.output import Format, OutputOption, print_json
@@ -26,9 +26,12 @@ from tuneyard.cli.plan.score_text import score_sentences, score_table, show_spee
 from tuneyard.cli.plan.sweep import sweep_lines, swept_names
 from tuneyard.cli.plan.text import WIDTH, note_lines, peak_lines, rank_table, train_sentences, train_table
 from tuneyard.cli.plan.unused import unused_lines
+from tuneyard.cli.probed import findings_of, probes_of
 from tuneyard.cli.template_files import TemplatesOption, templates_in
 from tuneyard.extras import need
 from tuneyard.planning import DEFAULT, Calibration, DataRate, past_rates
+from tuneyard.runtime.overlaps import overlaps_of
+from tuneyard.runtime.probes import Probed
 from tuneyard.runtime.score.past import past_scores
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -69,7 +72,7 @@ def plan(
     Example: tuneyard plan job.yaml --sku a100-80gb --workers 8 --price a100-80gb=1.8 -o json
     """
     if explain_parallel is not None:
-        parts = explained(_job(file, templates), file.parent, explain_parallel)
+        parts = explained(_job(file, templates)[1], file.parent, explain_parallel)
         print_json(parts) if output is Format.JSON else show(parts)
         return
     past = _past()
@@ -86,7 +89,8 @@ def plan(
         sweep=swept_names(sweep) if sweep is not None else (),
         past_scores=past_scores(_without_history),
     )
-    job = _job(file, templates)
+    document, job = _job(file, templates)
+    placements = replace(placements, probes=_probes(document, job, file.absolute().parent))
     if placements.sweep and not any(task.train is not None for task in job.spec.tasks):
         raise BadInput(f"{file}: --sweep is of train tasks, and the job has none", "leave --sweep out to plan its other tasks")
     rows = list(rows_of(job, file.parent, placements))
@@ -210,7 +214,21 @@ def _calibration_lines(rows: Sequence[Mapping[str, Any]], past: _Past) -> list[s
     ]
 
 
-def _job(file: Path, templates: list[Path] | None) -> JobSpec:
+def _probes(document: Document, job: JobSpec, base_dir: Path) -> Mapping[str, Probed]:
+    """What some rows of the data are in tokens, by task. Prints what cannot be trained on, or is probably not meant."""
+    probes = probes_of(job, base_dir)
+    for path, finding in findings_of(job, probes):
+        typer.echo(f"warning: {document.complaint(path, str(finding))}", err=True)
+    index = {task.name: number for number, task in enumerate(job.spec.tasks)}
+    for name, words in overlaps_of(job, base_dir):
+        typer.echo(f"warning: {document.complaint(('spec', 'tasks', index[name], 'score', 'data'), words)}", err=True)
+    for name, found in probes.items():
+        for why in dict.fromkeys(found.unknown()):
+            typer.echo(f"{name}: rows are not rendered before the job runs: {why}", err=True)
+    return probes
+
+
+def _job(file: Path, templates: list[Path] | None) -> tuple[Document, JobSpec]:
     jobs = [document for document in check_file(file, find=templates_in(templates)) if isinstance(document.resource, JobSpec)]
     if len(jobs) != 1:
         raise BadInput(f"{file}: holds {len(jobs)} JobSpecs, one is expected here", "give a file with one JobSpec")
@@ -218,7 +236,7 @@ def _job(file: Path, templates: list[Path] | None) -> JobSpec:
     assert isinstance(job, JobSpec)
     for path, words in model_remarks(job, configs_at_hand(job.spec, file.absolute().parent)):
         typer.echo(f"warning: {jobs[0].complaint(path, words)}", err=True)
-    return job
+    return jobs[0], job
 
 
 def _prices(given: list[str]) -> dict[str, float]:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tuneyard.api import Task, TrainTask, TuneyardError
-from tuneyard.api.local_files import looks_like_path
 from tuneyard.api.secrets import redact
 from tuneyard.cli.plan.mixture import PlannedPart, planned_parts
 from tuneyard.planning import Interval, Length, length_of, steps_of_epochs
-from tuneyard.runtime.references import named_model, source_of
-from tuneyard.storage import is_local, local_path
+from tuneyard.runtime.probes import Probed
+from tuneyard.runtime.references import source_of
+from tuneyard.runtime.tokenizer_files import TOKENIZER, tokenizer_file
+from tuneyard.storage import is_local
 
-TOKENIZER = "tokenizer.json"
-
+if TYPE_CHECKING:
+    from tuneyard.data.probe import Probe
 
 Streamed = Literal["no", "maybe", "yes"]
 """Whether rows are made while the task trains. maybe: it depends on an unknown size."""
@@ -36,21 +37,29 @@ class Known:
     """The parts of a mixture, where its rows are known."""
 
 
-def known_length(task: Task, model: str | None, base_dir: Path) -> Known:
-    """The length of a train task. `model`: the name of the model that it starts from. Its tokenizer is used where it is on this machine."""
+def known_length(task: Task, model: str | None, base_dir: Path, probed: Probed | None = None) -> Known:
+    """The length of a train task. `model`: the name of the model that it starts from. Its tokenizer is used where it is on this machine.
+    `probed`: what was found in some rows of its data.
+    """
     assert task.train is not None
-    return _of_mixture(task.train, model, base_dir) if task.train.data.mix else _of_data(task.train, model, base_dir)
+    found = probed or Probed(task.name, {}, {})
+    return _of_mixture(task.train, model, base_dir, found) if task.train.data.mix else _of_data(task.train, model, base_dir, found.probe())
 
 
-def _of_mixture(train: TrainTask, model: str | None, base_dir: Path) -> Known:
+def _of_mixture(train: TrainTask, model: str | None, base_dir: Path, probed: Probed) -> Known:
     """The length of an epoch over all parts. It is known where the length of each part is known."""
     from tuneyard.data.mix_parts import part_data, part_names
     from tuneyard.data.mixture import Mixture, Part
 
     names = part_names(train.data.mix)
     parts = [
-        _of_data(train.model_copy(update={"data": part_data(train.data, part), "steps": None, "epochs": 1.0}), model, base_dir)
-        for part in train.data.mix
+        _of_data(
+            train.model_copy(update={"data": part_data(train.data, part), "steps": None, "epochs": 1.0}),
+            model,
+            base_dir,
+            probed.probe(name),
+        )
+        for name, part in zip(names, train.data.mix, strict=True)
     ]
     unknown = [f"{name}: {part.why}" for name, part in zip(names, parts, strict=True) if part.length is None or part.length.rows is None]
     if unknown:
@@ -75,7 +84,7 @@ def _of_mixture(train: TrainTask, model: str | None, base_dir: Path) -> Known:
     return Known(length, how, streamed=streamed, kinds=kinds, parts=shares)
 
 
-def _of_data(train: TrainTask, model: str | None, base_dir: Path) -> Known:
+def _of_data(train: TrainTask, model: str | None, base_dir: Path, probed: Probe | None) -> Known:
     if train.data.from_task is not None:
         return _without_data(train, f"task {train.data.from_task} makes its data")
     from tuneyard.data import count_data
@@ -89,7 +98,7 @@ def _of_data(train: TrainTask, model: str | None, base_dir: Path) -> Known:
             return _without_data(train, f"{source} is not read for a task with steps")
         print(f"counting {redact(source)}", file=sys.stderr)
     try:
-        count = count_data(read, tokenizer=tokenizer_of(model, train.model.revision, base_dir) if model else None)
+        count = count_data(read, tokenizer=tokenizer_of(model, train.model.revision, base_dir) if model else None, probed=probed)
     except TuneyardError as error:
         return _without_data(train, error.cause.splitlines()[0])
     if count.samples.exact:
@@ -112,14 +121,4 @@ def _without_data(train: TrainTask, why: str) -> Known:
 
 def tokenizer_of(model: str, revision: str | None, base_dir: Path) -> Path | None:
     """tokenizer.json of a model, where it is on this machine already."""
-    uri = named_model(model, base_dir)
-    if is_local(uri) and (local_path(uri) / TOKENIZER).is_file():
-        return local_path(uri) / TOKENIZER
-    if looks_like_path(uri):
-        return None
-    try:
-        from huggingface_hub import try_to_load_from_cache
-    except ImportError:
-        return None
-    found = try_to_load_from_cache(model, TOKENIZER, revision=revision)
-    return Path(found) if isinstance(found, str) else None
+    return tokenizer_file(model, TOKENIZER, revision=revision, base_dir=base_dir)

@@ -15,6 +15,7 @@ from tuneyard.catalog.libraries import measured_libraries_gb
 from tuneyard.catalog.measured import known_measurement
 from tuneyard.planning import DEFAULT, LIBRARIES_GB, Calibration, DataRate
 from tuneyard.runtime.models import model_shape
+from tuneyard.runtime.probes import Probed
 from tuneyard.runtime.references import named_model
 from tuneyard.runtime.score.past import PastScores
 
@@ -39,6 +40,8 @@ class Placements:
     """Settings of which every combination is planned, instead of the settings of the file."""
     past_scores: PastScores = field(default_factory=PastScores)
     """Past runs of engines, which correct their speeds."""
+    probes: Mapping[str, Probed] = field(default_factory=dict)
+    """What was found in some rows of the data, by task."""
     libraries_gb: float = field(default_factory=lambda: measured_libraries_gb() or LIBRARIES_GB)
     """Memory of a rank on `cpu` before it loads the model."""
 

@@ -73,7 +73,7 @@ def _train_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements
         yield {"task": task.name, "kind": "train", "fits": None, "reason": not_made_yet(task, made_by)}
         return
     shape = shape_of_task(job, task, base_dir)
-    known = known_length(task, name_of_model(job, task), base_dir)
+    known = known_length(task, name_of_model(job, task), base_dir, placements.probes.get(task.name))
     for sku in skus_of(job, task, placements):
         for count in [placements.workers] if placements.workers else _worker_counts(task, sku):
             yield from _placed(task, shape, sku, count, placements, known)

@@ -69,7 +69,8 @@ def submit(
         manifest = manifest_of(file, namespace, hub.template)
         shipment = shipment_of(manifest, file.absolute().parent, out=out, limit_bytes=limit_bytes, find=hub.template)
         if isinstance(document.resource, JobSpec):
-            check_shipped_data(document.resource, file.absolute().parent, document.complaint)
+            for line in check_shipped_data(document.resource, file.absolute().parent, document.complaint):
+                print(f"warning: {line}", file=sys.stderr)
         view.ships(shipment, dry_run=dry_run)
         with view.sending() as on_progress:
             made, sent = submit_shipment(hub, shipment, dry_run=dry_run, on_progress=on_progress)

@@ -18,7 +18,7 @@ from tuneyard.ranking.columns import check_ids, check_numbers, lacking
 from tuneyard.scoring.ranker.rows import RowsByNumber
 
 _SAMPLE_ROWS = 1_000_000
-_LANGUAGE_DATA = ("prompt", "reference", "answer", "chat", "columns", "roles", "sheet", "split", "sample")
+_LANGUAGE_DATA = ("prompt", "reference", "answer", "chat", "columns", "roles", "template", "sheet", "split", "sample")
 
 
 @dataclass(frozen=True)

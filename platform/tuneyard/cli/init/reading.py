@@ -1,0 +1,61 @@
+"""How the rows of a job are read: as the user said, or as `tuneyard init` proposes where the columns do not say it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tuneyard.data import Inspection
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Fields of `data` that say how rows are read. `why`: comments on proposed fields, by field."""
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    roles: Mapping[str, str] = field(default_factory=dict)
+    sheet: str | None = None
+    template: str | None = None
+    why: Mapping[str, str] = field(default_factory=dict)
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `data.inspect`."""
+        return {"columns": self.columns or None, "roles": self.roles or None, "sheet": self.sheet, "template": self.template}
+
+    def fields(self) -> Iterator[tuple[str, Any, str]]:
+        """Name, value and comment of each field that is set."""
+        for name in ("columns", "roles", "sheet", "template"):
+            if value := getattr(self, name):
+                yield name, value, self.why.get(name, "")
+
+
+def proposed_reading(uri: str, found: Inspection, given: Reading) -> Reading:
+    """`given`, with labels as completions, columns in other languages, and the roles of speakers that are not known. What a user said
+    stays.
+    """
+    from tuneyard.data.meaning.paths import shown
+    from tuneyard.data.meaning.proposals import first_rows, proposed_labels, proposed_pairs, proposed_speakers
+
+    if found.strangers and not given.roles:
+        who = proposed_speakers(first_rows(uri, sheet=given.sheet))
+        return replace(given, roles=who, why={"roles": "proposed by their names and who begins: check it"}) if who else given
+    if found.format not in ("text", "unknown") or given.columns:
+        return given
+    rows = first_rows(uri, sheet=given.sheet)
+    if pairs := proposed_pairs(rows):
+        return replace(given, columns=pairs, why={"columns": "proposed by their names: check it"})
+    labels = proposed_labels(rows)
+    if labels is None:
+        return given
+    named = ", ".join(labels.values).replace("{", "{{").replace("}", "}}")
+    return replace(
+        given,
+        columns={"completion": labels.label},
+        template=f"Which label fits the text: {named}?\n\n{{{labels.text}}}",
+        why={
+            "columns": f"{shown(labels.label)} has {len(labels.values)} different values: the model learns to answer with one of them",
+            "template": "the prompt of each row",
+        },
+    )
