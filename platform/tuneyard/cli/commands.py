@@ -38,6 +38,7 @@ COMMANDS = (
     Command("tune", "tuneyard.cli.tune:tune", "Find the settings under which a task is fastest here"),
     Command("generate", "tuneyard.cli.generate:generate", "Print the answers of a model to prompts"),
     Command("chat", "tuneyard.cli.chat.command:chat", "Chat with a model, tuned and as it was before"),
+    Command("serve", "tuneyard.cli.serve:serve", "Serve a model and its adapters with OpenAI's API"),
     Command("submit", "tuneyard.cli.submit.command:submit", "Give a job to the hub, which runs it on a cluster with room", asks_hub=True),
     Command("status", "tuneyard.cli.jobs.status:status", "Show the jobs of the hub, or one job in full", asks_hub=True),
     Command("why", "tuneyard.cli.jobs.why:why", "Show why a job waits, cluster by cluster, and its expected start", asks_hub=True),
