@@ -78,6 +78,23 @@ def write_model(folder: Path, kind: str = "llama", **changes: Any) -> Path:
     return folder
 
 
+def write_adapter(folder: Path, model: Path, *, std: float = 1.0, seed: int = 3, **config: Any) -> Path:
+    """A LoRA adapter of the model, with random weights so large that they turn answers round, and the model's tokenizer beside it."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    torch.manual_seed(seed)
+    settings = LoraConfig(**{"r": 4, "target_modules": "all-linear", "task_type": "CAUSAL_LM", **config})
+    adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(model), settings)
+    for name, weights in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weights, std=std)  # PEFT starts B at zero: such an adapter would change nothing
+    adapted.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
+    return folder
+
+
 def write_text(path: Path, count: int = 64) -> Path:
     """JSONL with a column text."""
     return _write_jsonl(path, [{"text": text} for text in sentences(count)])

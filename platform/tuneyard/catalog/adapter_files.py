@@ -40,7 +40,7 @@ def check_adapter_files(folder: Path, base: Path | None = None, *, finite: bool 
         if not (folder / WEIGHTS).is_file() and not (folder / PICKLED).is_file():
             raise BadInput(f"the adapter {folder} has no weights: no {WEIGHTS}", _ADVICE)
         return
-    header = _header(folder / WEIGHTS)
+    header = safetensors_header(folder / WEIGHTS)
     parts: dict[str, dict[str, Sequence[int]]] = defaultdict(dict)
     for name, about in header.items():
         if match := _LOW_RANK.match(name):
@@ -75,7 +75,7 @@ def _is_rank(value: Any) -> bool:
     return type(value) is int and value > 0
 
 
-def _header(file: Path) -> Header:
+def safetensors_header(file: Path, advice: str = _ADVICE) -> Header:
     """Names, dtypes, shapes and places of the tensors of a safetensors file. Raises BadInput for a damaged or cut file."""
     try:
         with file.open("rb") as stream:
@@ -88,7 +88,7 @@ def _header(file: Path) -> Header:
             if end > file.stat().st_size:
                 raise ValueError(f"it should have {end:,} bytes, and has {file.stat().st_size:,}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
-        raise BadInput(f"{file} is damaged: {error}", _ADVICE) from error
+        raise BadInput(f"{file} is damaged: {error}", advice) from error
     return dict(header)
 
 
@@ -145,7 +145,7 @@ def _names(base: Path) -> Iterator[str]:
     """Names of the weights of a base model; nothing where its files cannot be read."""
     for file in sorted(base.glob("*.safetensors")):
         with suppress(BadInput):
-            yield from _header(file)
+            yield from safetensors_header(file)
 
 
 def _check_finite(file: Path, header: Header) -> None:

@@ -77,7 +77,7 @@ def run(
     if report.status == "stopped":
         _say_how_to_resume(report, file, target, model, templates)
     elif report.status == "succeeded" and any(_can_answer(task) for task in report.tasks.values()):
-        print(f"next: {join(['tuneyard', 'generate', target])} 'PROMPT' shows what it answers", file=sys.stderr)
+        print(f"next: {join(['tuneyard', 'chat', target])} asks it, {join(['tuneyard', 'serve', target])} serves it", file=sys.stderr)
     _point_to(written)
     return 0 if report.status == "succeeded" else _STOPPED
 

@@ -14,10 +14,9 @@ from tuneyard.catalog import ModelShape, known_config, shape_from_config
 from tuneyard.catalog.adapter_files import check_adapter_files
 from tuneyard.catalog.built import model_shape_of
 from tuneyard.data.prompt_form import TEMPLATE_KEY
-from tuneyard.runtime.trained import origin_of
 from tuneyard.storage import NotFound, is_local, local_path, open_store
 from tuneyard.storage.marks import changed_marks, model_marks
-from tuneyard.training.origin import Origin
+from tuneyard.training.origin import Origin, origin_of
 
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 ADAPTER = "adapter_config.json"

@@ -7,7 +7,8 @@ tokenised by the same code as in score tasks and in training.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ class Generator:
         except (OSError, ValueError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
             raise BadInput(f"{model} cannot be loaded: {reason}", "check that the task's base model still exists") from error
+        self._adapted = adapter is not None
         self._length = int(getattr(self._model.config, "max_position_embeddings", None) or _LONGEST)
         self._prompts = PromptEncoder(self._tokenizer, chat=chat, max_length=self._length, templated=False)
 
@@ -43,15 +45,29 @@ class Generator:
         """Whether prompts are rendered by the chat template."""
         return self._prompts.chats
 
-    def answer(
-        self, prompt: str, write: Callable[[str], None], *, max_tokens: int = 256, temperature: float = 0.0, seed: int | None = None
-    ) -> str:
-        """The answer to `prompt`. `write` gets the answer piece by piece. `temperature` 0: always the likeliest token.
+    @property
+    def has_adapter(self) -> bool:
+        """Whether an adapter can be switched off."""
+        return self._adapted
 
-        Raises BadInput for a prompt that is empty, or longer than the model's limit.
+    def answer(
+        self,
+        prompt: str | list[dict[str, Any]],
+        write: Callable[[str], None],
+        *,
+        max_tokens: int = 256,
+        temperature: float = 0.0,
+        seed: int | None = None,
+        tools: Sequence[Any] = (),
+        adapted: bool = True,
+    ) -> str:
+        """The answer to a prompt, or to the messages of a chat. `write` gets the answer piece by piece.
+
+        `temperature` 0: always the likeliest token. `adapted` false: the base answers, without the adapter, to the same tokens. Raises
+        BadInput for a prompt that is empty, longer than the model's limit, or refused by the chat template.
         """
         try:
-            ids = self._prompts.prompt(prompt)
+            ids = self._prompts.prompt(prompt, tools=list(tools) or None)
         except BadRow as error:
             raise BadInput(f"this prompt cannot be answered: {error}", "give another prompt") from error
         if seed is not None:
@@ -59,12 +75,13 @@ class Generator:
         given = torch.tensor([ids], device=self._model.device)
         settings = self._settings(min(max_tokens, self._length - len(ids)), temperature)
         streamer = _Stream(self._tokenizer, write, settings.eos_token_id)
-        made = self._model.generate(
-            input_ids=given,
-            attention_mask=torch.ones_like(given),
-            generation_config=settings,
-            streamer=streamer,
-        )
+        with nullcontext() if adapted or not self._adapted else self._model.disable_adapter():
+            made = self._model.generate(
+                input_ids=given,
+                attention_mask=torch.ones_like(given),
+                generation_config=settings,
+                streamer=streamer,
+            )
         answer = made[0, len(ids) :].tolist()
         if answer and answer[-1] in settings.eos_token_id:
             answer.pop()  # the template's end may be an added token that is not special

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tuneyard.api import TrainTask
 from tuneyard.api.train import QuantizedAdapter
+from tuneyard.storage import Store, join
 
 ORIGIN = "base"
 """The entry of the manifest."""
+_CONFIG, _MODEL = "adapter_config.json", "model"
 
 
 @dataclass(frozen=True)
@@ -38,3 +41,19 @@ class Origin:
     def to_dict(self) -> dict[str, Any]:
         quantized = self.quantized and self.quantized.model_dump(mode="json", include={"quantization", "double_quantization"})
         return {**vars(self), "quantized": quantized}
+
+
+def origin_of(store: Store, folder: str = "") -> Origin:
+    """What the folder of an adapter says of its base. `folder`: below `store`.
+
+    An adapter of another tool, or of an earlier version of Tuneyard, says only its name: the records of a run say the rest.
+    """
+    if store.is_complete(folder) and (about := store.manifest(folder).extra.get(ORIGIN)):
+        return Origin.from_dict(about)
+    config = json.loads(store.get(join(folder, _CONFIG)))
+    base, revision = config.get("base_model_name_or_path") or "", config.get("revision")
+    run = folder.removesuffix(_MODEL).rstrip("/")
+    result, task = (json.loads(store.get(path)) if store.exists(path := join(run, name)) else {} for name in ("result.json", "task.json"))
+    precision = (result.get("plan") or {}).get("precision")
+    train = task.get("task", {}).get("train")
+    return Origin(base, revision, precision) if train is None else Origin.of(TrainTask.model_validate(train), base, precision)

@@ -16,7 +16,11 @@ from tuneyard.cli.entry import main
 from tuneyard.tracking import History
 from tuneyard.tracking.hub_rows import JobRows, key_of
 
-COMPILED_ONLY = {"docs/test-clusters.md": "needs root and Kubernetes", "docs/own-data.md": "needs a model that was trained"}
+COMPILED_ONLY = {
+    "docs/test-clusters.md": "needs root and Kubernetes",
+    "docs/own-data.md": "needs a model that was trained",
+    "docs/serving.md": "needs a server with a model that was trained",
+}
 """Pages whose Python is compiled and not run, each with the reason."""
 RUN = {"validate", "simulate", "data", "history"}
 """Commands that run here in a second where the reader has their files. So does `plan` with `--sku`: without, it measures this machine."""

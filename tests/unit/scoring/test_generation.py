@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.builders.models import CHAT_TEMPLATE, write_model
+from tests.builders.models import CHAT_TEMPLATE, write_adapter, write_model
 from transformers import AddedToken, AutoModelForCausalLM, AutoTokenizer
 
 from tuneyard.api import BadInput
@@ -22,20 +22,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def adapter(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An adapter that turns answers round: its weights are random, and large."""
-    from peft import LoraConfig, get_peft_model
-
-    torch.manual_seed(3)
-    folder = tmp_path_factory.mktemp("adapter")
-    adapted = get_peft_model(
-        AutoModelForCausalLM.from_pretrained(model), LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
-    )
-    for name, weights in adapted.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(weights)
-    adapted.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
-    return folder
+    return write_adapter(tmp_path_factory.mktemp("adapter"), model)
 
 
 def greedy(model: Path, ids: list[int], steps: int) -> list[int]:
@@ -73,8 +60,14 @@ def test_any_of_the_model_s_end_tokens_ends_an_answer(model: Path, tmp_path: Pat
 
 
 def test_an_adapter_changes_the_answer(model: Path, adapter: Path) -> None:
-    plain, adapted = (Generator(str(model), each, chat=False).answer(PROMPT, len, max_tokens=8) for each in (None, str(adapter)))
+    plain = Generator(str(model), None, chat=False).answer(PROMPT, len, max_tokens=8)
+    generator = Generator(str(model), str(adapter), chat=False)
+
+    adapted = generator.answer(PROMPT, len, max_tokens=8)
+
     assert plain != adapted
+    assert generator.answer(PROMPT, len, max_tokens=8, adapted=False) == plain, "an adapter can be switched off"
+    assert generator.answer(PROMPT, len, max_tokens=8) == adapted, "and on again"
 
 
 def test_sampling_is_repeatable(model: Path) -> None:

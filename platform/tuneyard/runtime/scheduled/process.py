@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-_STOP_WHEN_PARENT_DIES = 1  # PR_SET_PDEATHSIG of prctl(2)
-_LIBC = ctypes.CDLL(None, use_errno=True)
+from tuneyard.runtime.parent_death import stop_with_parent
+
 _ENTRY = "import sys; from tuneyard.cli import main; sys.exit(main())"
 
 
@@ -28,7 +26,7 @@ class RunProcess:
                 stdout=file,
                 stderr=file,
                 start_new_session=True,  # Ctrl-C in the terminal reaches the runner alone, which asks once
-                preexec_fn=_stop_with(os.getpid()),
+                preexec_fn=stop_with_parent(),
             )
         self.log = log
 
@@ -47,12 +45,3 @@ class RunProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-
-def _stop_with(parent: int) -> Callable[[], None]:
-    def prepare() -> None:
-        _LIBC.prctl(_STOP_WHEN_PARENT_DIES, signal.SIGTERM)
-        if os.getppid() != parent:  # it died before
-            os._exit(1)
-
-    return prepare

@@ -1,0 +1,1 @@
+"""`tuneyard chat`, and what it shares with `tuneyard generate`: the loaded model."""

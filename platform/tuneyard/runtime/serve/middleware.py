@@ -1,0 +1,112 @@
+"""Runs inside vLLM's server: gives each chat the template and the end tokens of its model, and refuses chats of models that take none.
+
+vLLM's server has one chat template, and adapters may have been trained with others. It is imported by the server alone, and imports no
+other file of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+FORMS = "TUNEYARD_SERVED_FORMS"
+"""The variable that names the file with the form of each model (`forms.Form`), in the order in which they are named."""
+CHATS, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+_OPEN = ("/v1/models", "/health", "/version", "/metrics")
+_MOST_BYTES = 64 * 1024**2
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class Forms:
+    """ASGI middleware. Other paths of vLLM's server are closed: some take prompts without asking for the key."""
+
+    def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]]) -> None:
+        self._app = app
+        with open(os.environ[FORMS], encoding="utf-8") as file:
+            self._forms: dict[str, dict[str, Any]] = json.load(file)
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        path = scope.get("path", "")
+        if scope["type"] != "http" or not (path in (CHATS, COMPLETIONS, *_OPEN) or path.startswith("/v1/models/")):
+            if scope["type"] == "http":
+                await _refuse(send, 404, f"there is no {path}: this server answers {CHATS}, {COMPLETIONS} and /v1/models")
+            return
+        if scope.get("method") != "POST":
+            await self._app(scope, receive, send)
+            return
+        content = await _content(receive)
+        if content is None:
+            await _refuse(send, 413, f"a request has at most {_MOST_BYTES // 1024**2} MiB")
+            return
+        try:
+            body = json.loads(content)
+        except ValueError:
+            body = None
+        if isinstance(body, dict):
+            if refusal := self._changed(path, body):
+                await _refuse(send, 400, refusal)
+                return
+            content = json.dumps(body).encode()
+        headers = [(name, value) for name, value in scope["headers"] if name != b"content-length"]
+        headers.append((b"content-length", str(len(content)).encode()))
+        await self._app({**scope, "headers": headers}, _replayed(content, receive), send)
+
+    def _changed(self, path: str, body: dict[str, Any]) -> str:
+        """Change a request into what its model needs. Returns why it is refused, or nothing."""
+        name = body.setdefault("model", next(iter(self._forms)))
+        form = self._forms.get(name) if isinstance(name, str) else None
+        if form is None or path != CHATS:
+            return ""  # vLLM names an unknown model
+        if form["why_plain"]:
+            return f"{name} takes no chats: {form['why_plain']}. Send the prompt to {COMPLETIONS}"
+        arguments = body.get("chat_template_kwargs")
+        if body.get("chat_template") is not None or (isinstance(arguments, dict) and "chat_template" in arguments):
+            return "a request cannot bring a chat template of its own"
+        body["chat_template"] = form["template"]
+        given = body.get("stop_token_ids") or []
+        if isinstance(given, list):
+            body["stop_token_ids"] = [*given, *(end for end in form["ends"] if end not in given)]
+        return ""
+
+
+async def _content(receive: Receive) -> bytes | None:
+    """The body of a request; None where it is too long."""
+    parts, size = list[bytes](), 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return b""
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > _MOST_BYTES:
+            return None
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def _replayed(content: bytes, receive: Receive) -> Receive:
+    given = False
+
+    async def again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": content, "more_body": False}
+
+    return again
+
+
+async def _refuse(send: Send, status: int, why: str) -> None:
+    kind = "NotFoundError" if status == 404 else "BadRequestError"
+    content = json.dumps({"error": {"message": why, "type": kind, "param": None, "code": status}}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})

@@ -1,0 +1,85 @@
+"""What reaches vLLM's server of a request, as the middleware passes it on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuneyard.runtime.serve.middleware import CHATS, COMPLETIONS, FORMS, Forms
+
+Ask = Callable[..., Any]
+KNOWN = {
+    "tuned": {"template": "T", "ends": [7], "why_plain": ""},
+    "plain": {"template": "", "ends": [], "why_plain": "it was trained on plain prompts"},
+}
+
+
+@pytest.fixture
+def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """The body that the server gets, or the status and message of a refusal."""
+    (tmp_path / "forms.json").write_text(json.dumps(KNOWN))
+    monkeypatch.setenv(FORMS, str(tmp_path / "forms.json"))
+
+    def asked(path: str, body: Any, method: str = "POST") -> Any:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        reached: list[bytes] = []
+        sent: list[dict[str, Any]] = []
+        pieces = [content[:5], content[5:]]
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
+
+        async def send(message: Any) -> None:
+            sent.append(dict(message))
+
+        async def server(scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001 - ASGI's signature
+            if method == "POST":
+                reached.append((await receive())["body"])
+                assert dict(scope["headers"])[b"content-length"] == str(len(reached[0])).encode()
+            else:
+                reached.append(b'"passed"')
+
+        scope = {"type": "http", "path": path, "method": method, "headers": [(b"content-length", b"1")]}
+        asyncio.run(Forms(server)(scope, receive, send))
+        if reached:
+            return json.loads(reached[0]) if reached[0][:1] in b'{"[' else reached[0]
+        return sent[0]["status"], json.loads(sent[1]["body"])["error"]["message"]
+
+    return asked
+
+
+def test_a_chat_gets_the_template_and_the_end_tokens_of_its_model(ask: Ask) -> None:
+    expected = {"model": "tuned", "messages": [], "chat_template": "T", "stop_token_ids": [7]}
+    assert ask(CHATS, {"model": "tuned", "messages": []}) == expected
+    assert ask(CHATS, {"messages": []}) == expected, "the first model answers requests that name none"
+    assert ask(CHATS, {"model": "tuned", "stop_token_ids": [3, 7]})["stop_token_ids"] == [3, 7]
+
+
+def test_chats_of_a_plain_model_are_refused_with_the_way_to_ask(ask: Ask) -> None:
+    status, why = ask(CHATS, {"model": "plain", "messages": []})
+    assert status == 400
+    assert why == f"plain takes no chats: it was trained on plain prompts. Send the prompt to {COMPLETIONS}"
+    assert ask(COMPLETIONS, {"model": "plain", "prompt": "x"}) == {"model": "plain", "prompt": "x"}
+
+
+def test_a_request_brings_no_template_of_its_own(ask: Ask) -> None:
+    assert ask(CHATS, {"model": "tuned", "chat_template": "{{ 1 }}"})[0] == 400
+    assert ask(CHATS, {"model": "tuned", "chat_template_kwargs": {"chat_template": "{{ 1 }}"}})[0] == 400
+
+
+def test_what_the_server_refuses_itself_reaches_it(ask: Ask) -> None:
+    assert ask(CHATS, {"model": "unknown"}) == {"model": "unknown"}
+    assert ask(CHATS, [1]) == [1]
+    assert ask(CHATS, b"no JSON at all") == b"no JSON at all"
+    assert ask(CHATS, {"model": ["tuned"]}) == {"model": ["tuned"]}
+
+
+def test_other_paths_are_closed(ask: Ask) -> None:
+    for path in ("/invocations", "/v1/load_lora_adapter", "/tokenize", "/v1/responses", "/v1/chat/completions/"):
+        assert ask(path, {"model": "tuned"})[0] == 404
+    assert ask("/health", b"", "GET") == "passed"
