@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 ASKED_FOR = (
-    *("", "train", "sign", "score", "operator", "console", "tables", "excel", "lm-eval", "comet", "wandb", "mlflow", "tensorboard", "otel"),
+    *("", "train", "sign", "score", "operator", "console", "tables", "excel", "gguf", "lm-eval"),
+    *("comet", "wandb", "mlflow", "tensorboard", "otel"),
 )
 """The extras that errors name, in the order of the search for a module. "" is the install without extras."""
 DISTRIBUTIONS = {"grpc": "grpcio", "mlflow": "mlflow-skinny", "yaml": "pyyaml"}

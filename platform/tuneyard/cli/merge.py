@@ -7,11 +7,15 @@ import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuneyard.api import BadInput
 from tuneyard.extras import need
+
+if TYPE_CHECKING:
+    from tuneyard.training.origin import Origin
 
 
 class Dtype(StrEnum):
@@ -35,22 +39,26 @@ def merge(
 
     Example: tuneyard merge runs/first --out models/first
     """
-    from tuneyard.api import BadInput
     from tuneyard.runtime.trained import find_adapter
 
     need("train", "tuneyard merge")
     found = find_adapter(run, task)
-    origin = replace(found.origin, base=base, revision=None, from_scratch=False) if base else found.origin
+    merged_folder(found.uri, found.origin, base, out, dtype=dtype, trust=trust_remote_code)
+    typer.echo(out)
+
+
+def merged_folder(adapter: str, origin: Origin, base: str | None, out: str, *, dtype: Dtype | None = None, trust: bool = False) -> None:
+    """Merge an adapter into its base, or into `base`, write the model folder `out`, and tell how good it is."""
+    origin = replace(origin, base=base, revision=None, from_scratch=False) if base else origin
     if not origin.base:
-        raise BadInput(f"{found.uri} does not name its base model", "name it: --base MODEL")
+        raise BadInput(f"{adapter} does not name its base model", "name it: --base MODEL")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # its import warns of kernels that it would download
     from tuneyard.training.merge_run import merge_run
 
-    print(f"merging {found.uri} into {origin.base}", file=sys.stderr)
+    print(f"merging {adapter} into {origin.base}", file=sys.stderr)
     with redirect_stdout(sys.stderr):  # DeepSpeed logs to stdout
-        made = merge_run(found.uri, origin, out, dtype=dtype.value if dtype else None, trust=trust_remote_code)
+        made = merge_run(adapter, origin, out, dtype=dtype.value if dtype else None, trust=trust)
     changed = f"the adapter changes the logits of its base by {made.effect:.0e}"
     print(f"merged = adapter, {made.difference:.0e} ({made.dtype} rounds by {made.rounding:.0e}; {changed})", file=sys.stderr)
     if made.is_lost:
         print(f"warning: rounding to {made.dtype} changes as much as the adapter does: --dtype fp32 keeps it", file=sys.stderr)
-    typer.echo(made.uri)

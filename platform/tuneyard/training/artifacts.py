@@ -6,7 +6,7 @@ Each folder is assembled on local scratch and committed by storage: in the outpu
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tuneyard.training.distributed import World
 from tuneyard.training.first_rank import write_on_first
 from tuneyard.training.generation_settings import save_with_settings, write_end_tokens
 from tuneyard.training.merging import load_base, merge
+from tuneyard.training.model_card import card_of_merged
 from tuneyard.training.models import DTYPES, quantization
 from tuneyard.training.origin import ORIGIN, Origin
 from tuneyard.training.proofs.limit import late_after, limit_of, within
@@ -144,7 +145,8 @@ def _write(trainer: SteppedTrainer, request: TrainRequest, weights: Any, start: 
     base = base_hashes(request, start)
     for name in (MERGED, MODEL):
         if (staging / name).is_dir():
-            _dress(staging / name, beside)
+            merged = replace(beside, card=card_of_merged(beside.card))
+            _dress(staging / name, merged if name == MERGED else beside)
             if proof is not None:
                 refuse_other_tokenizer(staging / name, beside.tokenizer, trust_remote_code=request.task.model.trust_remote_code)
             write_certificate(staging / name, request, beside.origins, base=base, proof=proof.told() if proof is not None else {})

@@ -187,7 +187,7 @@ class Attempt:
         return Throughput(progress, flops_of(self.request.task, trainer.model.config), peak)
 
     def _save(self, trainer: SteppedTrainer, material: Material, progress: Progress, throughput: Throughput) -> Artifacts:
-        card = model_card(self.request, figures_of(self.request.plan, progress, throughput))
+        card = model_card(self.request, figures_of(self.request.plan, progress, throughput), data.read_so_far(material.data))
         proof = None
         if self.before is not None and not self.request.is_trial:  # the model of a trial is thrown away
             proof = SavedProof.of(trainer, self.request, self.world, self.before.ids)

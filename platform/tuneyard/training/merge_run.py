@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from tuneyard.training.generation_settings import write_end_tokens
 from tuneyard.training.generators import kept_generators
 from tuneyard.training.library_state import clean_libraries
 from tuneyard.training.merging import load_base, merge
+from tuneyard.training.model_card import card_of_merged
 from tuneyard.training.models import DTYPES, quantization
 from tuneyard.training.origin import Origin
 from tuneyard.training.provenance.certificate import FILE, Certificate, file_hashes
@@ -169,6 +169,6 @@ def _dress(folder: Path, adapter: Path, *, trust: bool) -> None:
     tokenizer = AutoTokenizer.from_pretrained(adapter, trust_remote_code=trust)
     tokenizer.save_pretrained(folder)
     if (adapter / "README.md").exists():
-        shutil.copy(adapter / "README.md", folder)
+        (folder / "README.md").write_text(card_of_merged((adapter / "README.md").read_text()))
     ends = GenerationConfig.from_pretrained(adapter).eos_token_id if (adapter / "generation_config.json").exists() else None
     write_end_tokens(folder, tokenizer, ends[0] if isinstance(ends, list) else ends)

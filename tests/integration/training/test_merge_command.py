@@ -92,7 +92,10 @@ def test_the_merged_model_answers_as_its_base_with_the_adapter(lora: Path, mater
     assert AutoTokenizer.from_pretrained(tmp_path / "merged").chat_template == AutoTokenizer.from_pretrained(adapter).chat_template
     ends = GenerationConfig.from_pretrained(tmp_path / "merged").eos_token_id
     assert ends == GenerationConfig.from_pretrained(adapter).eos_token_id
-    assert (tmp_path / "merged" / "README.md").read_text() == (adapter / "README.md").read_text()
+    card = (adapter / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: peft\ntags: [tuneyard]\n---\n")
+    assert (tmp_path / "merged" / "README.md").read_text() == card.replace("library_name: peft", "library_name: transformers")
+    assert str(material.model.parent) not in card
 
 
 def test_the_command_writes_what_merge_true_writes(lora: Path, material: Material, merge: Merge, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def asked_by_the_package(*extras: str) -> list[str]:
     return found
 
 
-OPTIONAL = ("operator", "console", "tables", "excel", "lm-eval", "wandb", "mlflow", "tensorboard", "otel")
+OPTIONAL = ("operator", "console", "tables", "excel", "gguf", "lm-eval", "wandb", "mlflow", "tensorboard", "otel")
 LOCKS = {
     "cpu": ("train", "sign", "score-cpu", *OPTIONAL),
     "gpu": ("train", "sign", "score", *OPTIONAL),

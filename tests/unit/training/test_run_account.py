@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import threading
 import time
+from typing import Any
 
 import pytest
+from huggingface_hub import ModelCard
+from tests.servers.model_hub import faults_of_card
 
 from tuneyard.api import JobFailed, TrainTask
+from tuneyard.data import DataReport
 from tuneyard.planning import Plan
 from tuneyard.training import TrainRequest
-from tuneyard.training.model_card import model_card
+from tuneyard.training.model_card import card_of_merged, model_card
 from tuneyard.training.nan_guard import check_loss
 from tuneyard.training.progress import Progress
 from tuneyard.training.stop import listening
@@ -77,15 +81,66 @@ def test_a_stop_that_is_asked_for_is_noticed_without_asking_in_every_step() -> N
         assert stop.wanted
 
 
-def test_the_model_card_says_what_the_model_was_made_from_and_how() -> None:
-    task = TrainTask.model_validate(
-        {"model": {"name": "acme/base"}, "data": {"source": "s3://data/chats"}, "method": {"lora": {"rank": 8}}, "seed": 11}
-    )
+def card(model_uri: str = "acme/base", form: str = "chat", **fields: Any) -> str:
+    """The card of a LoRA task, or with `fields` in place of the task's."""
+    asked = {"model": {"name": "acme/base"}, "data": {"source": "s3://data/chats"}, "method": {"lora": {"rank": 8}}, "seed": 11}
+    task = TrainTask.model_validate(asked | fields)
     plan = Plan(sku="h100-80gb", workers=8, zero=2, precision="bf16", attention="flash", micro_batch=4, grad_accum=1)
-    request = TrainRequest(job="bot", name="tune", task=task, plan=plan, model_uri="acme/base", output="out", scratch="scratch")
+    request = TrainRequest(job="bot", name="tune", task=task, plan=plan, model_uri=model_uri, output="out", scratch="scratch")
+    source = task.data.source or ""
+    parts = [{"source": part.source, "format": form} for part in task.data.mix]
+    counts = {"files": 1, "samples": 9, "rows": 9, "validation_rows": 0}
+    report = DataReport(source=source, format=form, why="", max_length=2048, packed=True, parts=parts, **counts)
+    return model_card(request, {"steps": 100, "held-out loss": 1.23456, "MFU": "41.0%"}, report)
 
-    card = model_card(request, {"steps": 100, "held-out loss": 1.23456, "MFU": "41.0%"})
 
-    assert card.startswith("---\nlibrary_name: peft\nbase_model: acme/base\n")
-    for fact in ("s3://data/chats", "rank 8, alpha 16", "8 x h100-80gb", "32 rows (4 x 1 x 8)", "1.235", "41.0%", "| seed | 11 |"):
-        assert fact in card
+def test_the_model_card_says_what_the_model_was_made_from_and_how() -> None:
+    written = card()
+
+    assert written.startswith("---\nlibrary_name: peft\nbase_model: acme/base\nbase_model_relation: adapter\ntags: [tuneyard]\n---\n")
+    assert "`s3://data/chats`, format chat, up to 2048 tokens each; loss on the turns of the assistant." in written
+    for fact in ("rank 8, alpha 16", "8 x h100-80gb", "32 rows (4 x 1 x 8)", "1.235", "41.0%", "| seed | 11 |"):
+        assert fact in written
+    assert "auto" not in written
+    merged = card_of_merged(written)
+    assert merged.startswith("---\nlibrary_name: transformers\nbase_model: acme/base\nbase_model_relation: finetune\n")
+    assert merged.splitlines()[5:] == written.splitlines()[5:]
+
+
+@pytest.mark.parametrize(
+    ("form", "fields", "words"),
+    [
+        ("chat", {}, "loss on the turns of the assistant."),
+        ("prompt-completion", {}, "loss on the completion."),
+        ("text", {"objective": "clm"}, "loss on all tokens."),
+        ("preference", {"objective": "dpo"}, "loss on both answers of a pair."),
+        (
+            "chat",
+            {"data": {"source": "/d/x.jsonl", "lossOn": "all"}},
+            "`x.jsonl`, format chat, up to 2048 tokens each; loss on all tokens.",
+        ),
+        ("text", {"data": {"mix": [{"source": "hf://a/b/c"}, {"source": "/d/y"}]}}, "a mixture of `hf://a/b/c` (text), `y` (text), up to"),
+    ],
+)
+def test_the_model_card_says_what_auto_became(form: str, fields: dict[str, Any], words: str) -> None:
+    written = card(form=form, **fields)
+
+    assert words in written
+    assert "auto" not in written
+
+
+@pytest.mark.parametrize(
+    "base", ["/home/me/models/base", "file:///home/me/models/base", "s3://bucket/base", "acme/base--x", "acme/base.git"]
+)
+def test_the_hub_accepts_the_card_whatever_the_base_is(base: str) -> None:
+    """By the rules that the stand-in knows, and the client's own reading. The client loads any `base_model`."""
+    for written in (card(base), card(base, data={"source": "hf://acme/chats/en"}), card(base, data={"source": "hf://a"})):
+        assert faults_of_card(written) == []
+        told = ModelCard(written).data.to_dict()
+        assert "base_model" not in told
+        assert "/home/me" not in written
+    assert f"from `{base if base.startswith('s3') else base.rpartition('/')[2]}`" in written
+
+
+def test_data_of_the_hub_are_named() -> None:
+    assert ModelCard(card(data={"source": "hf://acme/chats/en"})).data.datasets == ["acme/chats"]

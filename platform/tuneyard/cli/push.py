@@ -1,0 +1,50 @@
+"""`tuneyard push`: a finished model to the Hugging Face hub, or to a bucket."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+
+def push(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="output of a job or of its task, or a model folder; a path or a URI")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="hf://owner/name, or a folder in a bucket: s3://, gs://, hdfs://")],
+    private: Annotated[bool, typer.Option("--private", help="create a private repository")] = False,
+    revision: Annotated[str | None, typer.Option(metavar="BRANCH", help="of the repository; default: main")] = None,
+    base: Annotated[str | None, typer.Option(metavar="OWNER/NAME", help="the base of an adapter, by its name on the hub")] = None,
+    task: Annotated[str | None, typer.Option(metavar="NAME", help="the train task; default: the last that has succeeded")] = None,
+) -> None:
+    """Upload a finished model or adapter, with tokenizer, generation config and model card. The last line of stdout is its address.
+
+    Manifests, certificates and anything else that may hold paths of this machine stay here. A push that was killed goes on when you
+    repeat the command. The token is that of HF_TOKEN or of `hf auth login`; HF_ENDPOINT names another server with the hub's API.
+
+    Example: tuneyard push runs/first hf://acme/support-bot --private
+    """
+    from tuneyard.api import BadInput
+    from tuneyard.runtime.publish.finished import find_finished
+    from tuneyard.runtime.publish.hub import SCHEME, copy_to_bucket, refuse_other_base, repository, upload
+    from tuneyard.runtime.publish.parcel import packed
+    from tuneyard.storage import is_local
+
+    to_hub = target.startswith(SCHEME)
+    if not to_hub and is_local(target):
+        raise BadInput(f"{target} is a folder of this machine", "write hf://owner/name or s3://bucket/folder; `cp -r` copies a folder")
+    if not to_hub and (private or revision):
+        raise BadInput(f"--private and --revision are for hf://, and {target} is a bucket", "leave them out")
+    repo = repository(target) if to_hub else ""
+    found = find_finished(run, task)
+    with packed(found, base) as parcel:
+        count, size = len(parcel.files), parcel.size_bytes / 1e6
+        print(f"pushing {count} files of {found.uri}, {size:,.1f} MB, to {target}", file=sys.stderr)
+        if parcel.left:
+            print(f"left here: {', '.join(parcel.left)}", file=sys.stderr)
+        if not to_hub:
+            copy_to_bucket(parcel, target)
+            typer.echo(target)
+            return
+        if base is not None and found.origin is not None:
+            refuse_other_base(found, base)
+        typer.echo(upload(parcel, repo, private=private, revision=revision))
