@@ -12,6 +12,7 @@ from tuneyard.api import STOP_GRACE_S, Attempt, BadInput, Cluster, DataService, 
 from tuneyard.api.worker_counts import gangs_in
 from tuneyard.catalog import given_json, gpu_resource, kinds
 from tuneyard.catalog.gpu_facts import NVIDIA_RESOURCE
+from tuneyard.data.shared.place import PLACE, SIZE
 from tuneyard.runtime.sessions.stacks import DATA_RESOURCE, ENGINES, SERVERS, TRAINING
 from tuneyard.schedules import LastGood
 from tuneyard.tracing import attempt_context
@@ -354,10 +355,19 @@ class _Pods:
                 "TUNEYARD_WORKERS": str(self.placement.workers),
                 "TUNEYARD_STOP_GRACE_S": f"{self.stop_grace_s:g}",
                 **({"TUNEYARD_PREFLIGHT_GB_PER_S": str(bandwidth)} if several else {}),
+                **_shared_shards(self.cluster),
                 **({PAST_RUNS: self.past_runs} if self.past_runs else {}),
                 **({"TUNEYARD_PRICE_PER_GPU_HOUR": str(self.sku.price_per_gpu_hour)} if self.sku.price_per_gpu_hour else {}),
             }
         )
+
+
+def _shared_shards(cluster: Cluster) -> dict[str, str]:
+    """The variables that name the place of shared shards. Both are set, so that a job's own variables change neither."""
+    place = cluster.spec.shared_shards
+    if place is None:
+        return {}
+    return {PLACE: place.uri, SIZE: "" if place.size is None else str(place.size)}
 
 
 def _traced(job: JobSpec, uid: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from tuneyard.api.base import EnvVar, Fields, KeyRef, Name, Resource, StatusFiel
 from tuneyard.api.limits import MOST_GPUS_PER_NODE
 from tuneyard.api.moments import Moment
 from tuneyard.api.quantities import Size
+from tuneyard.api.shared_shards import place_error
 from tuneyard.api.status import Condition
 
 
@@ -99,6 +100,26 @@ class Head(Fields):
     )
 
 
+class SharedShardsPlace(Fields):
+    """Where jobs keep shards of streamed data for the next job of their team."""
+
+    uri: str = Field(
+        description="bucket, or path of a volume that `podTemplate` mounts in all pods; each team has a folder of its own in it"
+    )
+    size: Size | None = Field(
+        default=None,
+        description="bytes that a team keeps there; above it, shards that were not used for the longest time are removed; default: jobs "
+        "remove none",
+    )
+
+    @field_validator("uri")
+    @classmethod
+    def _is_a_place(cls, value: str) -> str:
+        if (wrong := place_error(value)) is not None:
+            raise ValueError(wrong)
+        return value
+
+
 class ClusterGoal(Fields):
     """Properties of the member, and limits of the hub there."""
 
@@ -106,6 +127,9 @@ class ClusterGoal(Fields):
     skus: list[Sku] = Field(min_length=1, description="kinds of machine; a node belongs to the first that matches it")
     network: Network = Field(default_factory=Network)
     storage: list[str] = Field(default_factory=list, description="URI prefixes that are near this cluster")
+    shared_shards: SharedShardsPlace | None = Field(
+        default=None, description="shards of streamed data that the jobs of a team share; default: each machine has its own"
+    )
     taints: list[Taint] = Field(default_factory=list, description="taints of the nodes that worker pods tolerate")
     cordoned: bool = Field(default=False, description="no new gangs; running ones stay")
     local_queue: str | None = Field(

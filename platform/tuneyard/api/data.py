@@ -164,6 +164,11 @@ class TrainData(Source):
     service: DataService | None = Field(
         default=None, description="prepare rows of streamed data on other machines than those of the ranks; default: beside the ranks"
     )
+    shared: bool = Field(
+        default=True,
+        description="of streamed data: where the machine or the Cluster names a place for shards that jobs of a team share, use it; false: "
+        "none of these rows is kept there",
+    )
     shuffle: bool = Field(default=True, description="a new order of samples in each epoch, by the seed")
     max_bad_fraction: float = Field(
         default=0.01, ge=0.0, le=1.0, description="share of bad samples, 0 to 1, above which the task is refused"

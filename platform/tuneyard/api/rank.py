@@ -125,6 +125,11 @@ class RankTask(Fields):
     service: DataService | None = Field(
         default=None, description="make rows of the streamed table on other machines than those of the ranks; default: beside the ranks"
     )
+    shared: bool = Field(
+        default=True,
+        description="of a streamed table: where the machine or the Cluster names a place for shards that jobs of a team share, use it; "
+        "false: none of these rows is kept there",
+    )
     seed: int = Field(default=42, ge=0, le=2**32 - 1, description="seed of weights and data order")
 
     @model_validator(mode="after")
@@ -196,6 +201,7 @@ class RankTask(Fields):
             # The rows before a table's limit are known, so a limited table can be streamed too.
             streaming=(True if self.table.limit is None else None) if self.is_streamed else False,
             service=self.service,
+            shared=self.shared,
         )
         return TrainTask(
             program=_PROGRAM,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tuneyard.data.report import DataReport
     from tuneyard.data.score_counting import count_score_rows
     from tuneyard.data.score_rows import ScoreRow, ScoreRows
-    from tuneyard.data.streaming import made_for_evaluation, read_so_far, work_of
+    from tuneyard.data.streaming import made_for_evaluation, read_so_far, shared_work_of, work_of
     from tuneyard.data.turns import turn_end
     from tuneyard.data.way import Ways, ways_before
     from tuneyard.data.ways import choose_ways, prepared_here
@@ -47,6 +47,7 @@ __all__ = [
     "prompts_are_chats",
     "read_so_far",
     "set_prompt_form",
+    "shared_work_of",
     "turn_end",
     "ways_before",
     "work_of",
@@ -75,6 +76,7 @@ _HOMES = {
     "prompts_are_chats": "prompt_form",
     "read_so_far": "streaming",
     "set_prompt_form": "prompt_form",
+    "shared_work_of": "streaming",
     "turn_end": "turns",
     "ways_before": "way",
     "work_of": "streaming",

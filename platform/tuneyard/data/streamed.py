@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from tuneyard.data.stream.rows import StreamTally
+    from tuneyard.data.stream.rows import Stream, StreamTally
 
 
 class Streamed(Protocol):
     """Rows that are built while they are read."""
 
     tally: StreamTally
+    stream: Stream[Any]
 
     @property
     def epoch_rows(self) -> int:

@@ -15,6 +15,7 @@ from tuneyard.data.packing import efficiency
 from tuneyard.data.preparation import Prepared, end_note, row_settings, template_to_save
 from tuneyard.data.report import COUNTS, DataReport
 from tuneyard.data.samples import Objective
+from tuneyard.data.shared.place import Counts
 from tuneyard.data.sources import Located
 from tuneyard.data.stream import open_stream
 from tuneyard.data.stream.evaluation_rows import EvaluationRows
@@ -141,6 +142,17 @@ def work_of(prepared: Prepared) -> dict[str, Any]:
         "tokens": sum(tally.facts.tokens for tally in tallies),
         "shards": sum(len(tally.splits) for tally in tallies),
     }
+
+
+def shared_work_of(prepared: Prepared) -> dict[str, Any]:
+    """What became of shared shards on this machine, as `shared_shards`. Waits for shards that are being stored, for a bounded time."""
+    streams = [rows for _, rows in prepared.streams]
+    courier = next((rows.stream.shared for rows in streams if rows.stream.shared is not None), None)
+    if courier is None:
+        return {}
+    read = frozenset(rows.stream.recipe.mark(rows.stream.splits[split]) for rows in streams for split in rows.tally.splits)
+    counts = courier.finish(read) or Counts(problem="the process that fetches and stores them has ended, or does not answer")
+    return {"shared_shards": counts.about(courier.place)}
 
 
 def read_so_far(prepared: Prepared) -> DataReport:

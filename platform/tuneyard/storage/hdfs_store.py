@@ -147,7 +147,7 @@ class HdfsStore(Store):
     def _info(self, name: str, info: dict[str, Any]) -> FileInfo:
         path = "/" + name.strip("/")
         changed = info.get("modificationTime", info.get("mtime", ""))
-        return FileInfo(path[len(self._root.rstrip("/")) + 1 :], int(info["size"]), str(changed))
+        return FileInfo(path[len(self._root.rstrip("/")) + 1 :], int(info["size"]), str(changed), _seconds(changed))
 
     def delete(self, path: str) -> None:
         try:
@@ -233,3 +233,10 @@ def _is_absent(error: Exception) -> bool:
     from requests import HTTPError
 
     return isinstance(error, HTTPError) and error.response is not None and error.response.status_code == 404
+
+
+def _seconds(changed: Any) -> float:
+    """Seconds since 1970 of a modification time: a datetime, or WebHDFS' milliseconds. 0 where there is none."""
+    if isinstance(changed, int | float):
+        return changed / 1000
+    return float(changed.timestamp()) if hasattr(changed, "timestamp") else 0.0

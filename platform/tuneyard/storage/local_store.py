@@ -82,7 +82,7 @@ class LocalStore(Store):
 
     def _info(self, path: Path) -> FileInfo:
         status = path.stat()
-        return FileInfo(path.relative_to(self.root).as_posix(), status.st_size, str(status.st_mtime_ns))
+        return FileInfo(path.relative_to(self.root).as_posix(), status.st_size, str(status.st_mtime_ns), status.st_mtime)
 
     def delete(self, path: str) -> None:
         with os_errors(self.url(path), "remove"):

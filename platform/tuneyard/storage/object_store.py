@@ -126,7 +126,9 @@ class ObjectStore(Store):
         found = []
         with self._errors(prefix, "list"):
             for batch in obstore.list(self._inner, prefix=clean(prefix) or None):
-                found += [FileInfo(meta["path"], meta["size"], meta["e_tag"] or str(meta["last_modified"])) for meta in batch]
+                for meta in batch:
+                    modified = meta["last_modified"]
+                    found.append(FileInfo(meta["path"], meta["size"], meta["e_tag"] or str(modified), modified.timestamp()))
         return sorted(found, key=lambda file: file.path)
 
     def has_files(self, prefix: str = "") -> bool:

@@ -24,11 +24,14 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class FileInfo:
-    """A file in a listing. `version`: changes with the content (ETag, or modification time); empty where the store has none."""
+    """A file in a listing. `version`: changes with the content (ETag, or modification time); empty where the store has none.
+    `modified_s`: when it was written, by the clock of the store, in seconds since 1970.
+    """
 
     path: str
     size_bytes: int
     version: str = ""
+    modified_s: float = 0.0
 
 
 class Store(ABC):

@@ -103,4 +103,4 @@ def _streams(prepared: data.Prepared, plan: Plan, progress: Progress) -> dict[st
         return {}
     prepared.cursors(len(progress.losses) * plan.global_batch)  # torch's loaders have read in their own processes
     stream = data.work_of(prepared)
-    return {"stream": stream, "bottleneck": asdict(bottleneck_of(progress.split_s, stream))}
+    return {"stream": stream, "bottleneck": asdict(bottleneck_of(progress.split_s, stream)), **data.shared_work_of(prepared)}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from tuneyard.data.shared.courier import sharing
 from tuneyard.parallel import Mesh
 from tuneyard.tracking.events import Emit, Event, MachineUsed, Warned, silent
 from tuneyard.training.attempt import Attempt
@@ -33,7 +34,8 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
 
     Raises BadInput (a model or data set that cannot be used), JobFailed (NaN loss, out of memory), StorageError (a failed write).
     """
-    plan = request.plan
+    plan, attempt = request.plan, f"{request.run} {request.attempt} {request.output}"
+    place = request.shared if _may_share(request) else None
     check_supported(plan)
     mesh = Mesh.over(plan.workers, context=plan.context_parallel, tensor=plan.tensor_parallel)
     joined = joined_world(on_gpu=plan.sku != "cpu", with_deepspeed=plan.zero > 0, mesh=mesh)
@@ -43,12 +45,20 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
             plan, lack = on_hosts(plan, world)
             if lack or (request.task.layout.shard_within == "host" and plan.shard_within == "none"):
                 tell(Warned(task=request.name, message=lack or ONE_HOST))
-            with sharded_within_hosts(plan, world) as placed, on_disk(plan) as own:
+            with sharded_within_hosts(plan, world) as placed, on_disk(plan) as own, sharing(place, attempt):
                 return _kind_of_attempt(request)(replace(request, plan=own), placed, stop, tell).run()
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error):
                 raise out_of_memory(error, plan, world.device) from error
             raise
+
+
+def _may_share(request: TrainRequest) -> bool:
+    """Whether a rank may make shards that others may have."""
+    if request.rank is not None:
+        return request.rank.is_streamed and request.rank.shared
+    data = request.task.data
+    return request.task.program is None and data.streaming is not False and data.shared
 
 
 def _of_machine(emit: Emit, event: Event) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tuneyard.api import RankTask, TrainTask
 from tuneyard.catalog.gpu_facts import Basis
+from tuneyard.data.shared.place import SharedShards
 from tuneyard.planning import Plan
 
 
@@ -48,6 +49,8 @@ class TrainRequest:
     """Name of the actor that leads the task's ingestion service; empty: none."""
     streams: str = ""
     """Folder of this machine in which its ingestion service looks for streams; empty: none."""
+    shared: SharedShards | None = None
+    """Where the shards are that jobs of the team share; None: nowhere."""
     attempt: int = 1
     run: str = ""
     """Identifies all attempts of one run: a later attempt of the same run need not wait until an earlier one counts as dead."""

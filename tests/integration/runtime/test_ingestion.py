@@ -23,6 +23,8 @@ from tests.servers.installed import make_s3
 
 from tuneyard.api import DataService, TrainData
 from tuneyard.data import prepare
+from tuneyard.data.shared.courier import shared_here, sharing
+from tuneyard.data.shared.place import Counts, SharedShards
 from tuneyard.data.stream import splits
 from tuneyard.ranking import config_of_task
 from tuneyard.ranking.stream import open_table_stream
@@ -130,15 +132,34 @@ def undisturbed(setting: Setting, tmp_path: Path, count: int) -> list[tuple[int,
 
 
 def test_rows_come_from_the_service_and_are_those_of_one_process(setting: Callable[..., Setting], tmp_path: Path) -> None:
-    used = setting(min_workers=2)
-    rows = used.rows()
-    found = [tuple(rows[position]["input_ids"]) for position in range(3500)]
+    """And what its workers have built is fetched by the next job of the team, on another machine."""
+    used, place = setting(min_workers=2), SharedShards(str(tmp_path / "tier"), "maps")
+    used.data["maxLength"] = 60  # shards of other tests lie on the machine of the workers
+    with sharing(place, "first"):
+        rows = used.rows()
+        found = [tuple(rows[position]["input_ids"]) for position in range(3500)]
+        assert shared_counts().stored >= 1, "the sample, which the rank has built"
     assert found == undisturbed(used, tmp_path, 3500)
+    used.service.finish()
     account = used.service.report()
     assert account is not None
     assert account.shards >= len(rows.stream.splits)
     assert account.fetched_bytes > 0
     assert account.fetch_s > 0
+    assert account.shared.built == account.shared.stored + account.shared.stored_by_others >= len(rows.stream.splits)
+    with sharing(place, "second"):
+        assert undisturbed(used, tmp_path / "next", 3500) == found
+        assert shared_counts().fetched >= len(rows.stream.splits)
+        assert shared_counts().built == 0
+
+
+def shared_counts() -> Counts:
+    """Of the courier on this machine."""
+    courier = shared_here()
+    assert courier is not None
+    counts = courier.finish(frozenset())
+    assert counts is not None
+    return counts
 
 
 def test_rows_of_a_table_come_from_the_service_though_a_worker_is_killed(

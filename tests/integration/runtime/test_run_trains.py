@@ -298,6 +298,27 @@ def test_one_worker_has_the_losses_of_two(undisturbed: Ran, one_worker: dict[str
     assert one_worker["whole"]["losses"] == pytest.approx(undisturbed.task["losses"], rel=1e-3)
 
 
+def test_the_next_job_of_a_team_tokenises_nothing(inputs: Path, one_worker: dict[str, Any], run_joined: RunJoined, tmp_path: Path) -> None:
+    """Two jobs, as on two machines: each has a cache of its own."""
+
+    def run(name: str) -> dict[str, Any]:
+        body = short_train(data={"source": "chats.jsonl", "maxLength": 64, "streaming": True})
+        task = {"name": "tune", "train": body, "resources": {"workers": 1}}
+        job = write_jobspec(inputs / f"{name}.yaml", task, team="maps", env=[{"name": "TUNEYARD_CACHE", "value": str(tmp_path / name)}])
+        done = run_joined(job, tmp_path / f"{name}-out", TUNEYARD_SHARED_SHARDS=str(tmp_path / "tier"), TUNEYARD_SHARED_SHARDS_SIZE="1Gi")
+        assert done.returncode == 0, done.stderr
+        made: dict[str, Any] = read_report(tmp_path / f"{name}-out")["tasks"]["tune"]
+        return made
+
+    first, second = run("first"), run("second")
+    assert first["losses"] == second["losses"] == one_worker["short"]["losses"]
+    built, fetched = (made["details"]["shared_shards"] for made in (first, second))
+    assert built["built"] == built["stored"] + built["stored_by_others"] > 0
+    assert fetched["built"] == fetched["missing"] == 0
+    assert fetched["fetched"] >= built["stored"]
+    assert [path.name for path in (tmp_path / "tier").iterdir()] == ["maps"]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("processes", [1, 2])
 def test_torchrun_has_the_losses_of_ray(processes: int, inputs: Path, undisturbed: Ran, tmp_path: Path) -> None:

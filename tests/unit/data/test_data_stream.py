@@ -16,10 +16,10 @@ import pytest
 from tests.builders.models import CHAT_TEMPLATE, sentences, tokenizer_of
 
 from tuneyard.api import BadInput, TrainData
-from tuneyard.data import prepare, read_so_far
+from tuneyard.data import prepare, read_so_far, shard_files
 from tuneyard.data.records import Record, read_records
 from tuneyard.data.sources import locate
-from tuneyard.data.stream import Done, published, shard_files
+from tuneyard.data.stream import Done, published
 from tuneyard.data.stream import claims as claims_module
 from tuneyard.data.stream import rows as rows_module
 from tuneyard.data.stream import splits as splits_module

@@ -95,6 +95,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "scratch": {"storage": {"scratch": "3Ti"}},
     "scratch-storage-class": {"storage": {"scratch": "3Ti"}, "where": cluster(scratchStorageClass="local-nvme")},
     "network": {"where": cluster(network={"interface": "bond0", "bandwidthGbPerS": 25, "nccl": {"NCCL_IB_HCA": "mlx5"}})},
+    "shared-shards": {"where": cluster(sharedShards={"uri": "s3://tier/shards", "size": "2Ti"})},
     "setup": {"setup": ["hf auth login --token $HF_TOKEN", "echo 'it''s done'"], "env": SECRET_ENV},
     "env": {"env": SECRET_ENV},
     "cluster-env": {
@@ -120,6 +121,20 @@ def test_the_rayjob_of_a_feature(feature: str) -> None:
 
 def test_every_golden_file_has_its_feature() -> None:
     assert {file.stem for file in GOLDEN.glob("*.yaml")} == set(FEATURES)
+
+
+def test_a_place_for_shared_shards_is_checked_and_no_job_changes_it() -> None:
+    for uri, said in {
+        "tier": "not an absolute path",
+        "ftp://host/tier": "not a known kind of storage",
+        "s3://a:b@c": "credentials",
+    }.items():
+        with pytest.raises(ValueError, match=said):
+            cluster(sharedShards={"uri": uri})
+    own = [{"name": name, "value": "other"} for name in ("TUNEYARD_SHARED_SHARDS", "TUNEYARD_SHARED_SHARDS_SIZE")]
+    head = pods(render(where=cluster(sharedShards={"uri": "/mnt/tier"}), env=own))[0]["spec"]["containers"][0]
+    values = {variable["name"]: variable.get("value") for variable in head["env"]}  # the last one wins
+    assert (values["TUNEYARD_SHARED_SHARDS"], values["TUNEYARD_SHARED_SHARDS_SIZE"]) == ("/mnt/tier", "")
 
 
 def pods(found: dict[str, Any]) -> list[dict[str, Any]]:

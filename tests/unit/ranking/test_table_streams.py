@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from tests.builders.rankers import rank_task, small_windows, write_clicks
 
 from tuneyard.api import BadInput, TuneyardError
 from tuneyard.data.prepared_order import PreparedOrder
+from tuneyard.data.shared.place import Counts, SharedShards
+from tuneyard.data.shared.tier import Tier
 from tuneyard.data.stream.windows import Windows
 from tuneyard.data.tables import Pipeline
 from tuneyard.ranking import FlatRows, RankerConfig, SparseFeature, access_curves, config_of_task, stored_rows
@@ -296,6 +299,39 @@ def test_transforms_are_those_of_stored_rows(tmp_path: Path, windows: None) -> N
     table, stored = opened(path, config=config), stored_rows(str(path), config)
     assert same(table.batch(range(300)), stored.batch(table.order.at_each(np.arange(300))))
     assert (table.texts, table.text_inputs) == (stored.texts, stored.text_inputs)
+
+
+def shared_batches(days: Path, cache: Path, place: SharedShards, **how: Any) -> tuple[list[Batch], Counts]:
+    """All rows of a table with a cache of its own, and what became of shared shards."""
+    table, tier = opened(days, cache_dir=cache, **how), Tier(place)
+    for split in table.stream.splits:
+        table.stream.recipe.build(split, table.stream.folder, tier)
+    return [table.batch(range(start, start + 40)) for start in range(0, len(table), 40)], tier.finish()
+
+
+@pytest.mark.usefixtures("windows")
+def test_a_table_that_another_job_has_flattened_is_fetched(tmp_path: Path) -> None:
+    """By content: a copy elsewhere is the same table, and a file of the same size and time with another content is another one."""
+    place, config = SharedShards(str(tmp_path / "tier"), "ads"), CONFIG
+    day = write_day(tmp_path / "days" / "day.parquet", 200)
+    first, built = shared_batches(day, tmp_path / "one", place)
+    assert built.built == built.stored >= 10
+    again, fetched = shared_batches(day, tmp_path / "two", place)
+    assert (fetched.built, fetched.fetched, fetched.found) == (0, built.built, 0)
+    assert all(map(same, again, first))
+    copy = tmp_path / "copy.parquet"
+    copy.write_bytes(day.read_bytes())
+    copied, of_copy = shared_batches(copy, tmp_path / "three", place)
+    assert (of_copy.built, of_copy.fetched) == (0, built.built)
+    assert all(map(same, copied, first))
+    about = copy.stat()
+    item = pq.read_table(day).column("item").combine_chunks()
+    write_day(copy, 200, item=pa.ListArray.from_arrays(item.offsets, pa.array(199 - item.values.to_numpy())))
+    os.utime(copy, ns=(about.st_atime_ns, about.st_mtime_ns))
+    _, of_other = shared_batches(copy, tmp_path / "four", place)
+    assert (of_other.built, of_other.fetched) == (built.built, 0)
+    _, of_fewer = shared_batches(day, tmp_path / "five", place, config=replace(config, dense=()))
+    assert of_fewer.fetched == 0, "other columns give other rows"
 
 
 def test_a_table_without_rows_and_one_without_files_are_refused(tmp_path: Path) -> None:

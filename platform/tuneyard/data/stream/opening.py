@@ -16,13 +16,14 @@ from tuneyard.data.canonical import Canonical
 from tuneyard.data.encoders import encoder_of
 from tuneyard.data.roles import Roles
 from tuneyard.data.samples import Objective, Tally, training_samples
+from tuneyard.data.shard_files import remove_leftovers
+from tuneyard.data.shared.courier import shared_here
 from tuneyard.data.sources import Located
 from tuneyard.data.stream.claims import Claims
 from tuneyard.data.stream.evaluation_rows import EvaluationRows
 from tuneyard.data.stream.published import publish
 from tuneyard.data.stream.recipe import Recipe
 from tuneyard.data.stream.rows import Announce, Stream, StreamedRows
-from tuneyard.data.stream.shard_files import remove_leftovers
 from tuneyard.data.stream.shards import Shard, ShardFacts
 from tuneyard.data.stream.splits import Split, sample_of, sequences_of, split_bytes, splits_of
 from tuneyard.data.stream.windows import Windows
@@ -120,7 +121,8 @@ def describe_stream(
     sizes = [split.size_bytes for split in splits]
     windows = Windows.over(sizes, seed, shuffle=spec.shuffle, sequences=sequences_of(located.files, splits), among=among)
     claims = Claims(folder / "claims" / recipe.stream_key)
-    stream: Stream[Shard] = Stream(located.uri, splits, recipe, windows, folder, claims, spec.max_bad_fraction, leave_s)
+    bad = spec.max_bad_fraction
+    stream: Stream[Shard] = Stream(located.uri, splits, recipe, windows, folder, claims, bad, leave_s, shared_here())
     return Described(stream, roles, sample_of(located.files, splits, among))
 
 

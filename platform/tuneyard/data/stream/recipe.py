@@ -22,8 +22,9 @@ from tuneyard.data.file_types import DataFile
 from tuneyard.data.holdout import held_out_by_hash
 from tuneyard.data.packing import laid_out
 from tuneyard.data.samples import Placed, Tally, samples_of
+from tuneyard.data.shard_files import unfinished_name, writing_shards
+from tuneyard.data.shared.place import ShardTier, Wanted, fetched
 from tuneyard.data.stream.reading import SplitData
-from tuneyard.data.stream.shard_files import unfinished_name, writing_shards
 from tuneyard.data.stream.shards import Samples, Shard, ShardFacts, is_whole, write_shard
 from tuneyard.data.stream.splits import Split
 from tuneyard.data.tokens import IGNORED, Encoded, Encoder, digest_of
@@ -74,8 +75,10 @@ class Recipe:
             parts.append(f"{file.reader} {file.uri} {file.mark} {file.size_bytes} {piece.start} {piece.end}")
         return sha256("\n".join(parts).encode()).hexdigest()[:32]
 
-    def build(self, split: Split, folder: Path) -> Path:
-        """The shard of a split in `folder`: found by its mark, else by its content, else built. Raises BadInput, StorageError."""
+    def build(self, split: Split, folder: Path, shared: ShardTier | None = None) -> Path:
+        """The shard of a split in `folder`: found by its mark, else by its content, there or in `shared`, else built. Raises BadInput,
+        StorageError.
+        """
         named = folder / f"{self.mark(split)}.shard"
         if named.exists():
             return named
@@ -84,9 +87,13 @@ class Recipe:
             data = SplitData(self.files, split)
             content = sha256(f"{self.key} {data.content()}".encode()).hexdigest()[:32]
         by_content = folder / f"{content}.content.shard"
+        wanted = Wanted(content, by_content, named.stem)
         while True:
-            if not is_whole(by_content):
+            if not is_whole(by_content) and not fetched(shared, wanted, lambda path: _why_not(path, content)):
+                began = time.monotonic()
                 self._build(data, by_content, clock, content)
+                if shared is not None:
+                    shared.store(wanted, time.monotonic() - began)
             if _link(by_content, named):
                 return named
 
@@ -170,6 +177,15 @@ class _Clock:
             if item is None:
                 return
             yield item
+
+
+def _why_not(path: Path, content: str) -> str:
+    """Why the file at `path` is not the shard of this content, or an empty text."""
+    try:
+        found = Shard(path).facts.content
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"it is no shard of rows: {error}"
+    return "" if found == content else "it has the rows of other data"
 
 
 def _link(there: Path, name: Path) -> bool:

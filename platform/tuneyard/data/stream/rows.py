@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from tuneyard.api import BadInput, StorageError
 from tuneyard.data.samples import EARLY_CHECK_ROWS, Tally
+from tuneyard.data.shared.courier import Courier
 from tuneyard.data.stream.claims import Claims
 from tuneyard.data.stream.counted_window import CountedWindow
 from tuneyard.data.stream.shard_maker import ShardMaker
@@ -63,6 +64,8 @@ class Stream(Generic[ShardT]):
     max_bad_fraction: float
     leave_s: float = 0.0
     """An unclaimed split is left to data workers for this long before this process builds it."""
+    shared: Courier | None = None
+    """The shards that jobs share, on the machine that opened the stream."""
 
     def path_of(self, split: Split) -> Path:
         """The path of the shard of a split, whether or not it exists."""
@@ -77,7 +80,7 @@ class Stream(Generic[ShardT]):
             mine = (waited_s >= self.leave_s or split.number < 0) and self.claims.take(split.number)
             if mine or waited_s > _PATIENCE_S:
                 try:
-                    return self.recipe.build(split, self.folder)
+                    return self.recipe.build(split, self.folder, self.shared)
                 finally:
                     if mine:
                         self.claims.give_back(split.number)
@@ -88,7 +91,7 @@ class Stream(Generic[ShardT]):
         """Build the shard of a split, unless it is there or another process builds it now. Raises as `build`."""
         if self.claims.take(split.number):
             try:
-                self.recipe.build(split, self.folder)
+                self.recipe.build(split, self.folder, self.shared)
             finally:
                 self.claims.give_back(split.number)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from tuneyard.data.file_types import DataFile
+from tuneyard.data.shared.place import ShardTier
 from tuneyard.data.stream.splits import Split
 
 ShardT_co = TypeVar("ShardT_co", covariant=True)
@@ -28,8 +29,10 @@ class ShardMaker(Protocol[ShardT_co]):
     def mark(self, split: Split) -> str:
         """A hash that names the shard of a split without reading the split."""
 
-    def build(self, split: Split, folder: Path) -> Path:
-        """The shard of a split in `folder`, found or built. Raises BadInput, StorageError."""
+    def build(self, split: Split, folder: Path, shared: ShardTier | None = None) -> Path:
+        """The shard of a split in `folder`: found there, fetched from `shared`, or built, and then stored there too. Raises BadInput,
+        StorageError.
+        """
 
     def open(self, path: Path) -> ShardT_co:
         """Open a shard. Raises OSError for a missing shard, ValueError for a damaged one."""

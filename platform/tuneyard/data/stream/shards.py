@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tuneyard.data.stream.shard_files import open_sealed, write_sealed
+from tuneyard.data.shard_files import open_sealed, write_sealed
 from tuneyard.data.token_batch import RowParts
 from tuneyard.data.tokens import Ints
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from tuneyard.data.tables.features import entry_name, layout
 from tuneyard.data.tables.filters import RowFilter
 from tuneyard.data.tables.map_entries import map_entries
-from tuneyard.data.tables.ranges import Coalescing, Range, RangeSource, Traffic, chunk_range, coalesced, leaves
+from tuneyard.data.tables.ranges import LOCAL, REMOTE, Coalescing, Range, RangeSource, Traffic, chunk_range, coalesced, leaves
 from tuneyard.data.tables.schemas import fitted
 from tuneyard.data.tables.table import TableFile, open_parquet, readable
 
@@ -75,8 +75,32 @@ class OpenFile:
         made = [pa.nulls(rows, field.type) if field.name in missing else fitted(arrays[field.name], field.type) for field in fields]
         return pa.RecordBatch.from_arrays(made, schema=fields)
 
+    def content(self, group: int, columns: Sequence[str]) -> Iterator[Any]:
+        """Bytes that tell the content of these columns in a row group: how they are stored, and what is stored."""
+        metadata = self._parquet.metadata.row_group(group)
+        for column in columns:
+            yield str(self._file.schema.field(column)).encode()
+            for leaf in self._leaves[column]:
+                chunk = metadata.column(leaf)
+                yield f"{chunk.path_in_schema} {chunk.physical_type} {chunk.compression} {chunk.num_values}|".encode()
+        for one, buffer in self.fetch(group, columns):
+            yield f"{one.size}|".encode()
+            yield buffer
+
     def close(self) -> None:
         self._source.close()
+
+
+def content_of(file: TableFile, groups: Iterable[int], features: Sequence[str]) -> Iterator[Any]:
+    """Bytes that tell the content of features in row groups of a file. The columns are read, and not decoded. Raises as `fetch`."""
+    source = OpenFile(file, Traffic(), LOCAL if file.file.is_local else REMOTE)
+    try:
+        columns = source.file_columns(features)
+        for group in groups:
+            yield f"{file.group_rows[group]} rows|".encode()
+            yield from source.content(group, columns)
+    finally:
+        source.close()
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:

@@ -8,10 +8,11 @@ from typing import Literal
 from tuneyard.api import BadInput
 from tuneyard.data.cache import cache_root
 from tuneyard.data.prepared_order import PreparedOrder
+from tuneyard.data.shard_files import remove_leftovers
+from tuneyard.data.shared.courier import shared_here
 from tuneyard.data.stream.claims import Claims
 from tuneyard.data.stream.opening import LEFT_TO_SERVICE_S, announced, worker_count
 from tuneyard.data.stream.rows import Stream
-from tuneyard.data.stream.shard_files import remove_leftovers
 from tuneyard.data.tables import open_table
 from tuneyard.ranking.config import RankerConfig
 from tuneyard.ranking.flattening import Flattening
@@ -54,6 +55,6 @@ def open_table_stream(
     remove_leftovers(folder)
     claims = Claims(folder / "claims" / recipe.stream_key)
     leave_s = LEFT_TO_SERVICE_S if service is not None else 0.0
-    stream: Stream[TableShard] = Stream(uri, cut.splits, recipe, windows, folder, claims, 0.0, leave_s)
+    stream: Stream[TableShard] = Stream(uri, cut.splits, recipe, windows, folder, claims, 0.0, leave_s, shared_here())
     announce = announced(stream, 0 if service is not None else worker_count(workers), service)
     return StreamedTable(stream, recipe, PreparedOrder(windows, cut.rows), announce)

@@ -13,14 +13,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import torch
+import xxhash
 
 from tuneyard.api import BadInput
 from tuneyard.data.access import reading
 from tuneyard.data.file_types import DataFile
-from tuneyard.data.stream.shard_files import keep_newest
+from tuneyard.data.shard_files import keep_newest
+from tuneyard.data.shared.place import ShardTier, Wanted, fetched
 from tuneyard.data.stream.shards import ShardFacts
 from tuneyard.data.stream.splits import Split
 from tuneyard.data.tables import Table, TableReader
+from tuneyard.data.tables.decoding import content_of
 from tuneyard.ranking.batches import LABELS
 from tuneyard.ranking.column_counts import ColumnCounts
 from tuneyard.ranking.columns import holds_texts
@@ -94,19 +97,49 @@ class TableRecipe:
             parts.append(f"{file.uri} {file.mark} {file.size_bytes} {piece.start} {piece.end}")
         return PREFIX + sha256("\n".join(parts).encode()).hexdigest()[:32]
 
-    def build(self, split: Split, folder: Path) -> Path:
-        """The shard of a split in `folder`, found or built. Older shards are removed to stay within `kept_bytes`.
+    def build(self, split: Split, folder: Path, shared: ShardTier | None = None) -> Path:
+        """The shard of a split in `folder`: found there, fetched from `shared`, or built. Older shards are removed to stay within
+        `kept_bytes`.
 
         Raises BadInput for a file that has changed since it was listed, a damaged row group, or rows that `batch_of` refuses; StorageError.
         """
         path = folder / f"{self.mark(split)}.shard"
-        if not path.exists():
+        if path.exists():
+            return path
+        wanted = Wanted(self._content(split) if shared is not None else "", path, path.stem)
+        if not fetched(shared, wanted, self._why_not):
+            began = time.monotonic()
             seconds = {"decoding": 0.0, "packing": 0.0}
             arrays, counts = self._arrays(split, seconds)
             facts = ShardFacts(rows=counts.rows, samples=counts.rows, source_bytes=split.size_bytes, seconds=seconds)
             write_table_shard(path, arrays, counts, facts)
-            keep_newest(folder, PREFIX, self.kept_bytes)
+            if shared is not None:
+                shared.store(wanted, time.monotonic() - began)
+        keep_newest(folder, PREFIX, self.kept_bytes)
         return path
+
+    def _content(self, split: Split) -> str:
+        """A hash of all that the rows of a split depend on, on any machine: of the columns of a local file that are read, and of the
+        address and version of a remote one.
+        """
+        digest = xxhash.xxh3_128(f"{self.key} {self._schema}".encode())
+        for piece in split.pieces:
+            file = self.table.files[piece.file]
+            groups = range(piece.start, piece.end)
+            if not file.file.is_local:
+                digest.update(f"{file.uri} {file.file.mark} {file.file.size_bytes} {groups}".encode())
+                continue
+            for block in content_of(file, groups, self.flattening.columns):
+                digest.update(block)
+        return digest.hexdigest()
+
+    def _why_not(self, path: Path) -> str:
+        """Why the file at `path` is no shard of this table, or an empty text."""
+        try:
+            self.open(path)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            return f"it is no shard of a table: {error}"
+        return ""
 
     def open(self, path: Path) -> TableShard:
         return open_table_shard(path, self.config)

@@ -1,6 +1,6 @@
 """A shard of a table: the flat rows of one split in one file, mapped into memory.
 
-Sealed by `tuneyard.data.stream.shard_files`: a line of JSON, which names the arrays, then the arrays. Ids and offsets are kept in 32 bits
+Sealed by `tuneyard.data.shard_files`: a line of JSON, which names the arrays, then the arrays. Ids and offsets are kept in 32 bits
 if they fit, and a feature with one id per row has no offsets.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuneyard.data.stream.shard_files import open_sealed, write_sealed
+from tuneyard.data.shard_files import open_sealed, write_sealed
 from tuneyard.data.stream.shards import ShardFacts
 from tuneyard.ranking.column_counts import ColumnCounts
 from tuneyard.ranking.config import RankerConfig

@@ -12,10 +12,11 @@ import statistics
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tuneyard.api import DataService
+from tuneyard.data.shared.place import Counts
 
 _KEPT_SHARDS, _FEWEST_KEPT_SHARDS, _KEPT_BYTES = 256, 64, 2 << 30
 """Finished shards that the master keeps references to: most, fewest, and the budget in bytes that decides in between."""
@@ -25,6 +26,8 @@ _WAITING_SHARE = 0.01
 _MOST_AT_ONCE = 4
 """Largest factor by which the number of workers grows at once."""
 _IDLE_S = 60.0
+_FINISH_S = 45.0
+"""Seconds for workers to store shards at the end of a task."""
 _SLOWEST_S = 30.0
 _SLOW_TIMES = 8.0
 """A lease ends after 30 s, or after 8 times the median duration if that is later. The time doubles with each loss of its split."""
@@ -91,6 +94,8 @@ class Account:
     """Bytes of fetched shards, over all machines."""
     fetch_s: float = 0.0
     """Seconds of fetching, on the machine where it took longest."""
+    shared: Counts = field(default_factory=Counts)
+    """Of shared shards, over all data workers."""
     pids: tuple[int, ...] = ()
     """Process ids of the running workers."""
 
@@ -154,6 +159,15 @@ class IngestMaster:
         self.account.waited_s = max((waited for _, waited in self._waited.values()), default=0.0)
         return self.account
 
+    def finish(self) -> None:
+        """Have workers store what they have built for other jobs, and add their last counts. Shards that others build now are left out."""
+        import ray
+
+        with contextlib.suppress(ray.exceptions.RayError):
+            idle = [worker.actor.finish.remote() for worker in self._workers if worker.lease is None and worker.starting is None]
+            for answer in ray.wait(idle, num_returns=len(idle), timeout=_FINISH_S)[0] if idle else ():
+                self.account.shared.add(ray.get(answer))
+
     # --- one turn: take in answers, replace slow and dead workers, lease splits to idle ones
 
     def _turn(self) -> None:
@@ -175,10 +189,12 @@ class IngestMaster:
 
         if ray.wait([lease.problem], timeout=0)[0]:
             try:
-                self._done[lease.key] = _Made(ray.get(lease.problem), lease.shard, worker)
+                built = ray.get(lease.problem)
             except ray.exceptions.RayError:
                 self._replace(worker)
                 return
+            self._done[lease.key] = _Made(built.problem, lease.shard, worker)
+            self.account.shared.add(built.shared)
             while len(self._done) > self._kept_shards:
                 self._done.popitem(last=False)
             self._seconds = [*self._seconds[-99:], now - lease.since]

@@ -52,6 +52,13 @@ class Ingestion:
             return None
         return account
 
+    def finish(self) -> None:
+        """Let data workers store the shards that they have built for other jobs, for a bounded time."""
+        import ray
+
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.get(self.master.finish.remote(), timeout=2 * ANSWER_LIMIT_S)
+
     def close(self) -> None:
         """End the master, and its workers with it."""
         import ray

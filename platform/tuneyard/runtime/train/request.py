@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 
 from tuneyard.admission import Machine, choose_workers
@@ -10,6 +11,7 @@ from tuneyard.catalog import gpu
 from tuneyard.catalog.cpu import machine_memory_gb
 from tuneyard.catalog.libraries import measured_libraries_gb
 from tuneyard.catalog.measured import known_measurement
+from tuneyard.data.shared.place import SharedShards
 from tuneyard.planning import Plan
 from tuneyard.runtime.models import model_shape
 from tuneyard.runtime.references import Start, resolved
@@ -39,6 +41,7 @@ def train_request(task: Task, context: TaskContext, *, gangs: int = 1) -> TrainR
         run=f"{machines.run}/{task.name}",
         attempt=machines.first_start(context.job.spec.retries.max),
         network=machines.network,
+        shared=SharedShards.from_environment(os.environ, context.job.team),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from tuneyard.api import FailureKind, Retries, TuneyardError
 from tuneyard.api.retrying import answer_to
+from tuneyard.data.shared.place import Counts, with_counts
 from tuneyard.runtime.interrupt import ShouldStop
 from tuneyard.runtime.train.attempt import TrainAttempt, TrainSetting
 from tuneyard.runtime.train.failures import shrunk
@@ -19,6 +20,14 @@ def run_train(request: TrainRequest, setting: TrainSetting, emit: Emit, should_s
 
     Every attempt starts from the newest committed checkpoint. Raises the last attempt's error.
     """
+    result = _run_with_service(request, setting, emit, should_stop)
+    problem = (result.details.get("shared_shards") or {}).get("sentence")
+    if problem:
+        emit(Warned(task=request.name, message=problem))
+    return result
+
+
+def _run_with_service(request: TrainRequest, setting: TrainSetting, emit: Emit, should_stop: ShouldStop) -> TrainResult:
     if request.task.data.service is None:
         return _run_attempts(request, setting, emit, should_stop)
     from tuneyard.runtime.ingest.service import TABLES, TOKENIZERS, Ingestion
@@ -27,6 +36,8 @@ def run_train(request: TrainRequest, setting: TrainSetting, emit: Emit, should_s
     ingestion = Ingestion(request.job, request.name, request.task.data.service, loads=loads)
     try:
         result = _run_attempts(replace(request, ingestion=ingestion.name), setting, emit, should_stop)
+        if request.shared is not None:
+            ingestion.finish()
         account = ingestion.report()
         return result if account is None else replace(result, details=_with_service(result, asdict(account)))
     finally:
@@ -35,7 +46,10 @@ def run_train(request: TrainRequest, setting: TrainSetting, emit: Emit, should_s
 
 def _with_service(result: TrainResult, service: dict[str, Any]) -> dict[str, Any]:
     """Details of a result with the figures of its ingestion service, and the bottleneck that follows from both."""
+    shared = service.pop("shared")
     details = {**result.details, "data_service": service}
+    if "shared_shards" in details:
+        details["shared_shards"] = with_counts(details["shared_shards"], Counts(**shared))
     if "stream" not in details:
         return details
     return details | {"bottleneck": asdict(bottleneck_of(result.split, details["stream"], service))}
