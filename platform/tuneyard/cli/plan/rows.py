@@ -148,7 +148,7 @@ def _ranker_price_fields(found: Plan, steps: int | None, prices: Mapping[str, fl
     }
 
 
-def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: Placements, known: Known) -> Iterator[dict[str, Any]]:
+def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: Placements, counted: Known) -> Iterator[dict[str, Any]]:
     """The rows of one placement: its plans, or the reason why it has none."""
     assert task.train is not None
     head = {"task": task.name, "kind": "train", "sku": sku, "workers": workers}
@@ -170,21 +170,25 @@ def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: P
         yield {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
         return
     for found in ranked if placements.every else [best(ranked)]:
+        train = task.train.with_rows(found.global_batch)
+        known = counted.over(train)
         tokens = known.length.padded(found.micro_batch, task.train.data.max_length) if known.length else task.train.data.max_length
         speed = paced(found, task.train, shape, kind, tokens, **site) if found.fits else found.speed
-        fields = {**plan_fields(found), **_length_fields(known, tokens), **_price_fields(found, speed, known, placements.prices)}
+        decided = {**plan_fields(found), "global_batch_from": "placement" if task.train.batch.is_open else "file"}
+        decided["epochs"] = (train.epochs or 1.0) if train.steps is None else None
+        fields = {**decided, **_length_fields(known, tokens, train.batch.rows), **_price_fields(found, speed, known, placements.prices)}
         feeding = Feeding(rates=placements.data_rates, core_price=placements.core_price, gpus_per_node=placements.gpus_per_node)
-        yield {**head, **fields, **feeding.fields(task.train, found, speed, known), **assumed_fields(task, shape)}
+        yield {**head, **fields, **feeding.fields(train, found, speed, known), **assumed_fields(task, shape)}
 
 
-def _length_fields(known: Known, tokens: int) -> dict[str, Any]:
+def _length_fields(known: Known, tokens: int, batch: int) -> dict[str, Any]:
     steps = known.length.steps if known.length is not None else None
     return {
         "steps": {"likely": round(steps.likely), "low": round(steps.low), "high": round(steps.high)} if steps is not None else None,
         "tokens_per_row": tokens if known.length is not None else None,
         "length_from": known.how or None,
         "length_unknown": known.why or None,
-        **mixture_fields(known.parts),
+        **mixture_fields(known.parts(batch)),
     }
 
 
