@@ -33,6 +33,7 @@ from tuneyard.planning import DEFAULT, Calibration, DataRate, past_rates
 from tuneyard.runtime.overlaps import overlaps_of
 from tuneyard.runtime.probes import Probed
 from tuneyard.runtime.score.past import past_scores
+from tuneyard.runtime.train.past import past_programs
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -88,6 +89,7 @@ def plan(
         core_price=_core_price(core_price),
         sweep=swept_names(sweep) if sweep is not None else (),
         past_scores=past_scores(_without_history),
+        past_programs=past_programs(_without_history),
     )
     document, job = _job(file, templates)
     placements = replace(placements, probes=_probes(document, job, file.absolute().parent))

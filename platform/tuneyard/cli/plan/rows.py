@@ -25,18 +25,17 @@ from tuneyard.cli.plan.placements import (
     skus_of,
 )
 from tuneyard.cli.plan.plan_fields import plan_fields
+from tuneyard.cli.plan.program import program_row
 from tuneyard.cli.plan.ranker import known_steps
 from tuneyard.cli.plan.score_rows import score_rows
 from tuneyard.cli.plan.sweep import sweep_rows
 from tuneyard.planning import (
-    NOT_PREDICTED,
     Plan,
     RankerShape,
     Site,
     Speed,
     best,
     paced,
-    plan_of_program,
     plan_of_ranker,
     plans,
     resolve,
@@ -66,7 +65,7 @@ def _train_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements
     if task.train.program is not None:
         for sku in skus_of(job, task, placements):
             for count in [placements.workers] if placements.workers else _worker_counts(task, sku):
-                yield _program_row(task, sku, count)
+                yield program_row(job, task, sku, count, placements)
         return
     made_by = maker_of(job, task)
     if made_by is not None:
@@ -77,22 +76,6 @@ def _train_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements
     for sku in skus_of(job, task, placements):
         for count in [placements.workers] if placements.workers else _worker_counts(task, sku):
             yield from _placed(task, shape, sku, count, placements, known)
-
-
-def _program_row(task: Task, sku: str, workers: int) -> dict[str, Any]:
-    """The layout of a program, without a prediction, or why it cannot run there. The code of the program is not read."""
-    assert task.train is not None
-    head = {"task": task.name, "kind": "train", "sku": sku, "workers": workers}
-    broken = check_task(placed_on(task, sku, workers), device=rules_device(sku))
-    if broken:
-        return {**head, "fits": False, "reason": f"{sku}: {broken[0].reason}"}
-    try:
-        found = plan_of_program(task.train, kind_of(sku), workers)
-    except BadInput as error:
-        return {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
-    layout = f"{workers} x {sku}, zero {found.zero}, {found.precision}, micro-batch {found.micro_batch} x {found.grad_accum}"
-    fields = plan_fields(found) | {"memory_gb": None, "fits": None}
-    return {**head, **fields, "reason": f"{task.name}: {layout}; {NOT_PREDICTED}"}
 
 
 def _ranker_row(task: Task, rank: RankTask, sku: str, workers: int, placements: Placements, steps: int | None) -> dict[str, Any]:
