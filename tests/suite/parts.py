@@ -77,6 +77,7 @@ PARTS = (
             "tests/integration/runtime/test_run_scores.py",
             "tests/integration/runtime/test_local_week.py",
             "tests/integration/runtime/test_run_layouts.py",
+            "tests/integration/runtime/test_open_batch.py",
             "tests/integration/runtime/test_tune.py",
             "tests/integration/runtime/test_warm_jobs.py",
             "tests/integration/warm",

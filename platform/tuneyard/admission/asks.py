@@ -12,9 +12,11 @@ No file is read and no server is asked, so that a hub can do this for every job.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 from tuneyard import federation
 from tuneyard.admission.combinations import Combinations
@@ -22,6 +24,7 @@ from tuneyard.admission.fits import fits_of
 from tuneyard.admission.scoring import scored_s
 from tuneyard.admission.shapes import shape_of
 from tuneyard.api import CPU, BadInput, JobSpec, JobStatus, Task, TrainTask
+from tuneyard.api.limits import MOST_ROWS_PER_STEP
 from tuneyard.catalog import ModelShape, canonical_sku, kinds
 from tuneyard.federation import FITS_NEVER, REFERENCE_SKU, Ask, Fits, speed_factor, worlds_of
 from tuneyard.planning import best, plans
@@ -35,11 +38,38 @@ _REMEMBERED = 4096
 
 def ask_of(job: JobSpec, created: float, task_name: str, status: JobStatus, offered: Collection[str]) -> Ask:
     """The ask of one task of a job. `offered`: SKUs of the clusters, for tasks that name none."""
+    job = _with_decided_rows(job, task_name, status)
     task = job.spec.task(task_name)
     combinations = Combinations.of(job, task)
     fits = fits_of(combinations, offered)
     ask = federation.ask_of(job, created, task_name, status, planned_s(task, combinations, fits), fits)
     return _elsewhere_than(combinations.barred_skus(offered), _of_gangs(task, _with_worlds_that_work(combinations, ask)), offered)
+
+
+def _with_decided_rows(job: JobSpec, task_name: str, status: JobStatus) -> JobSpec:
+    """The job with the rows per step that an earlier attempt at a task with an open batch has decided: numbers of workers must divide
+    them."""
+    task = job.spec.task(task_name)
+    if task.train is None or not task.train.batch.is_open:
+        return job
+    rows = next(filter(None, (_rows_of(each.plan) for each in reversed(status.attempts) if each.task == task_name)), None)
+    if rows is None:
+        return job
+    decided = task.model_copy(update={"train": task.train.with_rows(rows, "auto")})
+    tasks = [decided if each.name == task_name else each for each in job.spec.tasks]
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"tasks": tasks})})
+
+
+def _rows_of(plan: Mapping[str, Any]) -> int | None:
+    """The rows per step of a plan as an attempt reported it. None: the report has none that can be."""
+    taken = [plan.get(name) for name in ("micro_batch", "grad_accum", "workers")]
+    shared = [plan.get(name, 1) for name in ("tensor_parallel", "pipeline_parallel", "context_parallel")]
+    figures = [each for each in (*taken, *shared) if isinstance(each, int) and 1 <= each <= MOST_ROWS_PER_STEP]
+    if len(figures) < len(taken) + len(shared):
+        return None
+    micro, accumulated, workers = figures[: len(taken)]
+    rows = micro * accumulated * (workers // math.prod(figures[len(taken) :]))
+    return rows if 1 <= rows <= MOST_ROWS_PER_STEP else None
 
 
 def _with_worlds_that_work(combinations: Combinations, ask: Ask) -> Ask:

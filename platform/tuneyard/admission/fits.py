@@ -61,7 +61,7 @@ def _planned(essence: str, name: str, skus: tuple[str, ...], base: tuple[int, ..
     task, shape = TrainTask.model_validate_json(essence), shape_of(name)
     assert shape is not None
     asked = {sku: _Asked(task, shape, kind) for sku in skus if (kind := kinds().find(sku)) is not None}
-    more = [gpus for gpus in reversed(counts_dividing(task, base[0] + 1, _MOST_SEARCHED)) if gpus <= MOST_AUTO or gpus % 8 == 0]
+    more = [gpus for gpus in _whole_copies(task, base[0] + 1) if gpus <= MOST_AUTO or gpus % 8 == 0]
     first = {sku: next((gpus for gpus in more if each.fits(gpus)), FITS_NEVER) for sku, each in asked.items() if not each.fits_any(base)}
     unknown = {sku: 1 for sku in skus if sku not in asked}
     fitting = [gpus for gpus in base if keeps or unknown or any(each.fits(gpus) for each in asked.values())]
@@ -72,6 +72,13 @@ def _planned(essence: str, name: str, skus: tuple[str, ...], base: tuple[int, ..
     least = {sku: 1 if gpus == min(base) else gpus for sku, gpus in least.items()}
     needs_more = first and len(first) == len(skus)
     return Fits(worlds=worlds, least=(*least.items(), *unknown.items()), words=_advice(asked, least, base) if needs_more else "")
+
+
+def _whole_copies(task: TrainTask, least: int) -> Sequence[int]:
+    """Numbers of GPUs from `least` on that form whole copies of the model over which the batch divides, in ascending order."""
+    if task.batch.is_open:
+        return [gpus for gpus in range(least, _MOST_SEARCHED + 1) if gpus % task.ranks_per_replica == 0]
+    return counts_dividing(task, least, _MOST_SEARCHED)[::-1]
 
 
 class _Asked:

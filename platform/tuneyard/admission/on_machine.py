@@ -75,7 +75,7 @@ def _undividable(task: Task, training: TrainTask, least: int, usual: int, machin
     numbers = str(least) if least >= most else f"{least} to {most}"
     times = "" if micro == 1 else f" times batch.micro {micro}"
     return BadInput(
-        f"batch.global {training.batch.global_} of task {task.name} cannot be divided over {numbers} workers{times}",
+        f"batch.global {training.batch.rows} of task {task.name} cannot be divided over {numbers} workers{times}",
         f"set batch.global to a multiple of {least * micro}",
     )
 

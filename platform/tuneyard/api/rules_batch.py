@@ -25,9 +25,9 @@ def nearest_batch(case: Case) -> list[Fix]:
     batch, replicas = case.train.batch, min(_replica_counts(case))
     micro = batch.micro if isinstance(batch.micro, int) else 1
     unit = micro * replicas
-    fixes: list[Fix] = [{"train.batch.global": max(unit, round(batch.global_ / unit) * unit)}]
-    if micro > 1 and batch.global_ % replicas == 0:
-        per_replica = batch.global_ // replicas
+    fixes: list[Fix] = [{"train.batch.global": max(unit, round(batch.rows / unit) * unit)}]
+    if micro > 1 and batch.rows % replicas == 0:
+        per_replica = batch.rows // replicas
         fixes.insert(0, {"train.batch.micro": max(m for m in range(1, min(micro, per_replica) + 1) if per_replica % m == 0)})
     return fixes
 
@@ -42,6 +42,7 @@ def _replica_counts(case: Case) -> list[int]:
 def _worker_counts(case: Case) -> range:
     workers = case.resources.workers
     if isinstance(workers, WorkerRange):
-        most = case.train.batch.global_ * case.train.ranks_per_replica
+        batch = case.train.batch
+        most = workers.max if batch.is_open else batch.rows * case.train.ranks_per_replica
         return range(workers.min, min(workers.max, max(workers.min, most)) + 1)
     return range(workers, workers + 1) if isinstance(workers, int) else range(1, 2)

@@ -77,6 +77,16 @@ PROGRAM_RULES = (
         example=_program(method={"dora": {"rank": 8}}),
     ),
     Rule(
+        id="program-open-batch",
+        kind="train",
+        refused="`batch.global: auto` beside a program",
+        why="the planner finds the largest micro-batch that fits, and does not know the memory of a program",
+        field="train.batch.global",
+        breaks=lambda c: c.train.program is not None and c.train.batch.is_open,
+        nearest=lambda _: ({"train.batch.global": 32},),
+        example=_program(batch={"global": "auto"}),
+    ),
+    Rule(
         id="program-tokens",
         kind="train",
         refused="settings of tokens beside a program",

@@ -24,6 +24,16 @@ RANK_RULES = (
         example={"rank.strategy": {"tensorParallel": 2}, "resources.workers": 2},
     ),
     Rule(
+        id="ranker-open-batch",
+        kind="rank",
+        refused="`batch.global: auto` of a ranker",
+        why="a row of a ranker takes a few kilobytes: the largest batch that fits has millions of rows, and learns little in a pass",
+        field="rank.batch.global",
+        breaks=lambda c: c.train.batch.is_open,
+        nearest=lambda _: ({"rank.batch.global": 4096},),
+        example={"rank.batch": {"global": "auto"}},
+    ),
+    Rule(
         id="ranker-fp16",
         kind="rank",
         refused="a ranker in fp16",

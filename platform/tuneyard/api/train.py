@@ -9,11 +9,13 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from tuneyard.api.base import Fields, Name, located
 from tuneyard.api.data import TrainData
+from tuneyard.api.errors import BadInput
 from tuneyard.api.evaluation import Evaluation
 from tuneyard.api.limits import MOST_CONTEXT_RANKS, MOST_GPUS_PER_NODE, MOST_ROWS_PER_STEP
 
 Auto = Literal["auto"]
 Count = Annotated[int, Field(ge=1)]
+RowsPerStep = Annotated[int, Field(ge=1, le=MOST_ROWS_PER_STEP)]
 _Beta = Annotated[float, Field(ge=0, lt=1)]
 Attention = Literal["auto", "flash", "sdpa", "eager"]
 Precision = Literal["auto", "bf16", "fp16", "fp32"]
@@ -156,20 +158,40 @@ class Optimizer(Fields):
 class Batch(Fields):
     """global = micro * gradient accumulation * copies of the model, in rows. Ranks that share a copy share its rows."""
 
-    global_: int = Field(
-        default=32, ge=1, le=MOST_ROWS_PER_STEP, alias="global", description="rows per optimizer step, over all copies of the model"
+    global_: RowsPerStep | Auto = Field(
+        default=32,
+        alias="global",
+        description="rows per optimizer step, over all copies of the model; auto: the largest micro-batch that fits where the run begins, "
+        "without accumulation",
     )
     micro: Count | Auto = Field(default="auto", description="rows per forward pass of one copy; auto: the largest that fits")
 
-    def divides_over(self, workers: int) -> bool:
-        """Whether `workers` can split the global batch into equal micro-batches."""
-        return bool(self.micro_batches) and self.micro_batches % workers == 0
+    @property
+    def is_open(self) -> bool:
+        """Whether the plan of the first attempt decides the rows of a step."""
+        return self.global_ == "auto"
 
     @property
-    def micro_batches(self) -> int:
-        """Micro-batches of a global batch to divide over workers; rows, if `micro` is auto. 0: `micro` does not divide the global batch."""
+    def rows(self) -> int:
+        """Rows of a step. Raises BadInput for `auto`: a plan decides it, and `TrainTask.with_rows` then names the number."""
+        if isinstance(self.global_, int):
+            return self.global_
+        raise BadInput("batch.global is auto, and no plan has decided it", "set batch.global to a number of rows")
+
+    def divides_over(self, workers: int) -> bool:
+        """Whether `workers` can split the global batch into equal micro-batches."""
+        parts = self.micro_batches
+        return parts is None or (parts > 0 and parts % workers == 0)
+
+    @property
+    def micro_batches(self) -> int | None:
+        """Micro-batches of a global batch to divide over workers; rows, if `micro` is auto. 0: `micro` does not divide the global batch.
+        None: the global batch is open, and follows the workers.
+        """
+        if self.is_open:
+            return None
         micro = 1 if self.micro == "auto" else self.micro
-        return 0 if self.global_ % micro else self.global_ // micro
+        return 0 if self.rows % micro else self.rows // micro
 
 
 class Offload(Fields):
@@ -343,3 +365,8 @@ class TrainTask(Fields):
         """Whether `workers` form whole replicas that can split the global batch into equal micro-batches."""
         replicas, rest = divmod(workers, self.ranks_per_replica)
         return not rest and self.batch.divides_over(replicas)
+
+    def with_rows(self, rows: int, micro: int | Auto | None = None) -> Self:
+        """The task with a decided number of rows per step. `micro`: another micro-batch; None: as it is."""
+        changed = {"global_": rows} | ({"micro": micro} if micro is not None else {})
+        return self.model_copy(update={"batch": self.batch.model_copy(update=changed)})

@@ -109,6 +109,8 @@ def _no_search(task: Task, others: Sequence[Task]) -> str:
         names = ", ".join(other.name for other in others if other.training is not None or other.score is not None)
         hint = f"name one of: {names}" if names else "the job has none"
         return f"names the {task.kind} task {task.name}, which is no train, rank or score task: {hint}"
+    if task.training is not None and task.training.batch.is_open:
+        return f"names the task {task.name}, whose batch.global is auto: trials are compared at one number of rows, so set it to a number"
     if task.endpoint is not None:
         return f"names the task {task.name}, whose rows an endpoint answers: settings are searched for engines of the job"
     if task.score is not None and task.score.data.lm_eval is not None:

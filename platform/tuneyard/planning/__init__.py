@@ -7,6 +7,7 @@ best plan, and `refusal` explains why no plan fits and proposes the smallest cha
 from tuneyard.planning.activations import CHUNK_ELEMENTS
 from tuneyard.planning.calibration import DEFAULT, Calibration, Efficiency
 from tuneyard.planning.calibration_fit import calibrated
+from tuneyard.planning.choice import best
 from tuneyard.planning.data_rates import DataRate, past_rates, usual_rate
 from tuneyard.planning.feed import SMALL_STALL, Feed, Machines, Staff, feed_of, stall_share, workers_needed
 from tuneyard.planning.host import SWAPPED_ELEMENTS
@@ -22,12 +23,13 @@ from tuneyard.planning.inference import (
 from tuneyard.planning.length import PACKED, DataCount, Interval, Length, length_of, steps_of_epochs
 from tuneyard.planning.links import usual_network_gb_s
 from tuneyard.planning.memory import LIBRARIES_GB, Estimate, estimate_memory
+from tuneyard.planning.open_batch import plan_with_rows, undividable
 from tuneyard.planning.plan import Memory, Plan, Speed, StepTime
 from tuneyard.planning.program import NOT_PREDICTED, plan_of_program
 from tuneyard.planning.ranker import plan_of_ranker, refuse_without_room, room_gb
 from tuneyard.planning.ranker_shape import RankerShape
 from tuneyard.planning.ranker_speed import CELL_S, ID_S, vector_bytes
-from tuneyard.planning.resolve import best, check_layout, fits, paced, plans, resolve
+from tuneyard.planning.resolve import check_layout, fits, paced, plans, resolve
 from tuneyard.planning.setup import Layout, Setup
 from tuneyard.planning.site import Site
 from tuneyard.planning.speed import estimate_speed
@@ -77,6 +79,7 @@ __all__ = [
     "past_rates",
     "plan_of_program",
     "plan_of_ranker",
+    "plan_with_rows",
     "plans",
     "refuse_without_room",
     "resolve",
@@ -85,6 +88,7 @@ __all__ = [
     "stall_share",
     "step_tokens",
     "steps_of_epochs",
+    "undividable",
     "usual_network_gb_s",
     "usual_rate",
     "vector_bytes",

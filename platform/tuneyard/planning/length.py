@@ -93,7 +93,7 @@ def length_of(task: TrainTask, count: DataCount | None) -> Length | None:
     if task.steps:
         return Length(steps=Interval.exactly(task.steps), sample_tokens=lengths)
     rows = (_packed_rows(task, count) if task.data.pack else count.samples).times(1 - task.data.validation_fraction)
-    epochs, batch = task.epochs or 1.0, task.batch.global_
+    epochs, batch = task.epochs or 1.0, task.batch.rows
     steps = Interval(*(steps_of_epochs(epochs, value, batch) for value in (rows.likely, rows.low, rows.high)))
     return Length(steps=steps, rows=rows, sample_tokens=lengths)
 

@@ -55,13 +55,18 @@ def plan_of_program(task: TrainTask, gpu: Gpu, workers: int) -> Plan:
 
 def micro_batches(batch: Batch, replicas: int) -> tuple[int, int]:
     """Rows of a micro-batch, and micro-batches of a step, per replica: one micro-batch where `micro` is auto. Raises BadInput where the
-    batch does not divide.
+    batch does not divide, or is open.
     """
-    rows, rest = divmod(batch.global_, replicas)
+    if batch.is_open:
+        raise BadInput(
+            "batch.global: auto is not planned here: the largest batch is searched for language models alone",
+            "set batch.global to a number of rows",
+        )
+    rows, rest = divmod(batch.rows, replicas)
     micro = rows if batch.micro == "auto" else batch.micro
     if rest or rows % micro:
         raise BadInput(
-            f"batch.global {batch.global_} does not divide over {replicas} replicas with micro-batches of {micro}",
+            f"batch.global {batch.rows} does not divide over {replicas} replicas with micro-batches of {micro}",
             f"set batch.global to a multiple of {replicas * micro}",
         )
     return micro, rows // micro

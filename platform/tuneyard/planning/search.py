@@ -93,7 +93,7 @@ class Search:
         return low if low < len(batches) else None
 
     def with_batch(self, layout: Layout, micro: int) -> Layout:
-        accum = self.task.batch.global_ // (layout.data_parallel * micro)
+        accum = self.task.batch.rows // (layout.data_parallel * micro)
         return replace(layout, micro_batch=micro, grad_accum=accum)
 
     @property
@@ -235,12 +235,12 @@ class Search:
         if not replicas:
             raise self._without_degrees()
         micro = 1 if batch.micro == "auto" else batch.micro
-        if any(batch.global_ % (count * micro) == 0 for count in replicas):
+        if any(batch.rows % (count * micro) == 0 for count in replicas):
             return
         unit = replicas[0] * micro
-        nearest = max(unit, round(batch.global_ / unit) * unit)
+        nearest = max(unit, round(batch.rows / unit) * unit)
         parts = f"{replicas[0]} workers" + ("" if batch.micro == "auto" else f" x micro-batch {batch.micro}")
-        raise BadInput(f"global batch {batch.global_} does not divide into {parts}", f"set batch.global to {nearest}")
+        raise BadInput(f"global batch {batch.rows} does not divide into {parts}", f"set batch.global to {nearest}")
 
     def _without_degrees(self) -> BadInput:
         """No given degree divides workers, heads and layers. The next step has degrees that do; 1 is always among them."""
@@ -258,7 +258,7 @@ class Search:
     def micro_batches(self, layout: Layout) -> list[int]:
         """Micro-batches to try, in descending order: powers of two that divide the rows of a rank. Empty where the rows do not divide."""
         batch = self.task.batch
-        rows, rest = divmod(batch.global_, layout.data_parallel)
+        rows, rest = divmod(batch.rows, layout.data_parallel)
         if rest:
             return []
         if batch.micro != "auto":

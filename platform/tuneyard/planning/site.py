@@ -42,9 +42,15 @@ class Site(TypedDict, total=False):
 
 
 def search_of(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Unpack[Site]) -> Search:
-    """The search of `resolve` and `plans`. Raises BadInput for a setting that cannot work on the device."""
+    """The search of `resolve` and `plans`. An open batch is searched with one micro-batch for each copy of the model, of one row where the
+    micro-batch is open too: the smallest step. Raises BadInput for a setting that cannot work on the device.
+    """
     if workers < 1:
         raise BadInput(f"{workers} workers cannot train", "set resources.workers to 1 or more")
+    if task.batch.is_open:
+        micro = 1 if task.batch.micro == "auto" else task.batch.micro
+        task = task.with_rows(micro * max(1, workers // task.ranks_per_replica))
+        site = {**site, "tensor_parallel": (1,)}
     refuse_degree(task, shape, workers)
     refuse_tensor_degree(task, shape, gpu, workers, site.get("gpus_per_node"))
     precision = precision_of(task, gpu)

@@ -13,14 +13,10 @@ from itertools import product
 from typing import Any, Unpack
 
 from tuneyard.api import BadInput, TrainTask
-from tuneyard.api.train import Batch
 from tuneyard.catalog import Gpu, ModelShape
+from tuneyard.planning.open_batch import largest
 from tuneyard.planning.plan import Plan
-from tuneyard.planning.resolve import best, plans
 from tuneyard.planning.site import Site
-
-_MOST_ROWS = 4096
-"""Rows of a micro-batch at which the search for the largest ends: the speed of a step no longer grows with it."""
 
 
 @dataclass(frozen=True)
@@ -70,33 +66,6 @@ def sweep(
             yield Case(settings, None, error.cause)
         else:
             yield Case(settings, plan, "" if plan is not None else "not one row fits")
-
-
-def largest(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Unpack[Site]) -> Plan | None:
-    """The best plan at the largest micro-batch that fits, in steps of one micro-batch; None where not one row fits.
-
-    `batch` of the task is not used. Raises BadInput where a setting cannot work.
-    """
-    low, high = 0, 1
-    found: Plan | None = None
-    while high <= _MOST_ROWS and (plan := _at(task, high, shape, gpu, workers, **site)) is not None:
-        low, high, found = high, 2 * high, plan
-    while found is not None and high - low > 1:
-        middle = (low + high) // 2
-        plan = _at(task, middle, shape, gpu, workers, **site)
-        if plan is None:
-            high = middle
-        else:
-            low, found = middle, plan
-    return found
-
-
-def _at(task: TrainTask, micro: int, shape: ModelShape, gpu: Gpu, workers: int, **site: Unpack[Site]) -> Plan | None:
-    """The best plan with this micro-batch, and one micro-batch of each copy of the model in a step."""
-    shared = task.layout.tensor_parallel * task.layout.context_parallel
-    asked = task.model_copy(update={"batch": Batch.model_validate({"global": micro * max(1, workers // shared), "micro": micro})})
-    fitting = [plan for plan in plans(asked, shape, gpu, workers, **site) if plan.grad_accum == 1]
-    return best(fitting) if fitting else None
 
 
 def _with(task: TrainTask, settings: Mapping[str, Any]) -> TrainTask:

@@ -19,7 +19,7 @@ from tuneyard.runtime.train.attempt import TrainSetting
 from tuneyard.runtime.train.request import train_request
 from tuneyard.runtime.train.run import run_train
 from tuneyard.storage import open_store
-from tuneyard.tracking import Event, Preflighted, Warned
+from tuneyard.tracking import Event, Preflighted, Stage, Warned
 from tuneyard.training.request import TrainRequest
 
 
@@ -100,9 +100,17 @@ def _setting(context: TaskContext) -> TrainSetting:
 def _run_train(task: Task, context: TaskContext, attempts: Attempts) -> Result:
     request = train_request(task, context)
     context.machines.use_ray()
+
+    def begin(attempt: TrainRequest) -> None:
+        attempts.begin(attempt.plan, _settings(attempt, context))
+        if task.train is not None and task.train.batch.is_open:
+            plan = attempt.plan
+            parts = f"{plan.micro_batch} x {plan.grad_accum} on {plan.workers} x {plan.sku}"
+            context.emit(Stage(task=task.name, name=f"{plan.global_batch:,} rows per step (batch.global: auto): {parts}"))
+
     setting = replace(
         _setting(context),
-        on_attempt=lambda attempt: attempts.begin(attempt.plan, _settings(attempt, context)),
+        on_attempt=begin,
         on_failure=lambda _attempt, error: attempts.failed(error),
     )
     preflight: dict[str, Any] = {}

@@ -227,6 +227,17 @@ class History:
         )
         return self._rows(query)
 
+    def program_runs(self) -> list[dict[str, Any]]:
+        """Train attempts of programs that have succeeded, oldest first: `job`, `task`, `plan`, `result`, and the `spec` of the job."""
+        job, attempt = tables.jobs.c, tables.attempts.c
+        query = (
+            sa.select(job.name.label("job"), job.spec, attempt.task, attempt.plan, attempt.result)
+            .join(tables.jobs, job.id == attempt.job_id)
+            .where(attempt.kind == "train", attempt.status == "succeeded")
+            .order_by(attempt.started_at, attempt.id)
+        )
+        return [row for row in self._rows(query) if ((row["result"] or {}).get("details") or {}).get("program")]
+
     def training_page(self, wanted: JobFilter, limit: int, after: str = "") -> tuple[list[dict[str, Any]], str]:
         """One page of such runs of the jobs that are wanted, the newest first, with where they ran (`past.training_runs_of`)."""
         with self._engine.connect() as connection:

@@ -14,11 +14,12 @@ from tuneyard.api import BadInput, TrainTask, TuneyardError, load_jobspec
 from tuneyard.catalog import ModelShape, gpu, local_sku
 from tuneyard.catalog.built import model_shape_of
 from tuneyard.data.visible import marked
-from tuneyard.planning import plan_of_program, resolve
-from tuneyard.storage import absolute
+from tuneyard.planning import Site, plan_of_program, plan_with_rows, resolve
+from tuneyard.storage import absolute, open_store
 from tuneyard.tracking.events import Checkpointed, Emit, Evaluated, Event, SampleShown, Stage, Step, Warned
 from tuneyard.tracking.progress.words import rate_words
 from tuneyard.training import TrainRequest, train
+from tuneyard.training.rows_of_step import keep_rows, kept_rows
 
 RESULT = "result.json"
 _SHOWN_CHARACTERS = 1500
@@ -66,11 +67,19 @@ def _request(options: argparse.Namespace) -> TrainRequest:
     if task.program is not None:
         plan = plan_of_program(task, kind, workers)
     else:
-        plan = resolve(task, shape_of(task), kind, workers, gpus_per_node=per_host, network_gb_s=network_gb_s)
+        site: Site = {"gpus_per_node": per_host, "network_gb_s": network_gb_s}
+        shape, output = shape_of(task), open_store(str(out))
+        kept = kept_rows(output) if task.batch.is_open and options.resume else None
+        if kept is None:
+            plan = resolve(task, shape, kind, workers, **site)
+        else:
+            plan = plan_with_rows(task, kept, shape, kind, workers, **site)
+        if task.batch.is_open:
+            keep_rows(output, plan, anew=not options.resume)
     return TrainRequest(
         job=job.metadata.name,
         name=options.task,
-        task=task,
+        task=task.with_rows(plan.global_batch) if task.batch.is_open else task,
         plan=plan,
         model_uri=task.model.name or "",
         output=str(out),

@@ -38,7 +38,7 @@ def default_settings(
     `flash`, `liger`: whether the kernels are installed. Values are in the order in which a person would try them.
     """
     assert task.train is not None
-    batch = task.train.batch.global_
+    batch = task.train.batch.rows
     most = batch // min(workers)
     settings: dict[str, tuple[Any, ...]] = {
         MICRO_BATCH: tuple(2**power for power in range(most.bit_length()) if batch % 2**power == 0),
@@ -68,7 +68,7 @@ def default_settings(
 def default_settings_of_ranker(task: Task, *, workers: Sequence[int], is_cpu: bool, per_host: int = 8) -> dict[str, tuple[Any, ...]]:
     """`default_settings` of a rank task."""
     assert task.rank is not None
-    batch = task.rank.batch.global_
+    batch = task.rank.batch.rows
     halves = [batch // min(workers) >> power for power in range(_MICRO_BATCHES)]
     settings: dict[str, tuple[Any, ...]] = {
         MICRO_BATCH: tuple(dict.fromkeys(rows for rows in halves if rows and batch % rows == 0)),

@@ -57,6 +57,12 @@ def test_one_process_and_torchrun_give_the_same_losses(job: Path, tmp_path: Path
     assert [result["world_size"] for result in results] == [1, 2]
     assert results[1]["losses"] == pytest.approx(results[0]["losses"], rel=1e-3)
 
+    job.write_text(job.read_text().replace("global: 8", "global: auto").replace("micro: 2", "micro: 8"))
+    assert main([str(job), "--task", "tune", "--out", str(tmp_path / "open")]) == 0
+    assert json.loads((tmp_path / "open" / "tune" / "rows.json").read_text())["rows"] == 8
+    result = json.loads((tmp_path / "open" / "tune" / "result.json").read_text())
+    assert result["losses"] == pytest.approx(results[0]["losses"], rel=1e-3)
+
 
 def test_a_task_that_is_not_there_is_named(job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = main([str(job), "--task", "other", "--out", str(tmp_path)])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tuneyard.admission import ask_of
-from tuneyard.api import JobSpec, JobStatus
+from tuneyard.api import JobSpec, JobStatus, WorkerRange
 from tuneyard.cli.submit.command import _estimate
 from tuneyard.federation import UNKNOWN_DURATION_S, Ask, duration_words
 
@@ -41,6 +41,20 @@ def test_the_planner_is_asked_through_the_tasks_that_a_model_comes_from() -> Non
     two = JobSpec.model_validate({"metadata": {"name": "j"}, "spec": {"tasks": [found.spec.tasks[0].to_yaml_dict(), more]}})
     assert ask(two, task="more").basis == "plan"
     assert ask(two, task="more").seconds > ask(two).seconds
+
+
+def test_an_attempt_after_the_first_gets_workers_that_divide_the_rows_of_a_step_that_the_first_has_decided() -> None:
+    found = job(steps=10, batch={"global": "auto"})
+    found.spec.tasks[0].resources.workers = WorkerRange(min=2, max=6)
+    assert (ask(found).worlds, ask(found).basis) == ((6, 5, 4, 3, 2), "plan")
+
+    def after(**plan: Any) -> Ask:
+        attempt = {"number": 1, "task": "train", "token": 1, "plan": plan}
+        return ask(found, JobStatus.model_validate({"attempts": [attempt]}))
+
+    assert after(micro_batch=9, grad_accum=1, workers=6, tensor_parallel=1).worlds == (6, 3, 2)
+    for unusable in ({}, {"micro_batch": "many", "grad_accum": 1, "workers": 6}, {"micro_batch": 10**9, "grad_accum": 9, "workers": 6}):
+        assert after(**unusable).worlds == (6, 5, 4, 3, 2)
 
 
 def test_a_search_takes_its_trials_and_no_longer_than_its_minutes() -> None:

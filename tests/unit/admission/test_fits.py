@@ -59,6 +59,13 @@ def never(one: JobSpec, *clusters: dict[str, Any]) -> str:
     return found.wait.held.removeprefix("no cluster could ever run it: ")
 
 
+def test_an_open_batch_takes_any_number_of_gpus_on_which_one_row_fits() -> None:
+    least = dict(ask(job(batch={"global": "auto"})).least)
+    assert least["h100-80gb"] == 24  # 64 rows divide over 32
+    assert least["l40s-48gb"] == 40
+    assert ask(job(MIDDLE, batch={"global": "auto"}), "h100-80gb").worlds == (8, 7, 6, 5, 4, 3)
+
+
 def test_seventy_billion_parameters_are_never_placed_on_one_card() -> None:
     reason = never(job(), CARD, NODE, CPUS)
     assert reason == (

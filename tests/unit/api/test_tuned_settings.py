@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tuneyard.api import BadInput, parse
+from tuneyard.api import BadInput, JobSpec, parse
 from tuneyard.api.tuned_settings import SETTINGS, tunable, usually_searched
 
 GOOD: dict[str, list[Any]] = {
@@ -119,6 +119,13 @@ def test_what_engines_cannot_try_is_refused_with_the_file(space: dict[str, Any],
 def test_score_tasks_without_engines_or_rows_of_their_own_are_refused(score: dict[str, Any], words: str) -> None:
     body = {name: value for name, value in {**SCORE["score"], **score}.items() if value is not None}  # type: ignore[dict-item]
     assert words in complaint({}, {"name": "chat", "score": body})
+
+
+def test_a_task_whose_plan_decides_the_rows_of_a_step_is_not_searched() -> None:
+    train = {"model": {"name": "m"}, "data": {"source": "d"}, "batch": {"global": "auto"}}
+    tasks = [{"name": "tune", "train": train}, {"name": "search", "tune": {"task": "tune"}}]
+    with pytest.raises(ValueError, match=r"names the task tune, whose batch\.global is auto: trials are compared at one number of rows"):
+        JobSpec.model_validate({"metadata": {"name": "j"}, "spec": {"tasks": tasks}})
 
 
 def test_a_trial_is_counted_in_steps_or_in_rows() -> None:

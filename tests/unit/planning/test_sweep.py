@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tuneyard.api import BadInput, TrainTask
 from tuneyard.catalog import gpu, shape_from_config
 from tuneyard.planning import plans, usual_network_gb_s
-from tuneyard.planning.sweep import largest, sweep
+from tuneyard.planning.open_batch import largest
+from tuneyard.planning.sweep import sweep
 
 LLAMA_70B = shape_from_config(
     {"model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8}

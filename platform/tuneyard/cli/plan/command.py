@@ -24,7 +24,7 @@ from tuneyard.cli.plan.placements import Placements
 from tuneyard.cli.plan.rows import rows_of
 from tuneyard.cli.plan.score_text import score_sentences, score_table, show_speed
 from tuneyard.cli.plan.sweep import sweep_lines, swept_names
-from tuneyard.cli.plan.text import WIDTH, note_lines, peak_lines, rank_table, train_sentences, train_table
+from tuneyard.cli.plan.text import WIDTH, note_lines, open_batch_lines, peak_lines, rank_table, train_sentences, train_table
 from tuneyard.cli.plan.unused import unused_lines
 from tuneyard.cli.probed import findings_of, probes_of
 from tuneyard.cli.template_files import TemplatesOption, templates_in
@@ -33,6 +33,7 @@ from tuneyard.planning import DEFAULT, Calibration, DataRate, past_rates
 from tuneyard.runtime.overlaps import overlaps_of
 from tuneyard.runtime.probes import Probed
 from tuneyard.runtime.score.past import past_scores
+from tuneyard.runtime.train.past import past_programs
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -88,6 +89,7 @@ def plan(
         core_price=_core_price(core_price),
         sweep=swept_names(sweep) if sweep is not None else (),
         past_scores=past_scores(_without_history),
+        past_programs=past_programs(_without_history),
     )
     document, job = _job(file, templates)
     placements = replace(placements, probes=_probes(document, job, file.absolute().parent))
@@ -119,7 +121,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
         own = [row for row in rows if row["task"] == task]
         fitting = [row for row in own if row["fits"]]
         if own[0]["kind"] == "train":
-            about = (_length_lines, peak_lines, note_lines, data_lines)
+            about = (_length_lines, open_batch_lines, peak_lines, note_lines, data_lines)
             said = [*train_sentences(task, fitting), *(line for lines in about for line in lines(fitting))]
             table = train_table(fitting)
         elif own[0]["kind"] == "rank":

@@ -69,13 +69,13 @@ def _taken(task: TrainTask, speed: Speed, known: Known) -> float:
     lengths = known.length.sample_tokens if known.length else ()
     full = task.data.max_length * ((1 + PACKED) / 2 if task.data.pack else 1.0)
     tokens_of_row = sum(lengths) / len(lengths) if lengths else full
-    return task.batch.global_ * tokens_of_row / speed.step_s
+    return task.batch.rows * tokens_of_row / speed.step_s
 
 
 def _first_epoch_steps(task: TrainTask, known: Known) -> float:
     assert known.length is not None
     steps, rows = known.length.steps.likely, known.length.rows
-    return min(steps, rows.likely / task.batch.global_) if rows is not None else steps
+    return min(steps, rows.likely / task.batch.rows) if rows is not None else steps
 
 
 def data_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:

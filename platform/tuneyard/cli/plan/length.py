@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +17,7 @@ from tuneyard.runtime.tokenizer_files import TOKENIZER, tokenizer_file
 from tuneyard.storage import is_local
 
 if TYPE_CHECKING:
+    from tuneyard.data.mixture import Mixture
     from tuneyard.data.probe import Probe
 
 Streamed = Literal["no", "maybe", "yes"]
@@ -33,17 +34,33 @@ class Known:
     streamed: Streamed = "no"
     kinds: tuple[tuple[str, str], ...] = ()
     """Format and files of each streamed data set, as far as they are known."""
-    parts: tuple[PlannedPart, ...] = ()
-    """The parts of a mixture, where its rows are known."""
+    mixture: Mixture | None = None
+    """The mixture, where the rows of its parts are known."""
+
+    def over(self, train: TrainTask) -> Known:
+        """The length in steps of the rows that `train` names."""
+        length = self.length
+        if length is None or length.rows is None or train.steps is not None:
+            return self
+        rows, epochs = length.rows, train.epochs or 1.0
+        steps = Interval(*(steps_of_epochs(epochs, value, train.batch.rows) for value in (rows.likely, rows.low, rows.high)))
+        return replace(self, length=replace(length, steps=steps))
+
+    def parts(self, batch: int) -> tuple[PlannedPart, ...]:
+        """The parts of a mixture over all steps of `batch` rows; empty for one data set, and where rows are unknown."""
+        return planned_parts(self.mixture, self.length.steps.likely, batch) if self.mixture is not None and self.length is not None else ()
 
 
 def known_length(task: Task, model: str | None, base_dir: Path, probed: Probed | None = None) -> Known:
     """The length of a train task. `model`: the name of the model that it starts from. Its tokenizer is used where it is on this machine.
     `probed`: what was found in some rows of its data.
+
+    An open batch counts as one row per step: `Known.over` gives the steps once a plan has decided it.
     """
     assert task.train is not None
+    train = task.train.with_rows(1) if task.train.batch.is_open else task.train
     found = probed or Probed(task.name, {}, {})
-    return _of_mixture(task.train, model, base_dir, found) if task.train.data.mix else _of_data(task.train, model, base_dir, found.probe())
+    return _of_mixture(train, model, base_dir, found) if train.data.mix else _of_data(train, model, base_dir, found.probe())
 
 
 def _of_mixture(train: TrainTask, model: str | None, base_dir: Path, probed: Probed) -> Known:
@@ -73,15 +90,12 @@ def _of_mixture(train: TrainTask, model: str | None, base_dir: Path, probed: Pro
 
     likely = mixture("likely")
     rows = Interval(likely.epoch_rows, mixture("low").epoch_rows, mixture("high").epoch_rows)
-    epochs, batch = train.epochs or 1.0, train.batch.global_
-    steps = Interval(*(steps_of_epochs(epochs, value, batch) for value in (rows.likely, rows.low, rows.high)))
     lengths = sorted(value for length in known for value in length.sample_tokens)
-    length = Length(steps=Interval.exactly(train.steps) if train.steps else steps, rows=rows, sample_tokens=tuple(lengths))
+    length = Length(steps=Interval.exactly(train.steps or 0), rows=rows, sample_tokens=tuple(lengths))
     how = "; ".join(f"{name}: {part.how}" for name, part in zip(names, parts, strict=True))
     streamed = max((part.streamed for part in parts), key=("no", "maybe", "yes").index)
     kinds = tuple(kind for part in parts for kind in part.kinds)
-    shares = planned_parts(likely, length.steps.likely, batch) if length.steps else ()
-    return Known(length, how, streamed=streamed, kinds=kinds, parts=shares)
+    return Known(length, how, streamed=streamed, kinds=kinds, mixture=likely).over(train)
 
 
 def _of_data(train: TrainTask, model: str | None, base_dir: Path, probed: Probe | None) -> Known:

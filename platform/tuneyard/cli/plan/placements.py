@@ -18,6 +18,7 @@ from tuneyard.runtime.models import model_shape
 from tuneyard.runtime.probes import Probed
 from tuneyard.runtime.references import named_model
 from tuneyard.runtime.score.past import PastScores
+from tuneyard.runtime.train.past import PastPrograms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,8 @@ class Placements:
     """Past runs of engines, which correct their speeds."""
     probes: Mapping[str, Probed] = field(default_factory=dict)
     """What was found in some rows of the data, by task."""
+    past_programs: PastPrograms = field(default_factory=PastPrograms)
+    """Past runs of programs, which tell memory and speed."""
     libraries_gb: float = field(default_factory=lambda: measured_libraries_gb() or LIBRARIES_GB)
     """Memory of a rank on `cpu` before it loads the model."""
 

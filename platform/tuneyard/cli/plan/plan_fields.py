@@ -30,6 +30,7 @@ def plan_fields(found: Plan) -> dict[str, Any]:
         },
         "attention": found.attention,
         "notes": list(found.notes),
+        "global_batch": found.global_batch,
         "micro_batch": found.micro_batch,
         "grad_accum": found.grad_accum,
         "memory_gb": {**memory, "total": found.memory.total_gb},

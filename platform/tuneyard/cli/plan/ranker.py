@@ -19,7 +19,7 @@ def known_steps(rank: RankTask, base_dir: Path) -> int | None:
         return None
     counted = min(rows, rank.table.limit) if rank.table.limit is not None else rows
     training = max(1, round(counted * (1 - rank.validation_fraction)))
-    return round(steps_of_epochs(rank.epochs or 1.0, training, rank.batch.global_))
+    return round(steps_of_epochs(rank.epochs or 1.0, training, rank.batch.rows))
 
 
 def _rows_of(source: str | None, base_dir: Path) -> int | None:

@@ -25,18 +25,17 @@ from tuneyard.cli.plan.placements import (
     skus_of,
 )
 from tuneyard.cli.plan.plan_fields import plan_fields
+from tuneyard.cli.plan.program import program_row
 from tuneyard.cli.plan.ranker import known_steps
 from tuneyard.cli.plan.score_rows import score_rows
 from tuneyard.cli.plan.sweep import sweep_rows
 from tuneyard.planning import (
-    NOT_PREDICTED,
     Plan,
     RankerShape,
     Site,
     Speed,
     best,
     paced,
-    plan_of_program,
     plan_of_ranker,
     plans,
     resolve,
@@ -66,7 +65,7 @@ def _train_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements
     if task.train.program is not None:
         for sku in skus_of(job, task, placements):
             for count in [placements.workers] if placements.workers else _worker_counts(task, sku):
-                yield _program_row(task, sku, count)
+                yield program_row(job, task, sku, count, placements)
         return
     made_by = maker_of(job, task)
     if made_by is not None:
@@ -77,22 +76,6 @@ def _train_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements
     for sku in skus_of(job, task, placements):
         for count in [placements.workers] if placements.workers else _worker_counts(task, sku):
             yield from _placed(task, shape, sku, count, placements, known)
-
-
-def _program_row(task: Task, sku: str, workers: int) -> dict[str, Any]:
-    """The layout of a program, without a prediction, or why it cannot run there. The code of the program is not read."""
-    assert task.train is not None
-    head = {"task": task.name, "kind": "train", "sku": sku, "workers": workers}
-    broken = check_task(placed_on(task, sku, workers), device=rules_device(sku))
-    if broken:
-        return {**head, "fits": False, "reason": f"{sku}: {broken[0].reason}"}
-    try:
-        found = plan_of_program(task.train, kind_of(sku), workers)
-    except BadInput as error:
-        return {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
-    layout = f"{workers} x {sku}, zero {found.zero}, {found.precision}, micro-batch {found.micro_batch} x {found.grad_accum}"
-    fields = plan_fields(found) | {"memory_gb": None, "fits": None}
-    return {**head, **fields, "reason": f"{task.name}: {layout}; {NOT_PREDICTED}"}
 
 
 def _ranker_row(task: Task, rank: RankTask, sku: str, workers: int, placements: Placements, steps: int | None) -> dict[str, Any]:
@@ -148,7 +131,7 @@ def _ranker_price_fields(found: Plan, steps: int | None, prices: Mapping[str, fl
     }
 
 
-def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: Placements, known: Known) -> Iterator[dict[str, Any]]:
+def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: Placements, counted: Known) -> Iterator[dict[str, Any]]:
     """The rows of one placement: its plans, or the reason why it has none."""
     assert task.train is not None
     head = {"task": task.name, "kind": "train", "sku": sku, "workers": workers}
@@ -170,21 +153,25 @@ def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: P
         yield {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
         return
     for found in ranked if placements.every else [best(ranked)]:
+        train = task.train.with_rows(found.global_batch)
+        known = counted.over(train)
         tokens = known.length.padded(found.micro_batch, task.train.data.max_length) if known.length else task.train.data.max_length
         speed = paced(found, task.train, shape, kind, tokens, **site) if found.fits else found.speed
-        fields = {**plan_fields(found), **_length_fields(known, tokens), **_price_fields(found, speed, known, placements.prices)}
+        decided = {**plan_fields(found), "global_batch_from": "placement" if task.train.batch.is_open else "file"}
+        decided["epochs"] = (train.epochs or 1.0) if train.steps is None else None
+        fields = {**decided, **_length_fields(known, tokens, train.batch.rows), **_price_fields(found, speed, known, placements.prices)}
         feeding = Feeding(rates=placements.data_rates, core_price=placements.core_price, gpus_per_node=placements.gpus_per_node)
-        yield {**head, **fields, **feeding.fields(task.train, found, speed, known), **assumed_fields(task, shape)}
+        yield {**head, **fields, **feeding.fields(train, found, speed, known), **assumed_fields(task, shape)}
 
 
-def _length_fields(known: Known, tokens: int) -> dict[str, Any]:
+def _length_fields(known: Known, tokens: int, batch: int) -> dict[str, Any]:
     steps = known.length.steps if known.length is not None else None
     return {
         "steps": {"likely": round(steps.likely), "low": round(steps.low), "high": round(steps.high)} if steps is not None else None,
         "tokens_per_row": tokens if known.length is not None else None,
         "length_from": known.how or None,
         "length_unknown": known.why or None,
-        **mixture_fields(known.parts),
+        **mixture_fields(known.parts(batch)),
     }
 
 

@@ -16,6 +16,8 @@ _LEFT_OUT_FIRST = ("mfu", "max_length", "weights_gb", "cache_gb", "batch", "gb_p
 """Columns that are left out, one after the other, where the table would be wider than a terminal."""
 _LAYOUT_WIDTHS = (60, 50, 40, 30, 22)
 """Widths of the column `layout`, tried from the widest to the narrowest before a column is left out."""
+_FEW_STEPS = 100
+"""Optimizer steps in the epochs of a task with an open batch below which a warning follows."""
 AS_CHEAP = 1.02
 """Plans within this factor of the cheapest count as equally cheap: predictions are not more precise. The fastest of them is named."""
 Row = Mapping[str, Any]
@@ -41,6 +43,19 @@ def peak_lines(rows: Sequence[Row]) -> list[str]:
     """A line for each basis of peaks other than a data sheet."""
     skus = {basis: dict.fromkeys(row["sku"] for row in rows if row["peak_from"] == basis) for basis in OF_PEAK}
     return [f"{', '.join(skus[basis])}: mfu is {words}" for basis, words in OF_PEAK.items() if skus[basis]]
+
+
+def open_batch_lines(rows: Sequence[Row]) -> list[str]:
+    """What `batch.global: auto` means on these placements; empty where the file names the rows of a step."""
+    if not any(row["global_batch_from"] == "placement" for row in rows):
+        return []
+    counts = {f"{row['global_batch']:,} on {row['workers']} x {row['sku']}": None for row in rows}
+    kept = "a resume on other workers keeps its number. The learning rate is not scaled with it"
+    lines = [f"rows of a step (batch.global: auto) follow from where the run begins: {', '.join(counts)}; {kept}"]
+    fewest = min((row["steps"]["likely"] for row in rows if row["steps"] and row["epochs"] is not None), default=_FEW_STEPS)
+    if fewest < _FEW_STEPS:
+        lines.append(f"warning: {fewest} step{'s are' if fewest != 1 else ' is'} few to learn from: set batch.global to a smaller number")
+    return lines
 
 
 def note_lines(rows: Sequence[Row]) -> list[str]:
