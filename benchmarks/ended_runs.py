@@ -1,0 +1,207 @@
+"""Signals to the process group of `tuneyard run` at random instants: what report, history and the command say afterwards.
+
+`python benchmarks/ended_runs.py [--runs N] [--seed N]`: a job trains on two ranks and scores on an engine. Each run is asked once to
+end, by SIGTERM, SIGINT or SIGHUP, as `timeout`, a terminal and a batch system do: the signal goes to the whole group, and SIGTERM and
+SIGHUP twice.
+Writes docs/benchmarks/ended_runs.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.training_cases import write_page  # noqa: E402
+from tests.builders.models import write_chats, write_model  # noqa: E402
+
+TUNEYARD = str(Path(sys.executable).with_name("tuneyard"))
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+TWICE = (signal.SIGTERM, signal.SIGHUP)
+GRACE_S = 5.0
+"""Until a process that had the signal counts as left over."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """`at`: the task that worked. `report`, `history`: their statuses; "none" without any. `left`: processes that outlived the command."""
+
+    signal: str
+    second: float
+    at: str
+    code: int
+    ended_in_s: float
+    report: str
+    history: str
+    left: int
+    said: str
+
+    @property
+    def told(self) -> bool:
+        """Whether all agree, and nothing is left. A run whose job had not begun has neither report nor history."""
+        if (self.report, self.history) == ("none", "none"):
+            return self.code != 0 and not self.left
+        status = "succeeded" if self.code == 0 else "stopped"
+        return (self.report, self.history, self.left) == (status, status, 0)
+
+
+def write_job(folder: Path) -> Path:
+    write_model(folder / "model", hidden_size=128, num_attention_heads=2, num_key_value_heads=1)
+    write_chats(folder / "chats.jsonl")
+    rows = [{"prompt": f"{number} and 1 is", "reference": "1"} for number in range(40)]
+    (folder / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    train: dict[str, Any] = {
+        "model": {"name": "model"},
+        "data": {"source": "chats.jsonl", "maxLength": 64},
+        "optimizer": {"learningRate": 1e-3},
+        "batch": {"global": 8, "micro": 2},
+        "steps": 60,
+        "strategy": {"zero": 2},
+        "checkpoint": {"everySteps": 20},
+    }
+    score: dict[str, Any] = {
+        "model": {"from": "train"},
+        "data": {"source": "asked.jsonl", "prompt": "prompt", "reference": "reference"},
+        "generation": {"maxTokens": 16},
+        "engine": {"kvCache": "64Mi"},
+        "metrics": ["exact_match"],
+    }
+    tasks = [{"name": "train", "train": train, "resources": {"workers": 2}}, {"name": "score", "score": score}]
+    path = folder / "job.yaml"
+    path.write_text(
+        yaml.safe_dump({"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "ended"}, "spec": {"tasks": tasks}})
+    )
+    return path
+
+
+def run(job: Path, out: Path, number: signal.Signals | None, after_s: float) -> tuple[Ended, float]:
+    """One run, asked to end after `after_s` seconds. Returns what was found, and the seconds that it took."""
+    home = out.parent / f"{out.name}-home"
+    home.mkdir()
+    environment = {**os.environ, "TUNEYARD_HISTORY_URL": f"sqlite:///{home}/history.db"}
+    began = time.monotonic()
+    process = subprocess.Popen(
+        [TUNEYARD, "run", str(job), "--out", str(out)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+    started: set[psutil.Process] = set()
+    at = ""
+    if number is not None:
+        while time.monotonic() < began + after_s and process.poll() is None:
+            time.sleep(0.02)
+        started = set(_children(process.pid))
+        at = _task_at_work(out)
+        for _ in range(2 if number in TWICE else 1):
+            _signal_group(process.pid, number)
+    asked = time.monotonic()
+    _, said = process.communicate(timeout=600)
+    ended = time.monotonic()
+    _, left = psutil.wait_procs(started, timeout=GRACE_S)
+    listed = json.loads(subprocess.check_output([TUNEYARD, "history", "list", "-o", "json"], env=environment, text=True))
+    report = json.loads((out / "report.json").read_text())["status"] if (out / "report.json").exists() else "none"
+    found = Ended(
+        signal=number.name if number else "",
+        second=after_s,
+        at=at,
+        code=process.returncode,
+        ended_in_s=ended - asked,
+        report=report,
+        history=listed[0]["status"] if listed else "none",
+        left=len(left),
+        said=said.strip().splitlines()[-1] if said.strip() else "",
+    )
+    return found, ended - began
+
+
+def _children(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(pid, number)
+
+
+def _task_at_work(out: Path) -> str:
+    """The task that the report says is at work."""
+    try:
+        tasks = json.loads((out / "report.json").read_text())["tasks"]
+    except (OSError, ValueError):
+        return "before the first task"
+    working = [name for name, task in tasks.items() if task["status"] in ("running", "pending")]
+    return working[0] if working else "the end"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Ends runs at random instants: see the docstring.")
+    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs, and their children, ignore it
+    draw = random.Random(given.seed)
+    with tempfile.TemporaryDirectory(prefix="tuneyard-ended-") as name:
+        folder = Path(name)
+        job = write_job(folder)
+        whole, took_s = run(job, folder / "whole", None, 0)
+        if whole.report != "succeeded" or not whole.told:
+            print(f"the run that is left alone: {whole}", file=sys.stderr)
+            return 1
+        found = []
+        for turn in range(given.runs):
+            ended, _ = run(job, folder / f"run-{turn}", SIGNALS[turn % len(SIGNALS)], draw.uniform(0, took_s))
+            print(f"{turn + 1}: {ended}", file=sys.stderr, flush=True)
+            found.append(ended)
+    write_page("ended_runs", "Runs that are asked to end at random instants", list(page(found, took_s)))
+    return 0
+
+
+def page(found: list[Ended], took_s: float) -> list[str]:
+    lines = [
+        f"A job trains a tiny model on two ranks and scores it on an engine; left alone, it takes {took_s:.0f} s. Each run is asked once",
+        "to end, at an instant drawn evenly from that time. The signal goes to the command's process group, SIGTERM and SIGHUP twice.",
+        "",
+        "| signal | runs | report, history and exit code agree, no process left | seconds to the end: median, most |",
+        "|---|---|---|---|",
+    ]
+    for number in SIGNALS:
+        own = [each for each in found if each.signal == number.name]
+        if own:
+            waits = sorted(each.ended_in_s for each in own)
+            told = sum(each.told for each in own)
+            lines.append(f"| {number.name} | {len(own)} | {told} | {waits[len(waits) // 2]:.1f}, {waits[-1]:.1f} |")
+    lines += ["", "| at work when it came | runs | ended as |", "|---|---|---|"]
+    for at in dict.fromkeys(each.at for each in found):
+        ends = Counter(each.report for each in found if each.at == at)
+        lines.append(f"| {at} | {ends.total()} | {', '.join(f'{count} {status}' for status, count in ends.most_common())} |")
+    for each in found:
+        if not each.told:
+            lines += ["", f"Not told: `{each}`"]
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())
