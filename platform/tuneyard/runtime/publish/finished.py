@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuneyard.api import BadInput
-from tuneyard.runtime.trained import find_trained, origin_of
+from tuneyard.runtime.trained import find_trained
 from tuneyard.storage import Store, is_local, join, local_path, open_store
-from tuneyard.training.origin import Origin
+from tuneyard.training.origin import Origin, origin_of
 
 _ADVICE = "give the folder of a finished `tuneyard run`, of its train task, or of a model"
 _ADAPTER, _CONFIG = "adapter_config.json", "config.json"
