@@ -240,6 +240,8 @@ def commit(hub: ModelHub, ask: BaseHTTPRequestHandler, body: bytes, repo: str, r
             if value["oid"] not in hub.blobs:
                 raise Refused(400, f"{value['path']} was not uploaded")
             files[value["path"]] = value["oid"]
+        elif key == "deletedFile":
+            del files[value["path"]]
         elif key != "header":
             raise Refused(400, f"unknown operation {key}")
     found.branches[rev] = files
@@ -249,7 +251,7 @@ def commit(hub: ModelHub, ask: BaseHTTPRequestHandler, body: bytes, repo: str, r
 
 def tree(hub: ModelHub, ask: BaseHTTPRequestHandler, _: bytes, repo: str, rev: str, folder: str = "") -> None:
     below = {path: blob for path, blob in hub.branch(repo, rev).items() if path.startswith(folder)}
-    if not below:
+    if folder and not below:
         raise Refused(404, "no such folder")
     reply(ask, [{"type": "file", "path": path, "size": len(hub.blobs[blob]), "oid": blob[:40]} for path, blob in below.items()])
 

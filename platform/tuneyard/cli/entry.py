@@ -107,7 +107,10 @@ def _lacking(error: Exception) -> TuneyardError | None:
 def _line_of(command: Command, args: list[str]) -> str:
     from shlex import join
 
-    return join(["tuneyard", command.name, *args, "--debug"])
+    secret = "--api-key"
+    pairs = zip(["", *args], args, strict=False)
+    shown = ["…" if before == secret else f"{secret}=…" if each.startswith(f"{secret}=") else each for before, each in pairs]
+    return join(["tuneyard", command.name, *shown, "--debug"])
 
 
 def _one_sentence(text: str) -> str:

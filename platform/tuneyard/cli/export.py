@@ -58,7 +58,7 @@ def export(
     from tuneyard.storage import fetch_folder, local_path
     from tuneyard.training.export.run import export_gguf, refuse_not_empty
 
-    found = find_finished(run, task)
+    found = find_finished(run, task, with_base=base is None)
     refuse_not_empty(out)
     with tempfile.TemporaryDirectory(prefix="tuneyard-export-") as scratch, redirect_stdout(sys.stderr):  # DeepSpeed logs to stdout
         if found.origin is not None:

@@ -35,16 +35,19 @@ def push(
     if not to_hub and (private or revision):
         raise BadInput(f"--private and --revision are for hf://, and {target} is a bucket", "leave them out")
     repo = repository(target) if to_hub else ""
-    found = find_finished(run, task)
+    found = find_finished(run, task, with_base=False)
     with packed(found, base) as parcel:
         count, size = len(parcel.files), parcel.size_bytes / 1e6
         print(f"pushing {count} files of {found.uri}, {size:,.1f} MB, to {target}", file=sys.stderr)
         if parcel.left:
             print(f"left here: {', '.join(parcel.left)}", file=sys.stderr)
+        code = [path.name for path in parcel.files if path.suffix == ".py"]
+        if code:
+            print(f"with the code that the model needs: {', '.join(code)}", file=sys.stderr)
+        if base is not None and found.origin is not None:
+            refuse_other_base(found, base)
         if not to_hub:
             copy_to_bucket(parcel, target)
             typer.echo(target)
             return
-        if base is not None and found.origin is not None:
-            refuse_other_base(found, base)
         typer.echo(upload(parcel, repo, private=private, revision=revision))

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from tuneyard.api import BadInput, StorageError
 from tuneyard.api.secrets import redact
 from tuneyard.storage.credentials import NO_CREDENTIALS, s3_settings
+from tuneyard.storage.forks import use_clients
 from tuneyard.storage.retry import RETRY_TOTAL_S, with_retries
 
 Result = TypeVar("Result")
@@ -36,7 +37,8 @@ class Bucket:
 
     @property
     def store(self) -> Any:
-        """obstore's store for this bucket, with the credentials that the environment holds now."""
+        """obstore's store for this bucket, with the credentials that the environment holds now. Not for a fork (`storage.forks`)."""
+        use_clients()
         keys = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(("AWS_", "GOOGLE_", "HOME"))))
         return _object_store(self.scheme, self.name, keys)
 
@@ -54,8 +56,10 @@ def _object_store(scheme: str, bucket: str, _keys: tuple[tuple[str, str], ...]) 
 
 @cache
 def filesystem(scheme: str, host: str) -> Any:
-    """fsspec's file system for HDFS."""
+    """fsspec's file system for HDFS. Not for a fork (`storage.forks`)."""
     import fsspec
+
+    use_clients()
 
     name, _, port = host.partition(":")
     return fsspec.filesystem(scheme, host=name or "default", **({"port": int(port)} if port else {}))

@@ -14,6 +14,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from tuneyard.api import BadInput
 from tuneyard.data.access import READ_RETRY_S, Bucket, patiently, reading
+from tuneyard.data.fork_reader import read_range
+from tuneyard.storage.forks import is_cut_off
 
 if TYPE_CHECKING:
     from tuneyard.data.file_types import FoundFile
@@ -43,6 +45,8 @@ def open_found(found: FoundFile) -> IO[bytes]:
     """The stored bytes, seekable. Raises BadInput where the file has changed since the listing."""
     if found.content is not None:
         return io.BytesIO(found.content)
+    if found.fs is not None and is_cut_off():
+        return RangesOfFork(found)  # type: ignore[return-value]
     if isinstance(found.fs, Bucket):
         return ObjectFile(found)  # type: ignore[return-value]
     check_unchanged(found)
@@ -58,7 +62,7 @@ def check_unchanged(found: FoundFile) -> None:
         with reading(found.uri):
             if found.mark and local_mark(found.path) != found.mark:
                 raise _changed(found, os.stat(found.path).st_size)
-    elif found.modified and not isinstance(found.fs, Bucket):
+    elif found.modified and not isinstance(found.fs, Bucket) and not is_cut_off():  # the process that reads for a fork checks it
         _refuse_other(found, version_of(found.fs.info(found.path)))
 
 
@@ -90,13 +94,12 @@ def _changed(found: FoundFile, size_bytes: int) -> BadInput:
     return BadInput(f"{found.uri}: changed while it was being used ({how})", next_step)
 
 
-class ObjectFile(io.RawIOBase):
-    """An object, read by ranges: each read is one request."""
+class _Ranges(io.RawIOBase):
+    """A remote file, read by ranges: each read is one request."""
 
     def __init__(self, found: FoundFile) -> None:
         super().__init__()
-        assert isinstance(found.fs, Bucket)
-        self._found, self._store = found, found.fs.store
+        self._found = found
         self._position = 0
 
     def readable(self) -> bool:
@@ -115,7 +118,7 @@ class ObjectFile(io.RawIOBase):
     def read(self, size: int = -1, /) -> bytes:
         left = max(0, self._found.size_bytes - self._position)
         wanted = left if size < 0 else min(size, left)
-        content = patiently(lambda: self._range(wanted), total_s=READ_RETRY_S, away=True) if wanted else b""
+        content = self._range(wanted) if wanted else b""
         self._position += len(content)
         return content
 
@@ -125,6 +128,28 @@ class ObjectFile(io.RawIOBase):
         return len(content)
 
     def _range(self, size: int) -> bytes:
+        raise NotImplementedError
+
+
+class RangesOfFork(_Ranges):
+    """A remote file in a process that is a fork, where clients of stores do not work."""
+
+    def _range(self, size: int) -> bytes:
+        return read_range(self._found, self._position, size)
+
+
+class ObjectFile(_Ranges):
+    """An object of a bucket."""
+
+    def __init__(self, found: FoundFile) -> None:
+        super().__init__(found)
+        assert isinstance(found.fs, Bucket)
+        self._store = found.fs.store
+
+    def _range(self, size: int) -> bytes:
+        return patiently(lambda: self._asked(size), total_s=READ_RETRY_S, away=True)
+
+    def _asked(self, size: int) -> bytes:
         import obstore
         from obstore.exceptions import NotFoundError
 

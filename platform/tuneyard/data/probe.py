@@ -24,6 +24,8 @@ from tuneyard.data.sources import Located, locate
 from tuneyard.data.tokens import IGNORED
 
 ROWS = 200
+_MOST_READ = 50_000
+"""Rows that are read of a larger data set whose first `limit` rows count."""
 READ_WHOLE_BYTES = 32 << 20
 """Rows of a set up to this size are taken from all rows; of a larger set, from places that are spread over its bytes."""
 _GLUED_SHOWN = 24
@@ -63,6 +65,8 @@ def probe(spec: TrainData, tokenizer: Any, *, objective: Objective) -> Probe:
     located = locate(spec.source, file_type=spec.file_type, split=spec.split, sheet=spec.sheet)
     roles, _ = training_samples(located, Tally(located.uri), source=spec, spec=spec, objective=objective)
     rows, complete = _spread_rows(located, spec.limit)
+    if spec.limit is None and located.size_bytes > READ_WHOLE_BYTES and any(file.kind == "csv" for file in located.files):
+        rows = [row for row in rows if isinstance(row, Record)]  # a block may begin inside of a quoted field: its bad rows say nothing
     tally = Tally(located.uri)
     samples = list(samples_of(iter(rows), tally, Canonical(roles, objective == "sft" and spec.loss_on != "all")))
     unlimited = spec.model_copy(update={"max_length": 2**31 - 1, "overlong": "truncate"})
@@ -96,12 +100,15 @@ def _spread_rows(located: Located, limit: int | None) -> tuple[list[Record | Bad
     """Up to ROWS rows that are spread over the data set, or over its first `limit` rows, and whether these are all."""
     whole = located.size_bytes <= READ_WHOLE_BYTES or limit is not None
     drawn, kept, count = Random(0), list[tuple[int, Record | BadRow]](), 0  # at random: every nth row may be of one kind
-    for row in islice(read_records(located.files), limit) if whole else RowSample(located.files):
+    most = limit if limit is None or located.size_bytes <= READ_WHOLE_BYTES else min(limit, _MOST_READ)
+    for row in islice(read_records(located.files), most) if whole else RowSample(located.files):
         place = count if count < ROWS else drawn.randrange(count + 1)
         if place < ROWS:
             kept[place : place + 1] = [(count, row)]
         count += 1
-    return [row for _, row in sorted(kept, key=lambda each: each[0])], whole and len(kept) == count
+    return [row for _, row in sorted(kept, key=lambda each: each[0])], whole and len(kept) == count and (
+        most is None or most == limit or count < most
+    )
 
 
 def _glued(samples: Sequence[Placed]) -> str:

@@ -56,12 +56,15 @@ class Wanted:
         files = [(file.reader, file.uri, file.found.mark, file.size_bytes) for file in located.files]
         tokenizer = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in self._files()]
         template = template_text(self.data.chat_template) if self.data.chat_template else None
-        return sha256(json.dumps([CODE_VERSION, self.request(), files, tokenizer, template], default=str).encode()).hexdigest()[:32]
+        known = [CODE_VERSION, _VERSION, self.request(), files, tokenizer, template]
+        return sha256(json.dumps(known, default=str).encode()).hexdigest()[:32]
 
     def _files(self) -> list[Path]:
         return [path for name in _TOKENIZER_FILES if (path := self.tokenizer / name).is_file()]
 
 
+_VERSION = 2
+"""Of the look: what an earlier one has found is not taken."""
 Found = Probe | BadInput | str
 """A probe, the fault of the data or the tokenizer, or the reason why nothing was looked at."""
 
@@ -81,7 +84,7 @@ def probe_all(wanted: Sequence[Wanted]) -> list[Found]:
     left = [number for number in range(len(wanted)) if number not in found]
     for number, answer in zip(left, _asked([wanted[number].request() for number in left]) if left else (), strict=True):
         found[number] = _read(answer)
-        if "failure" not in answer:
+        if "probe" in answer:  # an error may be of this install, or of permissions, which the key does not know
             _keep(keys[number], answer)
     return [found[number] for number in range(len(wanted))]
 
@@ -93,7 +96,7 @@ def _asked(requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     if find_spec("transformers") is None or find_spec("trl") is None:
         return [{"failure": "it needs the extra train (pip install 'tuneyard[train]')"}] * len(requests)
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    command = [sys.executable, "-m", "tuneyard.data.probing"]
+    command = [sys.executable, "-P", "-m", "tuneyard.data.probing"]  # no file of the working folder is run
     try:
         done = subprocess.run(
             command, input=json.dumps(requests), capture_output=True, text=True, timeout=_LONGEST_S, env=environment, check=False

@@ -42,7 +42,7 @@ def templated(tokenizer: Any, prompt: str) -> str:
             f"the model was trained on prompts that a template makes of {', '.join(template.places)}, and a prompt here is one text",
             "score rows with these columns, in a score task",
         )
-    return template.filled({PROMPT: prompt})
+    return template.filled({PROMPT: prompt, INPUT: ""})
 
 
 def prompts_are_chats(tokenizer: Any) -> bool:

@@ -214,7 +214,7 @@ def _run_and_commit(task: Task, context: TaskContext) -> Result:
         context.machines.gangs.release()
     inputs = inputs_of(task, context.base_dir)
     if context.output.goes_on(task):
-        for name in context.output.reopen(task, context.job):
+        for name in context.output.reopen(task, context.job, inputs):
             context.emit(Warned(task=name, message=f"runs again: task {task.name} goes on, and its model will be another"))
     context.output.begin(task, inputs)
     result = run_task(task, context)

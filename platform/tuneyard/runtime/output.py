@@ -83,9 +83,14 @@ class JobOutput:
             return False
         return is_longer(_training_changes(task, json.loads(self.store.get(f"{task.name}/task.json"))["task"]) or [])
 
-    def reopen(self, task: Task, job: JobSpec) -> list[str]:
+    def reopen(self, task: Task, job: JobSpec, inputs: Inputs) -> list[str]:
         """Let a task that has succeeded go on. Returns the tasks that are to run anew: their results are removed, because they are of the
-        model as it was. The task's own result is removed last, so that a process that is killed meanwhile leaves a task to reopen."""
+        model as it was. The task's own result is removed last, so that a process that is killed meanwhile leaves a task to reopen.
+
+        Raises BadInput before anything is removed, if the task cannot go on, or has other data or scripts than it had.
+        """
+        self._check_reopening(task, job)
+        self._check_same(task, inputs)
         again = [below for below in job.spec.below(task.name) if self.store.exists(f"{below.name}/task.json")]
         for below in again:
             self.store.delete(f"{below.name}/result.json")

@@ -38,11 +38,11 @@ class Trained:
         return f"an adapter on {self.model_uri}" if self.adapter_uri else "whole weights"
 
 
-def find_trained(given: str, task: str | None = None) -> Trained:
+def find_trained(given: str, task: str | None = None, *, with_base: bool = True) -> Trained:
     """The model at a folder, a URI, or a Hugging Face name.
 
     Of a job's output it is that of `task`, or of the last train task that has succeeded; weights and adapter are searched in the output, so
-    that a copied folder works. Raises BadInput if there is no model, and for an adapter without its base.
+    that a copied folder works. Raises BadInput if there is no model, and, `with_base`, for an adapter of a job without its base.
     """
     if not looks_like_path(given) and not (is_local(given) and local_path(given).exists()):
         found: Trained | None = Trained(name_of(given), given, None)
@@ -51,7 +51,7 @@ def find_trained(given: str, task: str | None = None) -> Trained:
     else:
         store = open_store(given)
         if store.exists(_REPORT):
-            return _of_job(store, given, task)
+            return _of_job(store, given, task, with_base=with_base)
         found = _of_folder(store, given)
     if task is not None:
         raise BadInput(f"{given} is not the output of a job, so that it has no train task {task}", "leave --task out")
@@ -95,7 +95,7 @@ def name_of(uri: str) -> str:
     return parts[-1]
 
 
-def _of_job(store: Store, out: str, task: str | None) -> Trained:
+def _of_job(store: Store, out: str, task: str | None, *, with_base: bool) -> Trained:
     kinds = _kinds(store, out)
     trains = [name for name, kind in kinds.items() if kind == "train"]
     if task is not None and task not in trains:
@@ -103,12 +103,12 @@ def _of_job(store: Store, out: str, task: str | None) -> Trained:
         raise BadInput(f"{out} has no train task {task}: {known}", "give --task one of these, or leave it out")
     for name in reversed([task] if task else trains):
         if store.exists(f"{name}/{_RESULT}"):
-            return _trained(join(out, name), name, json.loads(store.get(f"{name}/{_RESULT}")), store, name)
+            return _trained(join(out, name), name, json.loads(store.get(f"{name}/{_RESULT}")), store, name, with_base=with_base)
     which = f"task {task}" if task else "a train task"
     raise BadInput(f"{out}: {which} has not ended yet, or failed" if trains else f"{out}: no train task ran here", _advice(out, trains))
 
 
-def _trained(own: str, name: str, result: Mapping[str, Any], store: Store, folder: str = "") -> Trained:
+def _trained(own: str, name: str, result: Mapping[str, Any], store: Store, folder: str = "", *, with_base: bool = True) -> Trained:
     """The model of a finished task. `own`: the task's output, which is `folder` in `store`."""
     if not any(result.get(f"{kind}_uri") for kind in ("model", "adapter", "merged")):
         raise BadInput(f"{own} is the output of a task that trained no language model", "give the output of a train task")
@@ -116,7 +116,8 @@ def _trained(own: str, name: str, result: Mapping[str, Any], store: Store, folde
         raise BadInput(f"{own} holds the model of a training program, which answers no prompts", "load it by the program's own code")
     if result.get("adapter_uri") and not result.get("merged_uri"):
         adapter = join(own, _MODEL)
-        base_of_adapter(adapter)  # a base that is not there, or has changed, is refused
+        if with_base:
+            base_of_adapter(adapter)  # a base that is not there, or has changed, is refused
         return Trained(name, str(result["base_model_uri"]), adapter, result.get("base_revision"))
     weights = _MERGED if result.get("merged_uri") else _MODEL
     return Trained(name, join(own, weights), None, None, *_base(result, store, folder))

@@ -18,7 +18,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, 
 from transformers.utils import logging
 
 from tuneyard.api import BadInput
+from tuneyard.data.prompt_form import templated
 from tuneyard.scoring.prompts import BadRow, PromptEncoder
+from tuneyard.scoring.settings import tokenizer_folder
 
 _LONGEST = 8192
 """Maximum tokens of prompt and answer where the model's configuration has no limit."""
@@ -31,7 +33,8 @@ class Generator:
         """`chat` as in `PromptEncoder`. Raises BadInput where weights, adapter or tokenizer cannot be loaded."""
         _be_quiet()
         try:
-            self._tokenizer = AutoTokenizer.from_pretrained(adapter or model)
+            own = tokenizer_folder(Path(model), Path(adapter)) if adapter else model  # PEFT saves none
+            self._tokenizer = AutoTokenizer.from_pretrained(own)
             self._model = _load(model, adapter)
         except (OSError, ValueError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
@@ -66,6 +69,8 @@ class Generator:
         `temperature` 0: always the likeliest token. `adapted` false: the base answers, without the adapter, to the same tokens. Raises
         BadInput for a prompt that is empty, longer than the model's limit, or refused by the chat template.
         """
+        if not isinstance(prompt, str):  # as in the training: a template of columns made what the user's turn holds
+            prompt = [self._templated(message) for message in prompt]
         try:
             ids = self._prompts.prompt(prompt, tools=list(tools) or None)
         except BadRow as error:
@@ -86,6 +91,11 @@ class Generator:
         if answer and answer[-1] in settings.eos_token_id:
             answer.pop()  # the template's end may be an added token that is not special
         return str(self._tokenizer.decode(answer, skip_special_tokens=True))
+
+    def _templated(self, message: dict[str, Any]) -> dict[str, Any]:
+        if message["role"] != "user" or not isinstance(message["content"], str):
+            return message
+        return {**message, "content": templated(self._tokenizer, message["content"])}
 
     def _settings(self, max_tokens: int, temperature: float) -> GenerationConfig:
         """Settings as in score tasks: of the model's own defaults only the end tokens, and in chats the token that ends turns."""

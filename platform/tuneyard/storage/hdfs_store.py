@@ -14,6 +14,7 @@ from tuneyard.api import BadInput, StorageError
 from tuneyard.api.secrets import redact
 from tuneyard.storage.errors import AlreadyExists, NotFound, shortened
 from tuneyard.storage.files import CHUNK_BYTES, exactly
+from tuneyard.storage.forks import refuse_in_fork
 from tuneyard.storage.retry import with_retries
 from tuneyard.storage.store import FileInfo, Store
 from tuneyard.storage.uris import clean, scheme_of
@@ -169,6 +170,7 @@ class HdfsStore(Store):
     @contextmanager
     def _errors(self, path: str, doing: str) -> Iterator[None]:
         url = redact(self.url(path))
+        refuse_in_fork(url, doing)
         try:
             yield
         except (StorageError, FileExistsError):

@@ -13,6 +13,7 @@ from tuneyard.api.secrets import redact
 from tuneyard.storage.credentials import NO_CREDENTIALS, s3_settings
 from tuneyard.storage.errors import AlreadyExists, NotFound, shortened
 from tuneyard.storage.files import CHUNK_BYTES, exactly
+from tuneyard.storage.forks import refuse_in_fork
 from tuneyard.storage.retry import RETRY_TOTAL_S
 from tuneyard.storage.store import FileInfo, Store
 from tuneyard.storage.uris import clean, scheme_of, split_bucket
@@ -67,6 +68,7 @@ class ObjectStore(Store):
         self._inner = inner
 
     def _errors(self, path: str, doing: str) -> AbstractContextManager[None]:
+        refuse_in_fork(self.url(path), doing)
         return object_store_errors(self.url(path), self._bucket, doing)
 
     def put(self, path: str, data: bytes) -> None:

@@ -83,7 +83,7 @@ def merge_run(adapter_uri: str, origin: Origin, target: str, *, dtype: str | Non
             raise BadInput(error.cause, _BESIDE) from error
         del adapted
         merged = _proven(base, adapter, staged, target, chosen, how)
-        _dress(staged, adapter, trust=trust)
+        _dress(staged, adapter, base, origin.revision, trust=trust)
         figures = {"difference": merged.difference, "rounding": merged.rounding, "effect": merged.effect}
         open_store(target).commit_folder(staged, "", extra={"adapter": adapter_uri, **origin.to_dict(), "dtype": chosen, **figures})
     return merged
@@ -164,9 +164,11 @@ def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
     return float((one - other).square().mean().sqrt() / other.square().mean().sqrt())
 
 
-def _dress(folder: Path, adapter: Path, *, trust: bool) -> None:
-    """The tokenizer with its chat template, end tokens and model card, as beside the adapter."""
-    tokenizer = AutoTokenizer.from_pretrained(adapter, trust_remote_code=trust)
+def _dress(folder: Path, adapter: Path, base: str, revision: str | None, *, trust: bool) -> None:
+    """The tokenizer with its chat template, end tokens and model card, as beside the adapter. PEFT alone saves no tokenizer there."""
+    has_own = (adapter / "tokenizer_config.json").exists()
+    where, of = (adapter, None) if has_own else (base, revision)
+    tokenizer = AutoTokenizer.from_pretrained(where, revision=of, trust_remote_code=trust)
     tokenizer.save_pretrained(folder)
     if (adapter / "README.md").exists():
         (folder / "README.md").write_text(card_of_merged((adapter / "README.md").read_text()))

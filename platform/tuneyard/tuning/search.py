@@ -321,11 +321,17 @@ class _Running:
         trial = yield {}
         self._search.heard(trial)
         if trial.tokens_per_s is None:
-            if not any(own.tokens_per_s is not None for own in self._record.own):
+            if self._shares.gangs == 1 and not self._has_run():
                 raise IncumbentFailed(trial)
             trial = yield {}
             self._search.heard(trial)
+            if trial.tokens_per_s is None and not self._has_run():  # nor has another gang meanwhile
+                raise IncumbentFailed(trial)
         return trial
+
+    def _has_run(self) -> bool:
+        """Whether the incumbent has been measured, by any gang."""
+        return any(own.tokens_per_s is not None for own in self._record.own)
 
     def _measured(self, gangs: Sequence[_Runs]) -> bool:
         """Measure what the gangs ask for, side by side. False after a request to stop.

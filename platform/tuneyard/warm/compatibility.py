@@ -34,6 +34,8 @@ _READ_LATER = (
 )  # fmt: skip
 """Variables that are applied after the fork, or read at each use."""
 _CACHE_OF_TORCH = "TORCHINDUCTOR_CACHE_DIR"
+_BY_TRL = ("VLLM_LOGGING_LEVEL", "ERROR")
+"""A variable that TRL sets when it is imported, in a process that uses it to look at data."""
 
 
 def read_at_import(name: str) -> bool:
@@ -44,8 +46,8 @@ def read_at_import(name: str) -> bool:
 def other_setting(ours: Mapping[str, str], theirs: Mapping[str, str], secret: Collection[str] = ()) -> str | None:
     """A variable that is read when the stack is loaded and differs between `ours` and `theirs`; None if there is none.
 
-    `secret`: names of variables that the stack did not get; they are not compared. torch sets its cache folder in the process that uses it:
-    its default counts as unset.
+    `secret`: names of variables that the stack did not get; they are not compared. torch sets its cache folder in the process that uses it,
+    and TRL the level of vLLM's log: their defaults count as unset.
     """
     ours, theirs = _without_default(ours), _without_default(theirs)
     names = sorted(name for name in {*ours, *theirs} if read_at_import(name) and name not in secret)
@@ -53,9 +55,8 @@ def other_setting(ours: Mapping[str, str], theirs: Mapping[str, str], secret: Co
 
 
 def _without_default(environment: Mapping[str, str]) -> Mapping[str, str]:
-    if environment.get(_CACHE_OF_TORCH) != _default_cache_of_torch():
-        return environment
-    return {name: value for name, value in environment.items() if name != _CACHE_OF_TORCH}
+    defaults = (_BY_TRL, *([(_CACHE_OF_TORCH, _default_cache_of_torch())] if _CACHE_OF_TORCH in environment else []))
+    return {name: value for name, value in environment.items() if (name, value) not in defaults}
 
 
 def _default_cache_of_torch() -> str:

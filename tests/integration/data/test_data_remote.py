@@ -3,6 +3,8 @@
 import json
 import os
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,15 @@ import pytest
 from tests.builders.models import write_chats
 from tests.servers.installed import S3
 
-from tuneyard.api import BadInput, ScoreData, Task
-from tuneyard.data import Prepared, ScoreRows, inspect, open_dataset
+from tuneyard.api import BadInput, ScoreData, StorageError, Task, TrainData
+from tuneyard.data import Prepared, ScoreRows, inspect, open_dataset, prepare
 from tuneyard.data.access import filesystem
 from tuneyard.data.chat import template_text
+from tuneyard.data.file_types import FoundFile
+from tuneyard.data.opening import open_found
 from tuneyard.data.sources import locate
+from tuneyard.data.stream import splits as splits_module
+from tuneyard.data.stream import windows as windows_module
 from tuneyard.runtime.inputs import inputs_of
 from tuneyard.runtime.output import JobOutput
 from tuneyard.storage import open_store
@@ -44,6 +50,51 @@ def test_training_data_from_s3(bucket: Path, tmp_path: Path, make: Make) -> None
     assert make("s3://tests/data/a.jsonl", pack=True).cached
     write_chats(bucket / "a.jsonl", count=65)
     assert not make("s3://tests/data/a.jsonl", pack=True).cached
+
+
+def test_a_fork_reads_what_its_parent_has_read_from_a_bucket(bucket: Path) -> None:
+    """Data workers, and the processes of torch's loader, are forks. Clients of stores hang in a fork without a word."""
+    text = write_chats(bucket / "a.jsonl").read_bytes()
+    found = locate("s3://tests/data/a.jsonl").files[0].found
+    with open_found(found) as file:
+        assert file.read() == text
+    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
+        assert pool.submit(_read_twice, found).result(timeout=300) == (text[10:], text[:10])
+        write_chats(bucket / "a.jsonl", count=65)
+        with pytest.raises(BadInput, match=r"a\.jsonl: changed while it was being used"):
+            pool.submit(_read_twice, found).result(timeout=300)
+        (bucket / "a.jsonl").unlink()
+        with pytest.raises(BadInput, match=r"a\.jsonl: was deleted while it was being used"):
+            pool.submit(_read_twice, found).result(timeout=300)
+        with pytest.raises(StorageError, match="this process is a fork"):
+            pool.submit(_exists, "s3://tests/data", "a.jsonl").result(timeout=300)
+
+
+def _exists(uri: str, path: str) -> bool:
+    return open_store(uri).exists(path)
+
+
+def _read_twice(found: FoundFile) -> tuple[bytes, bytes]:
+    with open_found(found) as file:
+        file.seek(10)
+        end = file.read()
+        file.seek(0)
+        return end, file.read(10)
+
+
+@pytest.mark.timeout(240)  # the rank waits a minute for each split that a worker has claimed and does not build
+def test_data_workers_build_shards_of_a_bucket(bucket: Path, tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splits_module, "LEAST_SPLIT_BYTES", 256)
+    monkeypatch.setattr(splits_module, "_ROWS_OF_A_SHARD", 0)
+    monkeypatch.setattr(windows_module, "_FIRST_BYTES", 256)
+    write_chats(bucket / "streamed.jsonl", count=600)
+    rows = []
+    for workers in (0, 2):
+        data = TrainData(source="s3://tests/data/streamed.jsonl", streaming=True, workers=workers)
+        prepared = prepare(data, tokenizer, objective="sft", seed=0, cache_dir=tmp_path / str(workers), task="t")
+        assert len(prepared.train.stream.splits) > 8
+        rows.append([list(prepared.train[position]["input_ids"]) for position in range(600)])
+    assert rows[0] == rows[1]
 
 
 def test_a_result_of_other_data_under_the_same_name_is_not_taken(bucket: Path) -> None:

@@ -30,7 +30,7 @@ from tuneyard.ranking import config_of_task
 from tuneyard.ranking.stream import open_table_stream
 from tuneyard.runtime.ingest import master as ingest_master
 from tuneyard.runtime.ingest.service import Fetcher, Ingestion
-from tuneyard.runtime.ingest.worker import DataWorker
+from tuneyard.runtime.ingest.worker import Built, DataWorker
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -72,6 +72,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in made.s3.environment.items():
             patch.setenv(name, value)
+        patch.setenv("TUNEYARD_CACHE", str(tmp_path_factory.mktemp("cache")))  # where workers keep shards, also those of an earlier run
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
         yield made
         ray.shutdown()
@@ -275,6 +276,6 @@ class Slow:
     def ready(self) -> int:
         return os.getpid()
 
-    def build(self, _key: str, _blob: bytes, _number: int) -> tuple[str, bytes]:
+    def build(self, _key: str, _blob: bytes, _number: int) -> tuple[Built, bytes]:
         time.sleep(0.1)
-        return "", b""
+        return Built("", Counts()), b""

@@ -115,6 +115,33 @@ def test_an_adapter_names_its_base_on_the_hub(lora: Path, material: Material, hu
     save_file({name: weight + 1 for name, weight in weights.items()}, other / "model.safetensors", {"format": "pt"})
     assert push(other, "hf://acme/other")[0] == 0
     assert "acme/other has other weights than the base of the adapter" in push(lora, "hf://acme/adapter", "--base", "acme/other")[2]
+    # transformers would load the adapter that lies beside other weights.
+    assert push(other, "hf://acme/adapter")[0] == 0
+    assert not [name for name in hub.files("acme/adapter") if "adapter" in name]
+    # A base that has gone is needed by nobody who names it on the hub.
+    moved = material.model.rename(material.model.with_name("moved"))
+    try:
+        assert push(lora, "hf://acme/adapter", "--base", "acme/base")[0] == 0
+    finally:
+        moved.rename(material.model)
+
+
+def test_what_is_no_whole_model_stays(whole: Path, hub: ModelHub, push: Push, tmp_path: Path) -> None:
+    for name in ("scripts", "cut"):
+        shutil.copytree(whole / "train" / "model", tmp_path / name)
+        (tmp_path / name / "manifest.json").unlink()
+    (tmp_path / "scripts" / "train.py").write_text("KEY = 'secret'")
+    code, _, err = push(tmp_path / "scripts", "hf://acme/scripts")
+    assert code == 0, err
+    assert "train.py" not in hub.files("acme/scripts")
+    assert "left here: provenance.json, train.py" in err
+    weights = tmp_path / "cut" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    assert push(tmp_path / "cut", "hf://acme/cut")[0] == 2
+    weights.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    assert push(tmp_path / "cut", "hf://acme/cut")[0] == 2
+    assert "acme/cut" not in hub.repositories
+    assert "has no train task other" in push(tmp_path / "scripts", "hf://acme/scripts", "--task", "other")[2]
 
 
 def environment_of(hub: ModelHub, folder: Path, **more: str) -> dict[str, str]:
@@ -208,3 +235,8 @@ def test_a_bucket_gets_what_the_hub_would_get(whole: Path, s3: S3, push: Push) -
     code, _, err = push(whole, f"s3://{s3.bucket}/push")
     assert code == 2
     assert "holds other files: bot/" in err
+    store = open_store(f"s3://{s3.bucket}/push/another")
+    store.delete_prefix("")
+    store.put("config.json", b"{}")
+    assert "holds other files: config.json" in push(whole, f"s3://{s3.bucket}/push/another")[2]
+    assert store.get("config.json") == b"{}"

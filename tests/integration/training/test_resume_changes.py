@@ -226,8 +226,11 @@ def test_settings_that_may_change_count_from_the_first_step_on_and_are_said(case
     attempt = resumed(plain, **train)
 
     assert attempt.code == 0, attempt.err
-    assert attempt.warnings == [f"{words}, at step 5"]
+    first, *more = attempt.warnings
+    assert first == f"{words}, at step 5"
     assert attempt.rates == rates
+    goes_on = f"the learning rate goes on at {float(rates[0]):.3g} in step 5"
+    assert [said[: len(goes_on)] for said in more] == ([goes_on] if rates[0] != "3.33e-04" else []), "only another rate is said"
 
 
 def test_without_a_change_the_losses_are_those_of_a_run_left_alone(plain: Stopped, resumed: Run) -> None:

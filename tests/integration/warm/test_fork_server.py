@@ -245,6 +245,15 @@ def test_a_cache_folder_is_another_setting_unless_torch_has_set_it_by_itself(
         ask(server.socket, ["x"], target=f"{PROBES}:leave")
 
 
+def test_the_log_level_that_trl_sets_is_no_other_setting(server: WarmServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command, or a notebook, has looked at data with TRL's chat templates."""
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "ERROR")
+    assert seen(server.socket)
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "DEBUG")
+    with pytest.raises(OSError, match="VLLM_LOGGING_LEVEL had another value"):
+        ask(server.socket, ["x"], target=f"{PROBES}:leave")
+
+
 def test_packages_that_changed_since_it_started_mean_a_cold_start(server: WarmServer) -> None:
     import sysconfig
 

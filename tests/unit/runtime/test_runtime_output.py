@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tuneyard.api import BadInput, JobSpec, Task
-from tuneyard.runtime.inputs import changes, inputs_of
+from tuneyard.runtime.inputs import _summary, changes, inputs_of
 from tuneyard.runtime.output import JobOutput, _settings_changed, default_output, fingerprint
 
 
@@ -107,7 +108,13 @@ def test_a_finished_task_goes_on_to_more_steps_and_what_was_made_of_it_runs_agai
     assert not output.goes_on(before.spec.tasks[0])
     assert output.goes_on(longer.spec.tasks[0])
     assert output.finished(longer.spec.tasks[0]) is None
-    assert output.reopen(longer.spec.tasks[0], longer) == ["judge", "count"]
+    output._put_json(
+        "t/task.json", json.loads(output.store.get("t/task.json")) | {"inputs": {"train.data": _summary({"d.jsonl": [9, "x"]})}}
+    )
+    with pytest.raises(BadInput, match="task t was started with other data"):
+        output.reopen(longer.spec.tasks[0], longer, {"train.data": _summary({"d.jsonl": [8, "y"]})})
+    assert output.finished(before.spec.tasks[1]) == {"of": 3}, "nothing was removed"
+    assert output.reopen(longer.spec.tasks[0], longer, {}) == ["judge", "count"]
     assert [output.finished(task) for task in longer.spec.tasks] == [None] * 3
     assert not output.store.has_files("judge")
     output.begin(longer.spec.tasks[0], {})

@@ -14,8 +14,8 @@ from tuneyard.runtime.serve.middleware import CHATS, COMPLETIONS, FORMS, Forms
 
 Ask = Callable[..., Any]
 KNOWN = {
-    "tuned": {"template": "T", "ends": [7], "why_plain": ""},
-    "plain": {"template": "", "ends": [], "why_plain": "it was trained on plain prompts"},
+    "tuned": {"template": "T", "ends": [7], "why_plain": "", "controls": r"<\|im_end\|>"},
+    "plain": {"template": "", "ends": [], "why_plain": "it was trained on plain prompts", "controls": ""},
 }
 
 
@@ -65,6 +65,23 @@ def test_chats_of_a_plain_model_are_refused_with_the_way_to_ask(ask: Ask) -> Non
     assert status == 400
     assert why == f"plain takes no chats: it was trained on plain prompts. Send the prompt to {COMPLETIONS}"
     assert ask(COMPLETIONS, {"model": "plain", "prompt": "x"}) == {"model": "plain", "prompt": "x"}
+
+
+@pytest.mark.parametrize("unnamed", ["", None])
+def test_an_empty_name_is_the_first_model_and_not_the_base(unnamed: str | None, ask: Ask) -> None:
+    assert ask(CHATS, {"model": unnamed, "messages": []})["model"] == "tuned"
+    assert ask(COMPLETIONS, {"model": unnamed, "prompt": "x"})["model"] == "tuned"
+    assert ask(CHATS, {"model": unnamed, "messages": [], "chat_template": "{{ 1 }}"})[0] == 400
+
+
+def test_a_text_of_a_user_ends_no_turn(ask: Ask) -> None:
+    def chat(role: str, content: Any) -> Any:
+        return ask(CHATS, {"model": "tuned", "messages": [{"role": role, "content": content}]})
+
+    for content in ("a<|im_end|>b", [{"type": "text", "text": "<|im_end|>"}]):
+        assert chat("user", content) == (400, "a text spells the control token <|im_end|>, which would end a turn: take it out")
+    assert chat("assistant", "a<|im_end|>b")["model"] == "tuned"
+    assert ask(CHATS, {"model": "tuned", "messages": [], "tools": [{"function": {"description": "<|im_end|>"}}]})[0] == 400
 
 
 def test_a_request_brings_no_template_of_its_own(ask: Ask) -> None:

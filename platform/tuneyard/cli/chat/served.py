@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from tuneyard.api import BadInput, JobFailed
 from tuneyard.cli.chat.voices import Asked, Prompt, Write
+from tuneyard.runtime.serve.ports import is_loopback
 
 _CONNECT_S, _ANSWER_S = 10.0, 600.0
 _AGAIN = "is it still running? `tuneyard serve` prints the address that it answers at"
@@ -109,7 +110,8 @@ class _Server:
     def _opened(self, path: str, data: bytes | None, limit_s: float) -> http.client.HTTPResponse:
         request = urllib.request.Request(self.url + path, data, self._headers)
         try:
-            response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=limit_s)
+            no_proxy = [urllib.request.ProxyHandler({})] if is_loopback(urlsplit(self.url).hostname or "") else []
+            response: http.client.HTTPResponse = urllib.request.build_opener(*no_proxy).open(request, timeout=limit_s)
         except urllib.error.HTTPError as error:
             with error:
                 said = _refusal(error.read())

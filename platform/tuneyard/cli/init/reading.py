@@ -35,6 +35,7 @@ def proposed_reading(uri: str, found: Inspection, given: Reading) -> Reading:
     """`given`, with labels as completions, columns in other languages, and the roles of speakers that are not known. What a user said
     stays.
     """
+    from tuneyard.api.prompt_templates import prompt_template
     from tuneyard.data.meaning.paths import shown
     from tuneyard.data.meaning.proposals import first_rows, proposed_labels, proposed_pairs, proposed_speakers
 
@@ -50,10 +51,15 @@ def proposed_reading(uri: str, found: Inspection, given: Reading) -> Reading:
     if labels is None:
         return given
     named = ", ".join(labels.values).replace("{", "{{").replace("}", "}}")
+    template = f"Which label fits the text: {named}?\n\n{{{labels.text}}}"
+    try:
+        prompt_template(template)
+    except ValueError:  # a name of a column that no template can hold
+        return given
     return replace(
         given,
         columns={"completion": labels.label},
-        template=f"Which label fits the text: {named}?\n\n{{{labels.text}}}",
+        template=template,
         why={
             "columns": f"{shown(labels.label)} has {len(labels.values)} different values: the model learns to answer with one of them",
             "template": "the prompt of each row",

@@ -150,7 +150,7 @@ def sharing(place: SharedShards | None, run: str) -> Iterator[None]:
 
 def _started(courier: Courier) -> Popen[bytes] | None:
     """A courier that starts meanwhile. None: it cannot, and shards are built."""
-    command = [sys.executable, "-m", "tuneyard.data.shared.courier", courier.address, json.dumps(asdict(courier.place))]
+    command = [sys.executable, "-P", "-m", "tuneyard.data.shared.courier", courier.address, json.dumps(asdict(courier.place))]
     try:
         return Popen(command, stdin=PIPE, stdout=PIPE)
     except OSError:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tuneyard.data.access import Bucket, reading
 from tuneyard.data.file_types import DataFile
+from tuneyard.storage.forks import is_cut_off
 
 _PARALLEL_REQUESTS = 8
 
@@ -132,7 +133,7 @@ class RangeSource:
         self._segments = segments
 
     def _fetch(self, wanted: Range) -> pa.Buffer:
-        if isinstance(self.file.found.fs, Bucket):
+        if isinstance(self.file.found.fs, Bucket) or (not self.file.is_local and is_cut_off()):
             stream = self.file.open_raw()  # each read is one request, refuses another version, and retries
             stream.seek(wanted.start)
             return pa.py_buffer(stream.read(wanted.size))

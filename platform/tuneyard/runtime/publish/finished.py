@@ -21,17 +21,20 @@ class Finished:
     origin: Origin | None
 
 
-def find_finished(given: str, task: str | None = None) -> Finished:
+def find_finished(given: str, task: str | None = None, *, with_base: bool = True) -> Finished:
     """The model in `given`: the output of a job or of a task, a model folder, or the folder of an adapter. Of a job, the last train task
     that has succeeded, or `task`; of a task with `merge: true`, the merged model.
 
-    Raises BadInput if there is none, and if a committed model folder has lost a file.
+    Raises BadInput if there is none, if a committed model folder has lost a file, and, `with_base`, if the base that an adapter names is
+    not there or has changed.
     """
     store = open_store(given)
     uri = given
     if not any(store.exists(name) for name in (_ADAPTER, _CONFIG)):
-        uri = _of_run(store, given, task)
+        uri = _of_run(store, given, task, with_base=with_base)
         store = open_store(uri)
+    elif task is not None:
+        raise BadInput(f"{given} is not the output of a job, so that it has no train task {task}", "leave --task out")
     _refuse_half_deleted(store, uri)
     if store.exists(_ADAPTER):
         return Finished(uri, origin_of(store))
@@ -40,9 +43,9 @@ def find_finished(given: str, task: str | None = None) -> Finished:
     return Finished(uri, None)
 
 
-def _of_run(store: Store, given: str, task: str | None) -> str:
+def _of_run(store: Store, given: str, task: str | None, *, with_base: bool) -> str:
     if store.exists("report.json"):
-        found = find_trained(given, task)
+        found = find_trained(given, task, with_base=with_base)
         return found.adapter_uri or found.model_uri
     paths = [file.path.split("/") for file in store.list()]
     models = dict[str, set[str]]()

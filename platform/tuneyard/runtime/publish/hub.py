@@ -8,11 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from tuneyard.api import BadInput, StorageError, TuneyardError
 from tuneyard.runtime.publish.finished import Finished
 from tuneyard.runtime.publish.parcel import Parcel
-from tuneyard.storage import open_store
+from tuneyard.storage import FileInfo, Store, open_store
 from tuneyard.training.provenance.certificate import FILE, Certificate
 from tuneyard.training.published import is_hub_id
 
@@ -20,6 +21,11 @@ SCHEME = "hf://"
 _PUSHED = "pushed"
 """The entry of the manifest in a bucket."""
 _AGAIN = "repeat the command: it goes on with what is missing"
+_OF_A_MODEL = [
+    *("model*.safetensors*", "pytorch_model*", "adapter_model*", "adapter_config.json", "config.json", "generation_config.json"),
+    *("added_tokens.json", "chat_template.jinja", "additional_chat_templates/*"),
+]
+"""What an earlier push may have left: transformers reads an adapter's configuration before the weights beside it."""
 
 
 def repository(target: str) -> str:
@@ -60,7 +66,8 @@ def upload(parcel: Parcel, repo: str, *, private: bool, revision: str | None) ->
         if revision is not None:
             api.create_branch(repo, branch=revision, exist_ok=True)
         message = "Upload a model trained by Tuneyard"
-        api.upload_folder(repo_id=repo, folder_path=parcel.folder, revision=revision, commit_message=message)
+        # Files of this push are not deleted.
+        api.upload_folder(repo_id=repo, folder_path=parcel.folder, revision=revision, commit_message=message, delete_patterns=_OF_A_MODEL)
     return f"{api.endpoint}/{repo}" + (f"/tree/{revision}" if revision else "")
 
 
@@ -69,12 +76,19 @@ def copy_to_bucket(parcel: Parcel, target: str) -> None:
 
     A push that was killed left no manifest, and is repeated as a whole.
     """
-    store, names = open_store(target), {path.relative_to(parcel.folder).as_posix() for path in parcel.files}
+    store, own = open_store(target), {path.relative_to(parcel.folder).as_posix(): path for path in parcel.files}
     is_ours = store.is_complete("") and _PUSHED in store.manifest("").extra
-    other = [] if is_ours else [file.path for file in store.list() if file.path not in names]
+    other = [] if is_ours else [file.path for file in store.list() if not _is_copy(store, file, own.get(file.path))]
     if other:
         raise BadInput(f"{target} holds other files: {', '.join(other[:3])}", "give an empty folder of the bucket")
     store.upload_folder(parcel.folder, "", extra={_PUSHED: True})
+
+
+def _is_copy(store: Store, file: FileInfo, own: Path | None) -> bool:
+    """Whether a push of this parcel that was killed may have written the file. Weights are compared by size alone."""
+    if own is None or own.stat().st_size != file.size_bytes:
+        return False
+    return own.suffix == ".safetensors" or store.get(file.path) == own.read_bytes()
 
 
 def refuse_other_base(found: Finished, base: str) -> None:

@@ -18,6 +18,9 @@ from typing import Any
 import yaml
 
 from tuneyard.api import BadInput
+from tuneyard.api.pointers import refuse_pointers
+from tuneyard.catalog.adapter_files import check_adapter_files
+from tuneyard.catalog.weight_files import check_weight_files
 from tuneyard.runtime.publish.finished import Finished
 from tuneyard.storage import fetch_folder
 from tuneyard.training.published import is_hub_id, without_paths
@@ -60,6 +63,9 @@ def packed(found: Finished, base: str | None) -> Iterator[Parcel]:
     known = _base_for_others(found, base)
     with TemporaryDirectory(prefix="tuneyard-push-") as scratch:
         source = fetch_folder(found.uri, Path(scratch) / "source").resolve()
+        refuse_pointers(source)
+        check_adapter_files(source) if found.origin is not None else check_weight_files(source)
+        has_code = _has_code(source)
         folder = Path(scratch) / "parcel"
         folder.mkdir()
         left = []
@@ -67,7 +73,7 @@ def packed(found: Finished, base: str | None) -> Iterator[Parcel]:
             name = path.relative_to(source).as_posix()
             if path.is_dir():
                 continue
-            if not _leaves(name):
+            if not _leaves(name) or (name.endswith(".py") and not has_code):
                 left.append(name)
                 continue
             (folder / name).parent.mkdir(exist_ok=True)
@@ -79,6 +85,12 @@ def packed(found: Finished, base: str | None) -> Iterator[Parcel]:
         card = (folder / CARD).read_text() if (folder / CARD).exists() else ""
         _rewrite(folder / CARD, card_for_others(card, is_adapter=found.origin is not None, base=known))
         yield Parcel(folder, known, tuple(left))
+
+
+def _has_code(source: Path) -> bool:
+    """Whether the model is loaded by code beside it (`trust_remote_code`). Other scripts in its folder are nobody's business."""
+    configs = [source / name for name in ("config.json", "tokenizer_config.json")]
+    return any("auto_map" in json.loads(config.read_text()) for config in configs if config.is_file())
 
 
 def _leaves(name: str) -> bool:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput
+from tuneyard.data.control_tokens import Controls
+from tuneyard.data.prompt_form import TEMPLATE_KEY
 from tuneyard.scoring.prompts import PromptEncoder
 
 _PROBES = ("Hello, world!", " 12 + 7 = 19\n\n", "Größe, naïve, 你好", "def f(x):\n    return x")
@@ -25,6 +27,10 @@ class Form:
     template: str
     ends: list[int]
     why_plain: str = ""
+    controls: str = ""
+    """A pattern of the control tokens that a text of a user would spell."""
+    made_by: str = ""
+    """The template of columns (`data.template`) that made the prompts of the training; a request sends what it made."""
 
     @property
     def chats(self) -> bool:
@@ -58,6 +64,10 @@ def _is_alike(one: Any, other: Any) -> bool:
 
 def _form(tokenizer: Any) -> Form:
     prompts = PromptEncoder(tokenizer, chat=None, max_length=_ANY_LENGTH)
+    made_by = str(tokenizer.init_kwargs.get(TEMPLATE_KEY, ""))
     if not prompts.chats:
-        return Form("", [], "its tokenizer has no chat template" if tokenizer.chat_template is None else "it was trained on plain prompts")
-    return Form(str(tokenizer.get_chat_template()), prompts.ends)
+        why = "its tokenizer has no chat template" if tokenizer.chat_template is None else "it was trained on plain prompts"
+        return Form("", [], why, made_by=made_by)
+    template = str(tokenizer.get_chat_template())
+    controls = Controls.of(tokenizer, template).pattern
+    return Form(template, prompts.ends, controls=controls.pattern if controls else "", made_by=made_by)

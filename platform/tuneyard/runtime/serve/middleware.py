@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 FORMS = "TUNEYARD_SERVED_FORMS"
 """The variable that names the file with the form of each model (`forms.Form`), in the order in which they are named."""
 CHATS, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+MARK = "x-tuneyard-server"
+"""The header in which a server tells its mark at /health."""
 _OPEN = ("/v1/models", "/health", "/version", "/metrics")
+_TRUSTED = ("system", "developer", "assistant")
+"""Roles whose texts may write control tokens, as in `data.control_tokens`."""
 _MOST_BYTES = 64 * 1024**2
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -26,6 +31,7 @@ class Forms:
 
     def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]]) -> None:
         self._app = app
+        self._mark = mark_of(os.environ[FORMS]).encode()
         with open(os.environ[FORMS], encoding="utf-8") as file:
             self._forms: dict[str, dict[str, Any]] = json.load(file)
 
@@ -34,6 +40,8 @@ class Forms:
             await self._app(scope, receive, send)
             return
         path = scope.get("path", "")
+        if path == "/health":
+            send = _marked(send, self._mark)
         if scope["type"] != "http" or not (path in (CHATS, COMPLETIONS, *_OPEN) or path.startswith("/v1/models/")):
             if scope["type"] == "http":
                 await _refuse(send, 404, f"there is no {path}: this server answers {CHATS}, {COMPLETIONS} and /v1/models")
@@ -60,7 +68,7 @@ class Forms:
 
     def _changed(self, path: str, body: dict[str, Any]) -> str:
         """Change a request into what its model needs. Returns why it is refused, or nothing."""
-        name = body.setdefault("model", next(iter(self._forms)))
+        name = body["model"] = body.get("model") or next(iter(self._forms))  # vLLM takes an empty name for the base
         form = self._forms.get(name) if isinstance(name, str) else None
         if form is None or path != CHATS:
             return ""  # vLLM names an unknown model
@@ -69,11 +77,37 @@ class Forms:
         arguments = body.get("chat_template_kwargs")
         if body.get("chat_template") is not None or (isinstance(arguments, dict) and "chat_template" in arguments):
             return "a request cannot bring a chat template of its own"
+        if spelled := _spelled(form["controls"], body):
+            return f"a text spells the control token {spelled}, which would end a turn: take it out"
         body["chat_template"] = form["template"]
         given = body.get("stop_token_ids") or []
         if isinstance(given, list):
             body["stop_token_ids"] = [*given, *(end for end in form["ends"] if end not in given)]
         return ""
+
+
+def mark_of(forms: str) -> str:
+    """What tells a server from another at the same address: the name of its own folder, in which the file `forms` lies."""
+    return os.path.basename(os.path.dirname(forms))
+
+
+def _marked(send: Send, mark: bytes) -> Send:
+    async def marked(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), (MARK.encode(), mark)]}
+        await send(message)
+
+    return marked
+
+
+def _spelled(pattern: str, body: dict[str, Any]) -> str:
+    """A control token in texts of users and tools, which `tuneyard generate` reads as plain text: vLLM would read the token."""
+    messages = body.get("messages")
+    if not pattern or not isinstance(messages, list):
+        return ""
+    given = [each for each in messages if isinstance(each, dict) and each.get("role") not in _TRUSTED]
+    found = re.search(pattern, json.dumps([given, body.get("tools")], ensure_ascii=False))
+    return found[0] if found else ""
 
 
 async def _content(receive: Receive) -> bytes | None:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from tuneyard.api import JobFailed
 from tuneyard.runtime.interrupt import ShouldStop
 from tuneyard.runtime.parent_death import stop_with_parent
+from tuneyard.runtime.serve.middleware import FORMS, MARK, mark_of
 
 _LOOK_S, _TELL_S = 0.25, 10.0
 _END_S = 20.0
@@ -24,6 +25,8 @@ _END_S = 20.0
 _KEPT_LINES = 400
 _PREFIX = re.compile(r"(\(\w+ pid=\d+\) )?((ERROR|WARNING|INFO) \S+ \S+ \[[^\]]+\] )?")
 """Of a line of vLLM's log."""
+_HERE = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Asks this machine, and no proxy of the environment."""
 _ERROR = re.compile(r"[\w.]*(Error|Exception): ")
 
 
@@ -33,6 +36,7 @@ class ServerProcess:
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], tell: Callable[[str], None]) -> None:
         """Start it. `tell` gets its log line by line, but only once it is `ready`: before, the log is for errors."""
         self._tell, self._ready = tell, False
+        self._mark = mark_of(environment[FORMS])
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._process = subprocess.Popen(
             command,
@@ -53,9 +57,10 @@ class ServerProcess:
             if self._process.poll() is not None:
                 self._reader.join(timeout=5)
                 raise self._failure(f"the engine did not start: {self._reason()}", "`--debug` shows its log")
-            with suppress(OSError, urllib.error.URLError), urllib.request.urlopen(f"{url}/health", timeout=5):
-                self._ready = True
-                return True
+            with suppress(OSError, urllib.error.URLError), _HERE.open(f"{url}/health", timeout=5) as answer:
+                if answer.headers[MARK] == self._mark:  # else another server has the port, and ours is about to end
+                    self._ready = True
+                    return True
             if time.monotonic() - told >= _TELL_S:
                 told = time.monotonic()
                 progress(told - began)

@@ -155,7 +155,7 @@ def _rendered(tokenizer: Any, chat: Any) -> str | None:
 def _ask(path: Path, question: dict[str, Any]) -> Any:
     with tempfile.TemporaryDirectory(prefix="tuneyard-export-") as scratch:
         answer = Path(scratch) / "answer.json"
-        command = [sys.executable, "-m", "tuneyard.training.export.llama_cpp", str(path)]
+        command = [sys.executable, "-P", "-m", "tuneyard.training.export.llama_cpp", str(path)]
         asked = json.dumps({**question, "answer": str(answer)})
         done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
         if done.returncode != 0 or not answer.exists():
