@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +22,9 @@ def tokenizer_file(model: str, name: str, *, revision: str | None, base_dir: Pat
     if looks_like_path(uri):
         return None
     try:
-        from huggingface_hub import try_to_load_from_cache
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # in a notebook, tqdm asks for ipywidgets
+            from huggingface_hub import try_to_load_from_cache
     except ImportError:
         return None
     found = None

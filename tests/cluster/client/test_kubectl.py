@@ -52,7 +52,7 @@ HARNESS = {"tasks": ["arc_easy"]}
         (f"{TRAIN}.bach", {}, 'unknown field "spec.tasks[0].train.bach"', ""),
         (f"{TRAIN}.objective", "sftt", "spec.tasks[0].train.objective", 'supported values: "sft", "clm", "dpo"'),
         (f"{TRAIN}.batch.global", 0, "spec.tasks[0].train.batch.global", "greater than or equal to 1"),
-        (f"{TRAIN}.batch.global", "many", "spec.tasks[0].train.batch.global", 'must be of type integer: "string"'),
+        (f"{TRAIN}.batch.global", "many", "spec.tasks[0].train.batch.global", "should match '^(auto)$'"),
         (TRAIN, None, "spec.tasks[0]", "give exactly one of train, score, tune, rank, process"),
         (f"{TRAIN}.epochs", 2, "spec.tasks[0].train", "give epochs or steps, not both"),
         (f"{TRAIN}.method", {"lora": {"rank": 0}}, "spec.tasks[0].train.method.lora", "the rank of an adapter is at least 1"),

@@ -28,7 +28,7 @@ def test_a_table_of_jobs(hub: Hub, say: Say) -> None:
     head, line = out.splitlines()
     assert head.split() == ["name", "phase", "cluster", "sku", "gpus", "progress", "loss", "MFU", "ETA", "age", "message"]
     assert re.fullmatch(
-        r"support-bot  Running  gcp-h100  h100-80gb    16  step 40/120 33%  1.832  41%  1:12:00  +\d+s  +train runs on gcp-h100", line
+        r"support-bot  Running  gcp-h100  h100-80gb    16  step 40/120 33%  1.832  41.2%  1:12:00  +\d+s  +train runs on gcp-h100", line
     )
     assert {line.split()[0] for line in say("status", "-A")[1].splitlines()[1:]} == {"default/support-bot", "maps/other"}
     told = json.loads(say("status", "-A", "-o", "json")[1])
