@@ -58,7 +58,7 @@ def page(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "Predictions are those before the first trial; the column is the median over all runs, pairs included."
     yield ""
     yield "All pods share the processors of one machine. Gangs side by side slow each other there, and a second gang starts later than the"
-    yield "first, so that the seconds say nothing about gangs on machines of their own. That takes several machines, and was not measured."
+    yield "first. The seconds therefore say nothing about gangs on machines of their own, which were not measured."
 
 
 def cells(search: Mapping[str, Any]) -> Iterator[object]:
