@@ -63,7 +63,7 @@ PROGRAMS = {
     "containerd-shim-runc-v2": Program("containerd", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", major=" v2."),
     "ctr": Program("containerd", "github.com/containerd/containerd/v2/cmd/ctr", major=" v2."),
     "pause": Program("pause", "."),
-    "coredns": Program("coredns", "github.com/coredns/coredns"),
+    "coredns": Program("coredns", "."),
     "kuberay-operator": Program("kuberay", "github.com/ray-project/kuberay/ray-operator"),
     "helm": Program("helm", "helm.sh/helm/v3/cmd/helm"),
     "kwok": Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
