@@ -67,6 +67,11 @@ def no_save_left_out() -> Iterator[None]:
         yield
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that wait for the compilation come last. From an empty cache it takes a quarter of an hour."""
+    items.sort(key=lambda item: "disk_code_compiled" in getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture(scope="session")
 def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
     folder = tmp_path_factory.mktemp("training")

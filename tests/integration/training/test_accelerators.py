@@ -47,6 +47,7 @@ def test_a_run_on_gpus_is_refused_where_deepspeed_has_settled_on_cpu(material: M
         pass
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("disk_code_compiled")
 def test_a_machine_with_a_gpu_and_without_a_toolkit_has_the_libraries_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_HOME", raising=False)
