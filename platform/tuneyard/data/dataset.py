@@ -59,7 +59,7 @@ def _write(located: Located, path: Path, limit: int | None, tally: Tally) -> Non
     left = limit if limit is not None else -1
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
         while head and left != 0:
-            batch = _batch(head[:left] if left > 0 else head, schema, tally)
+            batch, _ = fitted(head[:left] if left > 0 else head, schema, tally)
             writer.write_batch(batch)
             left = left - batch.num_rows if left > 0 else left
             head = list(islice(records, _BATCH))
@@ -74,6 +74,16 @@ def good_records(rows: Iterator[Record | BadRow], tally: Tally) -> Iterator[Reco
         else:
             tally.good += 1
             yield row
+
+
+def first_schema(located: Located) -> Any:
+    """The Arrow schema of the first rows, as for a data set that is written whole. Raises BadInput where none is readable."""
+    tally = Tally(located.uri)
+    head = list(islice(good_records(read_records(located.files), tally), _BATCH))
+    if not head:
+        tally.max_bad_fraction = 0.0
+        tally.check()
+    return _schema(located, head)
 
 
 def _schema(located: Located, head: list[Record]) -> Any:
@@ -99,12 +109,13 @@ def _with_all_columns(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: row.get(name) for name in columns} for row in rows]
 
 
-def _batch(records: list[Record], schema: Any, tally: Tally) -> Any:
+def fitted(records: list[Record], schema: Any, tally: Tally) -> tuple[Any, list[Record]]:
+    """The records that fit a schema, as a batch and as they are. The tally counts the others as bad."""
     try:
-        return pa.RecordBatch.from_pylist([record.values for record in records], schema=schema)
+        return pa.RecordBatch.from_pylist([record.values for record in records], schema=schema), records
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        fitting = [record.values for record in records if _fits(record, schema, tally)]
-        return pa.RecordBatch.from_pylist(fitting, schema=schema)
+        fitting = [record for record in records if _fits(record, schema, tally)]
+        return pa.RecordBatch.from_pylist([record.values for record in fitting], schema=schema), fitting
 
 
 def _fits(record: Record, schema: Any, tally: Tally) -> bool:
