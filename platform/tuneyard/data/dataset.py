@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -15,6 +16,8 @@ from tuneyard.data.records import BadRow, Record, read_records
 from tuneyard.data.samples import Tally
 from tuneyard.data.sources import Located, locate
 
+BAD_ROWS = "bad.json"
+"""File beside the rows: `bad`, how many were left out, and `bad_examples` of them."""
 _BATCH = 1024
 
 
@@ -37,7 +40,7 @@ def open_dataset(
 
     located = locate(uri, file_type=file_type, split=split, sheet=sheet)
     key = {
-        "code": 2,
+        "code": 3,
         "files": [file.identity() for file in located.files],
         "kinds": [file.reader for file in located.files],
         "limit": limit,
@@ -64,6 +67,7 @@ def _write(located: Located, path: Path, limit: int | None, tally: Tally) -> Non
             left = left - batch.num_rows if left > 0 else left
             head = list(islice(records, _BATCH))
     tally.check()
+    path.with_name(BAD_ROWS).write_text(json.dumps({"bad": tally.bad, "bad_examples": tally.bad_examples}))
 
 
 def good_records(rows: Iterator[Record | BadRow], tally: Tally) -> Iterator[Record]:

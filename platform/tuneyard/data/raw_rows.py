@@ -6,6 +6,7 @@ dicts).
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from tuneyard.api import BadInput, Source, TrainData
 from tuneyard.data.cache import cache_root, cached_folder
 from tuneyard.data.content import Content
-from tuneyard.data.dataset import open_dataset
+from tuneyard.data.dataset import BAD_ROWS, open_dataset
 from tuneyard.data.holdout import held_out_items
 from tuneyard.data.preparation import Prepared, located_source
 from tuneyard.data.prepared_order import PreparedOrder
@@ -71,6 +72,7 @@ def prepare_rows(
         max_length=0,
         packed=False,
         notes=[*located.notes],
+        **json.loads(entry.with_name(BAD_ROWS).read_text()),
     )
     order = PreparedOrder(Windows.over([located.size_bytes], seed, shuffle=spec.shuffle), (len(rows),))
     return Prepared(rows, held_out, report, False, order, content=content)

@@ -63,6 +63,7 @@ def test_streamed_rows_are_the_stored_ones_in_their_order(shuffle: bool, rows: P
     report = read_so_far(streamed)
     assert (report.rows, report.validation_rows) == (len(stored.train), len(held_out[0]))
     assert (report.samples, report.bad, len(report.bad_examples)) == (COUNT, 2, 2)
+    assert (stored.report.samples, stored.report.bad, len(stored.report.bad_examples)) == (COUNT, 2, 2)
 
 
 @pytest.mark.usefixtures("small_windows")
