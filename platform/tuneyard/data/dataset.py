@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from tuneyard.data.sources import Located, locate
 BAD_ROWS = "bad.json"
 """File beside the rows: `bad`, how many were left out, and `bad_examples` of them."""
 _BATCH = 1024
+_BATCH_BYTES = 32 << 20
 
 
 def open_dataset(
@@ -54,7 +54,7 @@ def open_dataset(
 
 def _write(located: Located, path: Path, limit: int | None, tally: Tally) -> None:
     records = good_records(read_records(located.files), tally)
-    head = list(islice(records, _BATCH))
+    head = next_records(records)
     if not head:
         tally.max_bad_fraction = 0.0
         tally.check()
@@ -65,7 +65,7 @@ def _write(located: Located, path: Path, limit: int | None, tally: Tally) -> Non
             batch, _ = fitted(head[:left] if left > 0 else head, schema, tally)
             writer.write_batch(batch)
             left = left - batch.num_rows if left > 0 else left
-            head = list(islice(records, _BATCH))
+            head = next_records(records)
     tally.check()
     path.with_name(BAD_ROWS).write_text(json.dumps({"bad": tally.bad, "bad_examples": tally.bad_examples}))
 
@@ -80,10 +80,25 @@ def good_records(rows: Iterator[Record | BadRow], tally: Tally) -> Iterator[Reco
             yield row
 
 
+def next_records(records: Iterator[Record], most: int = _BATCH) -> list[Record]:
+    """The next rows: at most so many, and of long texts or images about 32 MiB. Empty at the end."""
+    found, size_bytes = list[Record](), 0
+    while len(found) < most and size_bytes < _BATCH_BYTES and (record := next(records, None)) is not None:
+        found.append(record)
+        size_bytes += _size_of(record.values)
+    return found
+
+
+def _size_of(value: Any) -> int:
+    if isinstance(value, bytes | str):
+        return len(value)
+    return sum(map(_size_of, value.values())) if isinstance(value, dict) else 0
+
+
 def first_schema(located: Located) -> Any:
     """The Arrow schema of the first rows, as for a data set that is written whole. Raises BadInput where none is readable."""
     tally = Tally(located.uri)
-    head = list(islice(good_records(read_records(located.files), tally), _BATCH))
+    head = next_records(good_records(read_records(located.files), tally))
     if not head:
         tally.max_bad_fraction = 0.0
         tally.check()

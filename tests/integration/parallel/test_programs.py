@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.torch import load_file
-from tests.builders.checkpoints import stop_after
+from tests.builders.checkpoints import saves_in_turn, stop_after
 from tests.builders.programs import CLASSES, example_data, example_request, line_request, program_request, program_task, write_program
 from tests.ranks.groups import results_in_ranks, train_in_ranks
 
 from tuneyard.api import BadInput, TuneyardError
+from tuneyard.data.stream import splits, windows
 from tuneyard.tracking.events import Event, Step, Warned
 from tuneyard.training import TrainRequest, train
 
@@ -118,6 +119,28 @@ def test_each_example_gives_the_same_losses_on_any_workers_and_after_a_stop(name
         assert whole.flops_per_step == pytest.approx(one.flops_per_step, rel=PADDED.get(name, 0))
         assert after.resumed_from == 2
         assert after.losses == pytest.approx(whole.losses, rel=1e-6)
+
+
+def test_streamed_rows_go_on_after_a_stop_in_any_window_and_count_bad_rows(
+    line: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splits, "LEAST_SPLIT_BYTES", 512)
+    monkeypatch.setattr(windows, "_FIRST_BYTES", 512)
+    source = tmp_path / "rows.jsonl"
+    source.write_text((line / "rows.jsonl").read_text() + '{"x": [1.0\n')
+    data = {"source": str(source), "streaming": True, "workers": 1, "validationFraction": 0.2, "maxBadFraction": 0.05}
+    fields: dict[str, Any] = {"data": data, "steps": 20, "checkpoint": {"everySteps": 5, "keep": 4}, "evaluation": {"everySteps": 20}}
+    with saves_in_turn():
+        whole = train(line_request(tmp_path / "whole", line, **fields))
+
+    assert whole.details["epochs"] > 2
+    assert (whole.details["data"]["bad"], whole.details["data"]["streamed"]) == (1, True)
+    assert whole.details["data"]["validation_rows"] == 64 - whole.details["data"]["rows"] > 0
+    for step in (5, 15):
+        shutil.copytree(tmp_path / "whole", tmp_path / f"stopped-{step}")
+        stop_after(step, tmp_path / f"stopped-{step}" / "out")
+        resumed = train(line_request(tmp_path / f"stopped-{step}", line, **fields))
+        assert (resumed.resumed_from, resumed.losses, resumed.eval_losses) == (step, whole.losses, whole.eval_losses)
 
 
 def test_every_stage_of_zero_gives_the_same_losses_and_checkpoints_that_one_worker_goes_on_from(line: Path, tmp_path: Path) -> None:

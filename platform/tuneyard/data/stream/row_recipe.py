@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from hashlib import blake2b, sha256
-from itertools import accumulate, islice
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tuneyard.data.dataset import fitted, good_records
+from tuneyard.data.dataset import fitted, good_records, next_records
 from tuneyard.data.file_types import DataFile
 from tuneyard.data.holdout import held_out_by_hash
 from tuneyard.data.images import PIXELS, BadImage, ImageColumn
@@ -27,7 +27,8 @@ from tuneyard.data.stream.shards import ShardFacts
 from tuneyard.data.stream.split_recipe import Clock, SplitRecipe
 
 _VERSION = 1
-_BATCH = 256
+_BATCH = 128
+"""Rows that are fitted, and whose images are decoded, at once."""
 _ROOM_BYTES = 1 << 20
 _ADVICE = "repair or remove these images, or raise data.maxBadFraction"
 
@@ -87,12 +88,11 @@ class RowRecipe(SplitRecipe[RowShard]):
         batches = [batch for batch in (*train, *held_out) if batch.num_rows]
         told = {"facts": json.dumps(asdict(facts)), "image": self.image.name if self.image is not None else ""}
         size_bytes = sum(batch.nbytes for batch in batches) + _ROOM_BYTES
-        with clock("packing"):
-            write_sealed(path, size_bytes, partial(_write, batches=batches, schema=self._stored(schema).with_metadata(told)))
+        write_sealed(path, size_bytes, partial(_write, batches=batches, schema=self._stored(schema).with_metadata(told)))
 
     def _batches(self, records: Iterator[Record], schema: pa.Schema, tally: Tally) -> Iterator[tuple[pa.RecordBatch, Any]]:
         """Rows in batches, and whether each is held out. A row is held out by what its source has, so that another size moves none."""
-        while chunk := list(islice(records, _BATCH)):
+        while chunk := next_records(records, _BATCH):
             batch, fitting = fitted(chunk, schema, tally)
             aside = np.zeros(batch.num_rows, dtype=bool)
             if self.held_out:
