@@ -14,6 +14,7 @@ from tests.builders.images import encoded
 
 from tuneyard.api import BadInput, TrainData
 from tuneyard.data import Prepared, prepare_rows, read_so_far
+from tuneyard.data.stream import row_recipe
 from tuneyard.data.stream import splits as splits_module
 from tuneyard.data.stream import windows as windows_module
 from tuneyard.tracking.events import Event, Warned
@@ -127,6 +128,14 @@ def test_images_are_decoded_to_one_size_and_bad_ones_are_told_by_their_row(tmp_p
     assert labels == {*range(60)} - {7}
     assert read_so_far(small).bad == 1
     assert any(isinstance(event, Warned) and "photos.parquet:row 8: the image is damaged" in event.message for event in said)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_recipe, "KEPT_BYTES", 40_000)
+        patch.setattr(row_recipe, "_KEPT_SHARDS", 1)
+        again = opened(path, tmp_path / "little", **how, images={"column": "photo", "shortSide": 16})
+        assert Counter(row["label"] for row in read(again, 0, 96)) == Counter(row["label"] for row in read(large, 0, 96))
+    sizes = {each.stat().st_ino: each.stat().st_size for each in (tmp_path / "little" / "shards").glob("*.shard")}
+    assert 0 < sum(sizes.values()) <= 40_000 + 2 * max(sizes.values())
 
     with pytest.raises(BadInput, match=r"there is no column image\n.*set data\.images\.column: photo, label"):
         opened(path, tmp_path / "cache", streaming=None, images={"shortSide": 8})

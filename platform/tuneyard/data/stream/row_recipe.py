@@ -21,15 +21,20 @@ from tuneyard.data.holdout import held_out_by_hash
 from tuneyard.data.images import PIXELS, BadImage, ImageColumn
 from tuneyard.data.row_records import Record
 from tuneyard.data.samples import Tally
-from tuneyard.data.shard_files import open_sealed, write_sealed
+from tuneyard.data.shard_files import keep_newest, open_sealed, write_sealed
 from tuneyard.data.stream.reading import SplitData
 from tuneyard.data.stream.shards import ShardFacts
 from tuneyard.data.stream.split_recipe import Clock, SplitRecipe
+from tuneyard.data.stream.windows import WINDOW
 
 _VERSION = 1
 _BATCH = 128
 """Rows that are fitted, and whose images are decoded, at once."""
 _ROOM_BYTES = 1 << 20
+_IMAGES = "images-"
+KEPT_BYTES = 64 << 30
+"""Bytes of shards with images that stay on a disk; at least those of four windows."""
+_KEPT_SHARDS = 4 * WINDOW
 _ADVICE = "repair or remove these images, or raise data.maxBadFraction"
 
 
@@ -71,6 +76,10 @@ class RowRecipe(SplitRecipe[RowShard]):
         image = self.image.identity if self.image is not None else None
         return sha256(json.dumps([_VERSION, self.schema.hex(), *aside, image]).encode()).hexdigest()
 
+    @property
+    def prefix(self) -> str:
+        return _IMAGES if self.image is not None else ""
+
     def open(self, path: Path) -> RowShard:
         return RowShard(path)
 
@@ -89,6 +98,8 @@ class RowRecipe(SplitRecipe[RowShard]):
         told = {"facts": json.dumps(asdict(facts)), "image": self.image.name if self.image is not None else ""}
         size_bytes = sum(batch.nbytes for batch in batches) + _ROOM_BYTES
         write_sealed(path, size_bytes, partial(_write, batches=batches, schema=self._stored(schema).with_metadata(told)))
+        if self.image is not None:
+            keep_newest(path.parent, _IMAGES, max(KEPT_BYTES, _KEPT_SHARDS * size_bytes))
 
     def _batches(self, records: Iterator[Record], schema: pa.Schema, tally: Tally) -> Iterator[tuple[pa.RecordBatch, Any]]:
         """Rows in batches, and whether each is held out. A row is held out by what its source has, so that another size moves none."""

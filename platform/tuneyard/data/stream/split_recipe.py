@@ -37,6 +37,11 @@ class SplitRecipe(Generic[ShardT]):
     files: tuple[DataFile, ...]
 
     @property
+    def prefix(self) -> str:
+        """The beginning of the names of shards, for those that are kept apart."""
+        return ""
+
+    @property
     def key(self) -> str:
         """A hash of all inputs except the files."""
         raise NotImplementedError
@@ -64,7 +69,7 @@ class SplitRecipe(Generic[ShardT]):
         for piece in split.pieces:
             file = self.files[piece.file]
             parts.append(f"{file.reader} {file.uri} {file.mark} {file.size_bytes} {piece.start} {piece.end}")
-        return sha256("\n".join(parts).encode()).hexdigest()[:32]
+        return self.prefix + sha256("\n".join(parts).encode()).hexdigest()[:32]
 
     def build(self, split: Split, folder: Path, shared: ShardTier | None = None) -> Path:
         """The shard of a split in `folder`: found by its mark, else by its content, there or in `shared`, else built. Raises BadInput,
@@ -77,7 +82,7 @@ class SplitRecipe(Generic[ShardT]):
         with clock("storage"):
             data = SplitData(self.files, split)
             content = sha256(f"{self.key} {data.content()}".encode()).hexdigest()[:32]
-        by_content = folder / f"{content}.content.shard"
+        by_content = folder / f"{self.prefix}{content}.content.shard"
         wanted = Wanted(content, by_content, named.stem)
         while True:
             if self._why_not(by_content, content) and not fetched(shared, wanted, lambda path: self._why_not(path, content)):
