@@ -1,5 +1,6 @@
 """Small data sets for the programs beside: `python made_data.py clicks FOLDER` writes FOLDER/clicks.parquet, the same in every run."""
 
+import io
 import sys
 from pathlib import Path
 
@@ -104,9 +105,27 @@ def summaries(count: int = 4000) -> pa.Table:
     return pa.table(made)
 
 
+def photos(count: int = 600) -> pa.Table:
+    """Photos of many sizes, as PNG and as JPEG: a dark square, disc or cross on a bright ground."""
+    from PIL import Image
+
+    draw = np.random.default_rng(8)
+    kinds, files = draw.choice(["square", "disc", "cross"], size=count), []
+    for number, kind in enumerate(kinds):
+        high, wide = draw.integers(32, 64, size=2)
+        down, right = np.abs(np.mgrid[0:high, 0:wide] - np.array([high, wide])[:, None, None] / 2) / (min(high, wide) / 3)
+        far = {"square": np.maximum(down, right), "disc": np.hypot(down, right), "cross": 2.5 * np.minimum(down, right)}[str(kind)]
+        photo = draw.integers(180, 250, size=(high, wide, 3)).astype(np.uint8)
+        photo[(far <= 1) & (np.maximum(down, right) <= 1)] = draw.integers(0, 100, size=3)
+        file = io.BytesIO()
+        Image.fromarray(photo).save(file, "PNG" if number % 2 else "JPEG")
+        files.append(file.getvalue())
+    return pa.table({"image": pa.array(files, pa.binary()), "kind": kinds.tolist()})
+
+
 MADE = {
     "clicks": clicks, "captions": captions, "sines": sines, "denoising": denoising, "ranker": ranker,
-    "walks": walks, "federated": federated, "summaries": summaries,
+    "walks": walks, "federated": federated, "summaries": summaries, "photos": photos,
 }  # fmt: skip
 
 if __name__ == "__main__":

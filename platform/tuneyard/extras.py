@@ -24,7 +24,7 @@ ASKED_FOR = (
     *("comet", "wandb", "mlflow", "tensorboard", "otel"),
 )
 """The extras that errors name, in the order of the search for a module. "" is the install without extras."""
-DISTRIBUTIONS = {"grpc": "grpcio", "mlflow": "mlflow-skinny", "yaml": "pyyaml"}
+DISTRIBUTIONS = {"grpc": "grpcio", "mlflow": "mlflow-skinny", "PIL": "pillow", "yaml": "pyyaml"}
 """Distributions by module, where the names differ by more than `-`, `_` and `.`."""
 _SHOWN = 3
 

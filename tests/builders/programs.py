@@ -18,7 +18,7 @@ from tuneyard.planning import Plan
 from tuneyard.training import TrainRequest
 
 EXAMPLES = Path(__file__).parents[2] / "jobspecs" / "programs"
-_NAMES = ("clicks", "captions", "sines", "denoising", "ranker", "walks", "federated", "summaries")
+_NAMES = ("clicks", "captions", "sines", "denoising", "ranker", "walks", "federated", "summaries", "photos")
 CLASSES = {name: name.capitalize() for name in _NAMES}
 
 LINE = """

@@ -115,6 +115,13 @@ class DataService(Fields):
         return self
 
 
+class Images(Fields):
+    """Images of a program's rows, PNG or JPEG. Data workers decode and resize them."""
+
+    column: str = Field(default="image", min_length=1, max_length=255, description="column with the bytes of an image")
+    short_side: int = Field(ge=1, le=4096, description="pixels of the short side of each image; its proportions stay")
+
+
 class TrainData(Source):
     """Samples to train on."""
 
@@ -150,11 +157,15 @@ class TrainData(Source):
         description="texts of users and tools in a chat that spell a control token, such as <|im_end|>: text reads them as plain text; "
         "refuse makes every row bad that spells one anywhere; template turns them into the token",
     )
+    images: Images | None = Field(
+        default=None,
+        description="images of a program's rows, which are streamed then: decode and resize them; default: columns stay as they are",
+    )
     show_sample: bool = Field(default=True, description="print one sample as the model sees it when the task starts")
     streaming: bool | None = Field(
         default=None,
         description="read, tokenise and pack while the task trains, shard by shard, instead of before; default: with "
-        "`steps`, what takes longer than about ten seconds to prepare; with `epochs`, above 1 GiB",
+        "`steps`, what takes longer than about ten seconds to prepare; with `epochs`, above 1 GiB; rows of a program: false",
     )
     workers: DataWorkerCount | Literal["auto"] = Field(
         default="auto",
@@ -173,6 +184,11 @@ class TrainData(Source):
     max_bad_fraction: float = Field(
         default=0.01, ge=0.0, le=1.0, description="share of bad samples, 0 to 1, above which the task is refused"
     )
+
+    @property
+    def asks_for_stream(self) -> bool:
+        """Whether the fields ask for streamed rows. Rows of texts may be streamed without."""
+        return bool(self.streaming) or self.service is not None or self.images is not None
 
     def check_place(self) -> None:
         """Raises ValueError unless the place is exactly one source, one task, or a mixture with distinct names."""

@@ -46,6 +46,7 @@ EFFECTS: Mapping[str, Effect] = {
     "data.temperature": _R, "data.whenExhausted": _R,
     "data.format": _B, "data.pack": _B, "data.maxLength": _B, "data.overlong": _B, "data.lossOn": _B, "data.chat": _B,
     "data.chatTemplate": _B, "data.controlTokens": _B, "data.maxBadFraction": _B, "data.validationFraction": _B, "data.shuffle": _R,
+    "data.images": _B,
     "data.validation": _N, "data.streaming": _B, "data.showSample": _0, "data.workers": _0, "data.service": _0, "data.shared": _0,
     "method": _R, "method.*.rank": _R, "method.*.alpha": _R, "method.*.targets": _R, "method.*.saveModules": _R,
     "method.*.quantization": _R, "method.*.doubleQuantization": _R, "method.*.dropout": _N, "method.*.merge": _0,

@@ -45,9 +45,9 @@ def _other_adapter(case: Case) -> bool:
     return not plain or case.strategy.tensor_parallel > 1
 
 
-def _is_streamed(case: Case) -> bool:
+def _has_idle_workers(case: Case) -> bool:
     data = case.train.data
-    return bool(data.streaming) or data.service is not None or isinstance(data.workers, int)
+    return isinstance(data.workers, int) and not data.asks_for_stream
 
 
 def _program(**settings: Any) -> dict[str, Any]:
@@ -107,14 +107,34 @@ PROGRAM_RULES = (
         example=_program(data={"mix": [{"source": "a.jsonl"}, {"source": "b.jsonl"}]}),
     ),
     Rule(
-        id="program-streaming",
+        id="program-workers",
         kind="train",
-        refused="streamed data beside a program",
-        why="rows of a program are written to the cache once and mapped into memory, whatever their size",
-        field="train.data",
-        breaks=lambda c: c.train.program is not None and _is_streamed(c),
-        nearest=lambda _: ({"train.data.streaming": None, "train.data.workers": None, "train.data.service": None},),
-        example=_program(data__streaming=True),
+        refused="`workers` of data beside a program, without `streaming`",
+        why="data workers make rows of streams, and rows of a program are streamed where `streaming` asks for it",
+        field="train.data.workers",
+        breaks=lambda c: c.train.program is not None and _has_idle_workers(c),
+        nearest=lambda _: ({"train.data.streaming": True}, {"train.data.workers": None}),
+        example=_program(data__workers=2),
+    ),
+    Rule(
+        id="program-images",
+        kind="train",
+        refused="`images` beside `streaming: false` or `limit`",
+        why="images are decoded while the task trains, and `limit` needs all rows before it",
+        field="train.data.images",
+        breaks=lambda c: c.train.data.images is not None and (c.train.data.streaming is False or c.train.data.limit is not None),
+        nearest=lambda _: ({"train.data.streaming": None, "train.data.limit": None}, {"train.data.images": None}),
+        example=_program(data__images={"shortSide": 64}, data__streaming=False),
+    ),
+    Rule(
+        id="images-alone",
+        kind="train",
+        refused="`images` without a program",
+        why="language models are trained on texts; a program gets the pixels in its rows",
+        field="train.data.images",
+        breaks=lambda c: c.train.program is None and c.train.data.images is not None,
+        nearest=_without("train.data.images"),
+        example={"train.data.images": {"shortSide": 64}},
     ),
     Rule(
         id="program-language-settings",

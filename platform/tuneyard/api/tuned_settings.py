@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -23,13 +23,17 @@ LEAST_RUNS_OF_GANG = 4
 """Fewest runs of a search for each of its gangs. Pairs take at most half of them, so that each gang tries at least one other setting."""
 
 
+SearchedKind = TaskKind | Literal["program"]
+"""A kind of task whose settings are searched. A train task with a program is one of its own."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """A field that a search may choose, for tasks of these `kinds`. `if_listed`: why it is tried only where the JobSpec lists its values;
     empty: it is part of the usual space where it has an effect.
     """
 
-    kinds: tuple[TaskKind, ...]
+    kinds: tuple[SearchedKind, ...]
     if_listed: str = ""
 
 
@@ -37,32 +41,33 @@ _ROUNDS = "it rounds differently, and changes what is learned"
 _LEARNS = "it changes what is learned"
 _COMPILES = "each trial compiles for a minute"
 _ANSWERS = "it changes the answers"
-_BOTH: tuple[TaskKind, ...] = ("train", "rank")
+_BOTH: tuple[SearchedKind, ...] = ("train", "rank")
+_EACH: tuple[SearchedKind, ...] = (*_BOTH, "program")
 
 SETTINGS: Mapping[str, Setting] = {
-    "strategy.zero": Setting(_BOTH),
+    "strategy.zero": Setting(_EACH),
     "strategy.recompute": Setting(_BOTH),
-    "strategy.precision": Setting(_BOTH, _ROUNDS),
+    "strategy.precision": Setting(_EACH, _ROUNDS),
     "strategy.liger": Setting(("train",)),
     "strategy.compile": Setting(("train",), _COMPILES),
-    "strategy.tensorParallel": Setting(("train",)),
+    "strategy.tensorParallel": Setting(("train", "program")),
     "strategy.sequenceParallel": Setting(("train",)),
     "strategy.contextParallel": Setting(("train",)),
-    "strategy.shardWithin": Setting(_BOTH),
-    "strategy.quantisedAllReduce": Setting(_BOTH, _ROUNDS),
-    "strategy.offload.optimizer": Setting(_BOTH),
-    "strategy.offload.parameters": Setting(_BOTH, "it is slow wherever the weights fit"),
-    MICRO_BATCH: Setting(_BOTH),
+    "strategy.shardWithin": Setting(_EACH),
+    "strategy.quantisedAllReduce": Setting(_EACH, _ROUNDS),
+    "strategy.offload.optimizer": Setting(_EACH),
+    "strategy.offload.parameters": Setting(_EACH, "it is slow wherever the weights fit"),
+    MICRO_BATCH: Setting(_EACH),
     "optimizer.name": Setting(_BOTH, _LEARNS),
     "optimizer.states": Setting(_BOTH, _ROUNDS),
     "model.attention": Setting(("train",)),
     "data.pack": Setting(("train",), _LEARNS),
-    DATA_WORKERS: Setting(("train",)),
+    DATA_WORKERS: Setting(("train", "program")),
     SHARDING: Setting(("rank",)),
     EXCHANGE: Setting(("rank",), _ROUNDS),
     "tables.rows": Setting(("rank",), _ROUNDS),
     "tables.offload": Setting(("rank",)),
-    WORKERS: Setting(_BOTH),
+    WORKERS: Setting(_EACH),
     ENGINE_BATCH: Setting(("score",)),
     ENGINE_DEGREE: Setting(("score",)),
     "engine.stepTokens": Setting(("score",)),
@@ -86,6 +91,11 @@ def usually_searched(kind: str) -> tuple[str, ...]:
     return tuple(path for path in tunable(kind) if not SETTINGS[path].if_listed)
 
 
+def searched_as(task: Task) -> SearchedKind:
+    """The kind of a task in the table."""
+    return "program" if task.train is not None and task.train.program is not None else task.kind
+
+
 def problems_of_search(tune: TuneTask, task: Task, others: Sequence[Task]) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """What is wrong with a search over `task` of a job with the tasks `others`: place below `tune`, and reason."""
     if why := _no_search(task, others):
@@ -103,8 +113,6 @@ def problems_of_search(tune: TuneTask, task: Task, others: Sequence[Task]) -> It
 
 def _no_search(task: Task, others: Sequence[Task]) -> str:
     """Why nothing can be searched for a task; empty if something can."""
-    if task.train is not None and task.train.program is not None:
-        return f"names the task {task.name}, which trains by a program: settings are searched for language models and rankers"
     if task.training is None and task.score is None:
         names = ", ".join(other.name for other in others if other.training is not None or other.score is not None)
         hint = f"name one of: {names}" if names else "the job has none"
@@ -143,12 +151,13 @@ def problems_of_space(task: Task, space: Mapping[str, Sequence[Any]]) -> Iterato
 
     A value is wrong if its own field refuses it. Whether values work together is the planner's answer, for each combination.
     """
-    known = tunable(task.kind)
+    kind = searched_as(task)
+    known = tunable(kind)
     for path, values in space.items():
         if path not in known:
             near = get_close_matches(path, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"tunable are {', '.join(known)}"
-            yield (path,), f"cannot be tuned for the {task.kind} task {task.name}: {hint}"
+            yield (path,), f"cannot be tuned for the {task.kind} task {task.name}{' by a program' * (kind == 'program')}: {hint}"
             continue
         if not values:
             yield (path,), "has no value: list some, or leave the setting out"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,10 @@ from tuneyard.data.records import BadRow, Record, read_records
 from tuneyard.data.samples import Tally
 from tuneyard.data.sources import Located, locate
 
+BAD_ROWS = "bad.json"
+"""File beside the rows: `bad`, how many were left out, and `bad_examples` of them."""
 _BATCH = 1024
+_BATCH_BYTES = 32 << 20
 
 
 def open_dataset(
@@ -37,7 +40,7 @@ def open_dataset(
 
     located = locate(uri, file_type=file_type, split=split, sheet=sheet)
     key = {
-        "code": 2,
+        "code": 3,
         "files": [file.identity() for file in located.files],
         "kinds": [file.reader for file in located.files],
         "limit": limit,
@@ -51,7 +54,7 @@ def open_dataset(
 
 def _write(located: Located, path: Path, limit: int | None, tally: Tally) -> None:
     records = good_records(read_records(located.files), tally)
-    head = list(islice(records, _BATCH))
+    head = next_records(records)
     if not head:
         tally.max_bad_fraction = 0.0
         tally.check()
@@ -59,11 +62,12 @@ def _write(located: Located, path: Path, limit: int | None, tally: Tally) -> Non
     left = limit if limit is not None else -1
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
         while head and left != 0:
-            batch = _batch(head[:left] if left > 0 else head, schema, tally)
+            batch, _ = fitted(head[:left] if left > 0 else head, schema, tally)
             writer.write_batch(batch)
             left = left - batch.num_rows if left > 0 else left
-            head = list(islice(records, _BATCH))
+            head = next_records(records)
     tally.check()
+    path.with_name(BAD_ROWS).write_text(json.dumps({"bad": tally.bad, "bad_examples": tally.bad_examples}))
 
 
 def good_records(rows: Iterator[Record | BadRow], tally: Tally) -> Iterator[Record]:
@@ -74,6 +78,31 @@ def good_records(rows: Iterator[Record | BadRow], tally: Tally) -> Iterator[Reco
         else:
             tally.good += 1
             yield row
+
+
+def next_records(records: Iterator[Record], most: int = _BATCH) -> list[Record]:
+    """The next rows: at most so many, and of long texts or images about 32 MiB. Empty at the end."""
+    found, size_bytes = list[Record](), 0
+    while len(found) < most and size_bytes < _BATCH_BYTES and (record := next(records, None)) is not None:
+        found.append(record)
+        size_bytes += _size_of(record.values)
+    return found
+
+
+def _size_of(value: Any) -> int:
+    if isinstance(value, bytes | str):
+        return len(value)
+    return sum(map(_size_of, value.values())) if isinstance(value, dict) else 0
+
+
+def first_schema(located: Located) -> Any:
+    """The Arrow schema of the first rows, as for a data set that is written whole. Raises BadInput where none is readable."""
+    tally = Tally(located.uri)
+    head = next_records(good_records(read_records(located.files), tally))
+    if not head:
+        tally.max_bad_fraction = 0.0
+        tally.check()
+    return _schema(located, head)
 
 
 def _schema(located: Located, head: list[Record]) -> Any:
@@ -99,12 +128,13 @@ def _with_all_columns(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: row.get(name) for name in columns} for row in rows]
 
 
-def _batch(records: list[Record], schema: Any, tally: Tally) -> Any:
+def fitted(records: list[Record], schema: Any, tally: Tally) -> tuple[Any, list[Record]]:
+    """The records that fit a schema, as a batch and as they are. The tally counts the others as bad."""
     try:
-        return pa.RecordBatch.from_pylist([record.values for record in records], schema=schema)
+        return pa.RecordBatch.from_pylist([record.values for record in records], schema=schema), records
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        fitting = [record.values for record in records if _fits(record, schema, tally)]
-        return pa.RecordBatch.from_pylist(fitting, schema=schema)
+        fitting = [record for record in records if _fits(record, schema, tally)]
+        return pa.RecordBatch.from_pylist([record.values for record in fitting], schema=schema), fitting
 
 
 def _fits(record: Record, schema: Any, tally: Tally) -> bool:

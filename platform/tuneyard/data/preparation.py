@@ -61,7 +61,7 @@ _WRITTEN_ANEW = "files of {} were copied or written anew since the checkpoint; t
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _ANOTHER_START = "continue with the data and the version of the checkpoint, or start again in another output"
 _NO_PART_OF_THE_ROWS = {
-    *("source", "from_task", "path", "shuffle", "show_sample", "validation", "chat_template"),
+    *("source", "from_task", "path", "shuffle", "show_sample", "validation", "chat_template", "images"),
     *("mix", "temperature", "when_exhausted", "streaming", "workers", "service", "shared"),
 }
 """Fields that change no row, or are part of the key in another form."""

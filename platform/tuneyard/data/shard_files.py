@@ -89,18 +89,19 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def keep_newest(folder: Path, prefix: str, size_bytes: int) -> None:
-    """Remove the least recently opened shards with this prefix until the rest take at most `size_bytes`."""
-    found: list[tuple[float, int, Path]] = []
+    """Remove the least recently opened shards with this prefix until the rest take at most `size_bytes`. All names of a file count once."""
+    found: dict[int, tuple[float, int, list[Path]]] = {}
     for path in folder.glob(f"{prefix}*.shard"):
         with contextlib.suppress(FileNotFoundError):  # another process makes room too
             about = path.stat()
-            found.append((about.st_mtime, about.st_size, path))
-    total = sum(size for _, size, _ in found)
-    for _, size, path in sorted(found):
+            found.setdefault(about.st_ino, (about.st_mtime, about.st_size, []))[2].append(path)
+    total = sum(size for _, size, _ in found.values())
+    for _, size, names in sorted(found.values()):
         if total <= size_bytes:
             return
-        with contextlib.suppress(OSError):  # a shard of another user stays
-            path.unlink(missing_ok=True)
+        for path in names:
+            with contextlib.suppress(OSError):  # a shard of another user stays
+                path.unlink(missing_ok=True)
         total -= size
 
 

@@ -123,7 +123,7 @@ def counts_of(facts: ShardFacts) -> dict[str, Any]:
     return {name: getattr(facts, name) for name in (*COUNTS, "dropped_examples", "bad_examples")}
 
 
-def made_for_evaluation(rows: Any) -> list[EvaluationRows]:
+def made_for_evaluation(rows: Any) -> list[EvaluationRows[Any]]:
     """The rows of `Prepared.validation`, or of its parts, that are made while the task trains."""
     return [each for each in getattr(rows, "datasets", (rows,)) if isinstance(each, EvaluationRows)]
 

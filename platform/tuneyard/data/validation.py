@@ -15,8 +15,8 @@ from tuneyard.data.mix_parts import validation_data
 from tuneyard.data.preparation import Prepared, located_source, prepare, row_settings
 from tuneyard.data.report import DataReport
 from tuneyard.data.samples import Objective
-from tuneyard.data.stream.evaluation_rows import EvaluationRows
 from tuneyard.data.stream.opening import open_evaluation
+from tuneyard.data.stream.token_streams import EvaluatedTokens
 from tuneyard.data.streaming import counts_of, stream_report
 from tuneyard.data.way import VALIDATION, Way, Ways
 from tuneyard.tracking import ROWS_OF_EVALUATION, Emit, Event, Stage, Warned
@@ -49,14 +49,14 @@ def with_validation(
     alone = spec.model_copy(update={"validation": None})
     prepared = prepare(alone, tokenizer, service=service, emit=said.of_training, task=task, steps=steps, ways=ways, **how)
     said.tell()
-    streamed = isinstance(rows, EvaluationRows)
+    streamed = isinstance(rows, EvaluatedTokens)
     report = replace(prepared.report, validation_rows=0 if streamed else len(rows), validation_streamed=streamed)
     return replace(prepared, validation=rows, report=report, ways=ways)
 
 
 def _opened(
     spec: TrainData, tokenizer: Any, said: _Said, *, objective: Objective, seed: int, cache_dir: str | Path | None, task: str
-) -> EvaluationRows:
+) -> EvaluatedTokens:
     own = validation_data(spec)
     located = located_source(own)
     settings: Any = {"objective": objective, "seed": seed, "key": row_settings(own, tokenizer, objective), "cache_dir": cache_dir}
@@ -111,7 +111,7 @@ class _Making:
     def __init__(self, said: _Said, task: str) -> None:
         self._said, self._task = said, task
         self._began = self._told = 0.0
-        self.made: tuple[EvaluationRows, DataReport] | None = None
+        self.made: tuple[EvaluatedTokens, DataReport] | None = None
 
     def __call__(self, done: int, of: int) -> None:
         now = time.monotonic()

@@ -58,7 +58,8 @@ def _may_share(request: TrainRequest) -> bool:
     if request.rank is not None:
         return request.rank.is_streamed and request.rank.shared
     data = request.task.data
-    return request.task.program is None and data.streaming is not False and data.shared
+    streams = data.streaming is not False if request.task.program is None else data.asks_for_stream
+    return streams and data.shared
 
 
 def _of_machine(emit: Emit, event: Event) -> None:

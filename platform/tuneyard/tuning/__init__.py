@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tuneyard.tuning.settings import (
         default_settings,
         default_settings_of_engines,
+        default_settings_of_program,
         default_settings_of_ranker,
         refuse_without_effect,
     )
@@ -42,7 +43,10 @@ _ROOMS = {
     "search": ("Effect", "IncumbentFailed", "Record", "Search", "Shares", "Trial", "effects", "shares"),
     "searcher": ("Expectation", "Outlook", "PolicySearcher", "PredictorExpectation", "SearchSettings", "Searcher"),
     "planned": ("PlannedExpectation",),
-    "settings": ("default_settings", "default_settings_of_engines", "default_settings_of_ranker", "refuse_without_effect"),
+    "settings": (
+        *("default_settings", "default_settings_of_engines", "default_settings_of_program", "default_settings_of_ranker"),
+        "refuse_without_effect",
+    ),
     "space": ("Point", "Space"),
 }
 _HOMES = {name: module for module, names in _ROOMS.items() for name in names}
@@ -76,6 +80,7 @@ __all__ = [
     "calibration_of",
     "default_settings",
     "default_settings_of_engines",
+    "default_settings_of_program",
     "default_settings_of_ranker",
     "describe",
     "effects",

@@ -18,7 +18,7 @@ from tuneyard.api.tuned_settings import (
 )
 
 _MICRO_BATCHES = 4
-"""Micro-batches of a ranker: successive halves of a worker's share of the batch. Smaller ones only add launches."""
+"""Micro-batches of a ranker or program: successive halves of a worker's share of the batch. Smaller ones only add launches."""
 _DEGREES = (1, 2, 4, 8)
 """Degrees of tensor and context parallelism. The planner masks those that cross machines, cut nothing, or conflict with other settings."""
 _ENGINE_BATCHES = (8, 16, 32, 64, 128, 256)
@@ -68,19 +68,34 @@ def default_settings(
 def default_settings_of_ranker(task: Task, *, workers: Sequence[int], is_cpu: bool, per_host: int = 8) -> dict[str, tuple[Any, ...]]:
     """`default_settings` of a rank task."""
     assert task.rank is not None
-    batch = task.rank.batch.rows
+    sparse = bool(task.rank.features.sparse)
+    settings = _settings_in_rows(task, workers, is_cpu=is_cpu, per_host=per_host) | {"strategy.recompute": (False, True)}
+    if max(workers) > 1 and sparse:
+        settings[SHARDING] = ("auto", "table", "row", "column")
+    if not is_cpu and sparse:
+        settings["tables.offload"] = ("none", "cpu")
+    return settings
+
+
+def default_settings_of_program(
+    task: Task, *, workers: Sequence[int], is_cpu: bool, data_workers: Sequence[int] = (), per_host: int = 8
+) -> dict[str, tuple[Any, ...]]:
+    """`default_settings` of a train task with a program."""
+    settings = _settings_in_rows(task, workers, is_cpu=is_cpu, per_host=per_host)
+    return settings | ({DATA_WORKERS: tuple(data_workers)} if len(data_workers) > 1 else {})
+
+
+def _settings_in_rows(task: Task, workers: Sequence[int], *, is_cpu: bool, per_host: int) -> dict[str, tuple[Any, ...]]:
+    """What rankers and programs share."""
+    assert task.training is not None
+    batch = task.training.batch.rows
     halves = [batch // min(workers) >> power for power in range(_MICRO_BATCHES)]
     settings: dict[str, tuple[Any, ...]] = {
         MICRO_BATCH: tuple(dict.fromkeys(rows for rows in halves if rows and batch % rows == 0)),
         "strategy.zero": (0, 1, 2, 3),
-        "strategy.recompute": (False, True),
     }
-    if max(workers) > 1 and task.rank.features.sparse:
-        settings[SHARDING] = ("auto", "table", "row", "column")
     if not is_cpu:
         settings["strategy.offload.optimizer"] = ("none", "cpu")
-        if task.rank.features.sparse:
-            settings["tables.offload"] = ("none", "cpu")
         if max(workers) > per_host:
             settings["strategy.shardWithin"] = ("none", "host")
     if len(workers) > 1:

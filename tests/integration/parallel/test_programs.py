@@ -10,22 +10,28 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.torch import load_file
-from tests.builders.checkpoints import stop_after
+from tests.builders.checkpoints import saves_in_turn, stop_after
 from tests.builders.programs import CLASSES, example_data, example_request, line_request, program_request, program_task, write_program
 from tests.ranks.groups import results_in_ranks, train_in_ranks
 
 from tuneyard.api import BadInput, TuneyardError
+from tuneyard.data.stream import splits, windows
 from tuneyard.tracking.events import Event, Step, Warned
 from tuneyard.training import TrainRequest, train
 
-STEPS = {"clicks": 160, "captions": 60, "sines": 120, "denoising": 60, "ranker": 240, "walks": 150, "federated": 40, "summaries": 50}
-BATCH = {"clicks": 128, "captions": 32, "sines": 16, "denoising": 32, "ranker": 512, "walks": 32, "federated": 8, "summaries": 32}
-MEASURED = {"walks": ("arrived", 0.6), "federated": ("accuracy", 0.8), "summaries": ("rouge_l", 0.6)}
+SIZES = {
+    "clicks": (160, 128), "captions": (60, 32), "sines": (120, 16), "denoising": (60, 32), "ranker": (240, 512),
+    "walks": (150, 32), "federated": (40, 8), "summaries": (50, 32), "photos": (60, 32),
+}  # fmt: skip
+"""Steps of an example, and rows of each."""
+MEASURED = {"walks": ("arrived", 0.6), "federated": ("accuracy", 0.8), "summaries": ("rouge_l", 0.6), "photos": ("accuracy", 0.7)}
 """Examples whose loss says little: a metric of their predictions, and what it reaches."""
 MORE: dict[str, dict[str, Any]] = {
     "federated": {"optimizer": {"name": "sgd", "learningRate": 1, "schedule": "constant", "warmup": 0, "maxGradNorm": 0}},
     "summaries": {"evaluation": {"everySteps": 25, "metrics": ["rouge_l"], "best": {"metric": "rouge_l"}, "predictions": True}},
 }
+OF_DATA: dict[str, dict[str, Any]] = {"photos": {"images": {"shortSide": 28}, "workers": 0}}
+"""Fields of the data. Images are streamed, which `limit` does not go with."""
 PADDED = {"captions": 0.02, "federated": 0.3, "summaries": 0.1}
 REPLACES_WEIGHTS = ("sines", "federated")
 """Their loss takes steps of its own, for which ZeRO-3 would have to hold whole weights: refused there, see below."""
@@ -60,15 +66,16 @@ def baseline(name: str, path: Path) -> float:
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name == "ranker" else name for name in CLASSES])
 def test_each_example_learns_what_a_constant_answer_cannot_know(name: str, data: dict[str, Path], tmp_path: Path) -> None:
+    steps, batch = SIZES[name]
     fields: dict[str, Any] = {
-        "steps": STEPS[name],
-        "batch": {"global": BATCH[name]},
-        "data": {"source": str(data[name]), "validationFraction": 0.1},
-        "evaluation": {"predictions": True, "everySteps": STEPS[name] // 2},
+        "steps": steps,
+        "batch": {"global": batch},
+        "data": {"source": str(data[name]), "validationFraction": 0.1, **OF_DATA.get(name, {})},
+        "evaluation": {"predictions": True, "everySteps": steps // 2},
         **MORE.get(name, {}),
     }
 
-    result = train(example_request(tmp_path, name, data[name], {"micro_batch": BATCH[name]}, **fields))
+    result = train(example_request(tmp_path, name, data[name], {"micro_batch": batch}, **fields))
 
     if name in MEASURED:
         metric, least = MEASURED[name]
@@ -85,7 +92,7 @@ def test_each_example_gives_the_same_losses_on_any_workers_and_after_a_stop(name
     fields: dict[str, Any] = {
         "steps": 4,
         "batch": {"global": 16},
-        "data": {"source": str(data[name]), "validationFraction": 0.05, "limit": 800},
+        "data": {"source": str(data[name]), "validationFraction": 0.05, **OF_DATA.get(name, {"limit": 800})},
     }
     fields |= {"checkpoint": {"everySteps": 2}, "evaluation": {"everySteps": 4}}
     fields |= {field: value for field, value in MORE.get(name, {}).items() if field == "optimizer"}
@@ -112,6 +119,28 @@ def test_each_example_gives_the_same_losses_on_any_workers_and_after_a_stop(name
         assert whole.flops_per_step == pytest.approx(one.flops_per_step, rel=PADDED.get(name, 0))
         assert after.resumed_from == 2
         assert after.losses == pytest.approx(whole.losses, rel=1e-6)
+
+
+def test_streamed_rows_go_on_after_a_stop_in_any_window_and_count_bad_rows(
+    line: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splits, "LEAST_SPLIT_BYTES", 512)
+    monkeypatch.setattr(windows, "_FIRST_BYTES", 512)
+    source = tmp_path / "rows.jsonl"
+    source.write_text((line / "rows.jsonl").read_text() + '{"x": [1.0\n')
+    data = {"source": str(source), "streaming": True, "workers": 1, "validationFraction": 0.2, "maxBadFraction": 0.05}
+    fields: dict[str, Any] = {"data": data, "steps": 20, "checkpoint": {"everySteps": 5, "keep": 4}, "evaluation": {"everySteps": 20}}
+    with saves_in_turn():
+        whole = train(line_request(tmp_path / "whole", line, **fields))
+
+    assert whole.details["epochs"] > 2
+    assert (whole.details["data"]["bad"], whole.details["data"]["streamed"]) == (1, True)
+    assert whole.details["data"]["validation_rows"] == 64 - whole.details["data"]["rows"] > 0
+    for step in (5, 15):
+        shutil.copytree(tmp_path / "whole", tmp_path / f"stopped-{step}")
+        stop_after(step, tmp_path / f"stopped-{step}" / "out")
+        resumed = train(line_request(tmp_path / f"stopped-{step}", line, **fields))
+        assert (resumed.resumed_from, resumed.losses, resumed.eval_losses) == (step, whole.losses, whole.eval_losses)
 
 
 def test_every_stage_of_zero_gives_the_same_losses_and_checkpoints_that_one_worker_goes_on_from(line: Path, tmp_path: Path) -> None:

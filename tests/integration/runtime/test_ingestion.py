@@ -22,7 +22,7 @@ from tests.builders.rankers import rank_task, small_windows, write_clicks
 from tests.servers.installed import make_s3
 
 from tuneyard.api import DataService, TrainData
-from tuneyard.data import prepare
+from tuneyard.data import prepare, prepare_rows
 from tuneyard.data.shared.courier import shared_here, sharing
 from tuneyard.data.shared.place import Counts, SharedShards
 from tuneyard.data.stream import splits
@@ -185,6 +185,24 @@ def test_rows_of_a_table_come_from_the_service_though_a_worker_is_killed(
     assert account is not None
     assert account.fetched_bytes > 0
     assert account.shards >= len(table.stream.splits) - 1
+
+
+def test_rows_of_a_program_come_from_the_service_though_a_worker_is_killed(setting: Callable[..., Setting], tmp_path: Path) -> None:
+    used = setting(min_workers=2)
+    spec = TrainData.model_validate({"source": used.data["source"], "streaming": True, "validationFraction": 0.01})
+    alone = prepare_rows(spec.model_copy(update={"workers": 0}), seed=1, cache_dir=tmp_path / "other").train
+    rows: Any = prepare_rows(spec, seed=1, cache_dir=used.cache, service=used.folder).train
+    rows.stream = replace(rows.stream, leave_s=30.0)
+    for position in range(4_000):
+        assert rows[position] == alone[position]
+        if position == 500:
+            account = used.service.report()
+            assert account is not None
+            os.kill(account.pids[0], signal.SIGKILL)
+    account = used.service.report()
+    assert account is not None
+    assert account.fetched_bytes > 0
+    assert account.shards >= len(rows.stream.splits) - 1
 
 
 @pytest.mark.parametrize("kills", [8, pytest.param(100, marks=pytest.mark.long)])

@@ -17,6 +17,7 @@ import pytest
 import yaml
 from tests.builders.checkpoints import committed, stop_after
 from tests.builders.models import write_model
+from tests.builders.programs import write_program
 from tests.integration.runtime.conftest import (
     STEPS,
     TUNEYARD,
@@ -299,23 +300,35 @@ def test_one_worker_has_the_losses_of_two(undisturbed: Ran, one_worker: dict[str
 
 
 def test_the_next_job_of_a_team_tokenises_nothing(inputs: Path, one_worker: dict[str, Any], run_joined: RunJoined, tmp_path: Path) -> None:
-    """Two jobs, as on two machines: each has a cache of its own."""
+    """Two jobs, as on two machines: each has a cache of its own. The rows of a program are shared likewise, and come from a service too."""
+    write_program(inputs / "program")
+    service = {"minWorkers": 1, "maxWorkers": 1, "cpus": 0.1, "memoryGb": 0.5}
+
+    def of_program(name: str, seed: int = 1, **data: Any) -> dict[str, Any]:
+        rows = {"source": "program/rows.jsonl", "validationFraction": 0.2, **data}
+        body = {"program": "line:Line", "programDir": "program", "data": rows, "batch": {"global": 8}, "steps": 12, "seed": seed}
+        return {"name": name, "train": {**body, "optimizer": {"learningRate": 0.01}}, "resources": {"workers": 1}}
 
     def run(name: str) -> dict[str, Any]:
         body = short_train(data={"source": "chats.jsonl", "maxLength": 64, "streaming": True})
-        task = {"name": "tune", "train": body, "resources": {"workers": 1}}
-        job = write_jobspec(inputs / f"{name}.yaml", task, team="maps", env=[{"name": "TUNEYARD_CACHE", "value": str(tmp_path / name)}])
+        tasks = [{"name": "tune", "train": body, "resources": {"workers": 1}}, of_program("rows", 2, streaming=True)]
+        tasks += [of_program("served", service=service), of_program("stored")] if name == "first" else []
+        job = write_jobspec(inputs / f"{name}.yaml", *tasks, team="maps", env=[{"name": "TUNEYARD_CACHE", "value": str(tmp_path / name)}])
         done = run_joined(job, tmp_path / f"{name}-out", TUNEYARD_SHARED_SHARDS=str(tmp_path / "tier"), TUNEYARD_SHARED_SHARDS_SIZE="1Gi")
         assert done.returncode == 0, done.stderr
-        made: dict[str, Any] = read_report(tmp_path / f"{name}-out")["tasks"]["tune"]
+        made: dict[str, Any] = read_report(tmp_path / f"{name}-out")["tasks"]
         return made
 
     first, second = run("first"), run("second")
-    assert first["losses"] == second["losses"] == one_worker["short"]["losses"]
-    built, fetched = (made["details"]["shared_shards"] for made in (first, second))
-    assert built["built"] == built["stored"] + built["stored_by_others"] > 0
-    assert fetched["built"] == fetched["missing"] == 0
-    assert fetched["fetched"] >= built["stored"]
+    assert first["tune"]["losses"] == second["tune"]["losses"] == one_worker["short"]["losses"]
+    assert first["rows"]["losses"] == second["rows"]["losses"]
+    assert [first["served"][name] for name in ("losses", "eval_losses")] == [first["stored"][name] for name in ("losses", "eval_losses")]
+    assert "data_service" in first["served"]["details"], "which such a short task may end before"
+    for task in ("tune", "rows"):
+        built, fetched = (made[task]["details"]["shared_shards"] for made in (first, second))
+        assert built["built"] == built["stored"] + built["stored_by_others"] > 0
+        assert fetched["built"] == fetched["missing"] == 0
+        assert fetched["fetched"] >= built["stored"]
     assert [path.name for path in (tmp_path / "tier").iterdir()] == ["maps"]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.builders.programs import write_program
 from tests.integration.runtime.conftest import TUNEYARD, Cluster, WriteJob, environment, read_report, train, tuneyard, tuneyard_here
 
 from tuneyard.api import TuneyardError, load_jobspec
@@ -128,6 +129,34 @@ def test_data_workers_are_tried_on_streamed_data(write_job: WriteJob, searched: 
     (own,), (trial,) = ended.found["own"], ended.found["trials"]
     assert trial["point"] == {"data.workers": 1}
     assert min(own["tokens_per_s"], trial["tokens_per_s"]) > 0
+
+
+def test_a_program_is_searched_in_rows_and_its_trials_tell_the_next_plan(
+    write_job: WriteJob, searched: Callable[..., Searched], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its evaluation asks for predictions, which a trial without held-out rows does not make."""
+    history = {"TUNEYARD_HISTORY": "on", "TUNEYARD_HISTORY_URL": f"sqlite:///{tmp_path}/history.db"}
+    for name, value in history.items():
+        monkeypatch.setenv(name, value)
+    folder = write_program(tmp_path / "program")
+    body = {"program": "line:Line", "programDir": str(folder), "data": {"source": str(folder / "rows.jsonl"), "validationFraction": 0.2}}
+    body |= {"steps": 100, "evaluation": {"predictions": True}}
+
+    def fit(micro: int, zero: int) -> dict[str, Any]:
+        own = {"batch": {"global": 8, "micro": micro}, "strategy": {"zero": zero}}
+        return {"name": "fit", "train": body | own, "resources": {"workers": 1}}
+
+    space = {"batch.micro": [2], "strategy.zero": [0, 1]}
+    tune = {"task": "fit", "budget": {"trials": 4, "rounds": 1, "pairs": 1}, "stepsPerTrial": 6, "space": space}
+    run = searched(write_job(fit(2, 0), {"name": "search", "tune": tune}))
+
+    assert run.error is None
+    assert "no history: nothing is expected of a program" in run.said
+    assert (run.found["unit"], [trial["point"] for trial in run.found["trials"]]) == ("rows", [{"batch.micro": 2, "strategy.zero": 1}])
+    assert all(each["tokens_per_s"] > 0 for each in (*run.found["own"], *run.found["trials"])), "rows/s"
+    told = [tuneyard_here("plan", write_job(fit(*layout)), "--sku", "cpu", **history).stdout for layout in ((2, 1), (4, 1))]
+    assert "rows/s, measured, not predicted" in told[0]
+    assert "memory, speed and cost are not predicted" in told[1]
 
 
 def test_what_cannot_be_tuned_is_said_before_anything_starts(write_job: WriteJob, tmp_path: Path) -> None:

@@ -45,15 +45,18 @@ def test_a_program_needs_no_model_and_all_else_does() -> None:
             TrainTask.model_validate({"program": wrong, "data": {"source": "rows.jsonl"}})
 
 
-def test_no_task_scores_tunes_or_fine_tunes_what_a_program_has_trained() -> None:
+def test_no_task_scores_or_fine_tunes_what_a_program_has_trained_and_a_search_may_tune_it() -> None:
     after: list[dict[str, Any]] = [
         {"name": "score", "score": {"model": {"from": "train"}, "data": {"source": "s3://b/x.jsonl"}}},
-        {"name": "tune", "tune": {"task": "train"}},
         {"name": "more", "train": {"model": {"from": "train"}, "data": {"source": "s3://b/x.jsonl"}}},
     ]
     for task in after:
         with pytest.raises(ValidationError, match="trains by a program"):
             JobSpec.model_validate(job([task]))
+    JobSpec.model_validate(job([{"name": "tune", "tune": {"task": "train", "space": {"batch.micro": [4], "strategy.zero": [0, 1]}}}]))
+    for foreign in ("model.attention", "strategy.recompute", "optimizer.name", "data.pack"):
+        with pytest.raises(ValidationError, match="cannot be tuned for the train task train by a program"):
+            JobSpec.model_validate(job([{"name": "tune", "tune": {"task": "train", "space": {foreign: [True]}}}]))
     JobSpec.model_validate(
         job([{"name": "more", "train": {"program": "line:Line", "model": {"from": "train"}, "data": {"from": "train"}}}])
     )

@@ -36,8 +36,8 @@ def job(name: str = "lines", workers: int = 2, **train: Any) -> dict[str, Any]:
     return {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": name}, "spec": {"tasks": [task]}}
 
 
-def ran(here: Path, values: dict[str, Any], rows_per_s: float, status: str = "succeeded") -> None:
-    """A run in history, as the runtime writes it."""
+def ran(here: Path, values: dict[str, Any], rows_per_s: float, status: str = "succeeded", label: str = "fit") -> None:
+    """A run in history, as the runtime writes it; under another label a trial of a search."""
     spec = JobSpec.model_validate(values)
     task = spec.spec.tasks[0]
     assert task.train is not None
@@ -45,8 +45,8 @@ def ran(here: Path, values: dict[str, Any], rows_per_s: float, status: str = "su
     plan = plan_of_program(task.train, gpu("h100-80gb"), task.resources.workers).to_dict()
     result = {"peak_memory_gb": [3.0, 4.5], "details": {"program": "line:Line", "rows_per_s": rows_per_s}}
     sink = HistorySink(spec, "", Warnings(), url=f"sqlite:///{here}/history.db")
-    sink.record(TaskEvent(task="fit", state="started", kind="train", plan=plan))
-    sink.record(TaskEvent(task="fit", state=status, kind="train", result=result if status == "succeeded" else None))
+    sink.record(TaskEvent(task=label, state="started", kind="train", plan=plan))
+    sink.record(TaskEvent(task=label, state=status, kind="train", result=result if status == "succeeded" else None))
     sink.close(status, "")
 
 
@@ -67,6 +67,20 @@ def test_the_latest_run_with_the_same_settings_and_layout_tells_memory_speed_tim
     assert (row["fits"], row["memory_gb"]) == (None, None)
     assert main(["plan", str(here / "job.yaml")]) == 0
     assert "its latest run with this layout took 4.50 GB a rank and 128 rows/s, measured, not predicted" in capsys.readouterr().out
+
+
+def test_a_trial_of_a_search_over_the_task_tells_them_too(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ran(here, job(), 64.0)
+    for tuned, rows_per_s in (("fit", 128.0), ("more", 1.0)):
+        searched = job()
+        more = {**searched["spec"]["tasks"][0], "name": "more"}
+        searched["spec"]["tasks"] += [more, {"name": "search", "tune": {"task": tuned}}]
+        ran(here, searched, rows_per_s, label="search/3")
+    (here / "job.yaml").write_text(yaml.safe_dump(job()))
+
+    (row,) = rows(capsys, str(here / "job.yaml"))
+
+    assert row["rows_per_s"] == 128.0
 
 
 def test_without_such_a_run_nothing_is_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

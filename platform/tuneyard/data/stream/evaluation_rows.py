@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Generic
 
 from tuneyard.api import BadInput
 from tuneyard.data.samples import Tally
-from tuneyard.data.stream.rows import Stream, StreamTally, too_long
-from tuneyard.data.stream.shards import Shard, ShardFacts
+from tuneyard.data.stream.rows import RowsT, Stream, StreamTally
+from tuneyard.data.stream.shards import ShardFacts
 from tuneyard.data.stream.windows import Place
-from tuneyard.data.token_batch import TokenBatch
 
 
-class EvaluationRows:
-    """Rows of all splits, in their order. They are built when they are first read, or by `build`."""
+class EvaluationRows(Generic[RowsT]):
+    """Rows of all splits, in their order. They are built when they are first read, or by `build`. A subclass reads a row in its shard."""
+
+    HINT = "check the data"
+    """The next step where no row is left."""
 
     def __init__(
         self,
-        stream: Stream[Shard],
+        stream: Stream[RowsT],
         *,
         splits: int | None = None,
         own: bool = False,
-        packed: bool = False,
-        longest: int = 0,
         on_progress: Callable[[int, int], None] = lambda _done, _of: None,
     ) -> None:
         """`splits`: rows of at least the first so many splits of the first epoch; None: of all. `own`: the stream is a data set for
-        evaluation, with all of its rows; else the rows that are held out of it. `longest`: tokens of the longest sample, as far as it is
-        known. `on_progress`: called with the splits that are made, and those of all.
+        evaluation, with all of its rows; else the rows that are held out of it. `on_progress`: called with the splits that are made, and
+        those of all.
         """
         self._stream = stream
-        self._splits, self._own, self._packed = splits, own, packed
-        self.longest = longest
+        self._splits, self._own = splits, own
         self._on_progress = on_progress
-        self._most_tokens: int | None = None
-        self._shards: list[Shard] | None = None
+        self._shards: list[RowsT] | None = None
         self._ends: list[int] = []
 
     @property
@@ -57,28 +55,14 @@ class EvaluationRows:
         self.build()
         return (self._ends or [0])[-1]
 
-    @property
-    def column_names(self) -> list[str]:
-        return ["input_ids", "labels", *(["position_ids"] if self._packed else []), "length"]
-
-    def __getitem__(self, number: int) -> Mapping[str, Any]:
-        return self.__getitems__([number])[0]
-
-    def __getitems__(self, numbers: Sequence[int]) -> TokenBatch:
-        """These rows, in this order."""
+    def _found(self, number: int) -> tuple[RowsT, int]:
+        """The shard of a row, and its number in it."""
         shards = self.build()
-        parts = []
-        for number in numbers:
-            index = bisect_right(self._ends, number)
-            inside = number - (self._ends[index - 1] if index else 0)
-            parts.append(shards[index].row(self._first(shards[index].facts) + inside))
-        return TokenBatch.of_parts(parts)
+        index = bisect_right(self._ends, number)
+        inside = number - (self._ends[index - 1] if index else 0)
+        return shards[index], self._first(shards[index].facts) + inside
 
-    def refuse_longer(self, tokens: int) -> None:
-        """Have `build` raise BadInput for samples of more tokens."""
-        self._most_tokens = tokens
-
-    def build(self) -> Sequence[Shard]:
+    def build(self) -> Sequence[RowsT]:
         """Make all rows, unless they are made. The processes of a machine share the work.
 
         Raises BadInput for unusable data, StorageError where they cannot be read or stored.
@@ -101,11 +85,7 @@ class EvaluationRows:
     def _first(self, facts: ShardFacts) -> int:
         return 0 if self._own else facts.rows
 
-    def _check(self, shards: Sequence[Shard]) -> None:
-        # Of the first splits of a stream, most rows are not evaluated; the stream refuses them itself.
-        longest = max((shard.longest for shard in shards), default=0) if self._splits is None else 0
-        if self._most_tokens is not None and longest > self._most_tokens:
-            raise too_long(self._stream.uri, longest, self._most_tokens)
+    def _check(self, shards: Sequence[RowsT]) -> None:
         if not self._own:  # the bad rows are those of the stream itself
             return
         tally = Tally(self._stream.uri, self._stream.max_bad_fraction)
@@ -117,7 +97,7 @@ class EvaluationRows:
         if not sum(shard.facts.rows for shard in shards):
             dropped = [example for shard in shards for example in shard.facts.dropped_examples]
             why = f": {sum(shard.facts.dropped for shard in shards)} were dropped, such as {dropped[0]}" if dropped else ""
-            raise BadInput(f"{self._stream.uri}: no sample is left to evaluate on{why}", "check data.maxLength and data.lossOn")
+            raise BadInput(f"{self._stream.uri}: no sample is left to evaluate on{why}", self.HINT)
 
     def _chosen(self) -> list[int]:
         count, place = len(self._stream.splits), Place(0, 0)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal
 
 from tuneyard.api import BadInput, TrainData
 from tuneyard.data.cache import cache_root
@@ -20,17 +20,18 @@ from tuneyard.data.shard_files import remove_leftovers
 from tuneyard.data.shared.courier import shared_here
 from tuneyard.data.sources import Located
 from tuneyard.data.stream.claims import Claims
-from tuneyard.data.stream.evaluation_rows import EvaluationRows
 from tuneyard.data.stream.published import publish
 from tuneyard.data.stream.recipe import Recipe
-from tuneyard.data.stream.rows import Announce, Stream, StreamedRows
+from tuneyard.data.stream.rows import Announce, RowsT, Stream
 from tuneyard.data.stream.shards import Shard, ShardFacts
 from tuneyard.data.stream.splits import Split, sample_of, sequences_of, split_bytes, splits_of
+from tuneyard.data.stream.token_streams import EvaluatedTokens, StreamedTokens
 from tuneyard.data.stream.windows import Windows
 from tuneyard.data.stream.workers import DataWorkers
 from tuneyard.data.way import Way
 
-_HELD_OUT_SPLITS = 8
+HELD_OUT_SPLITS = 8
+"""A stream above 1 GiB evaluates on what is held out of this many splits."""
 _NEXT_TO_NOTHING = 15
 """Niceness of processes whose rows are needed at the first evaluation alone."""
 _MOST_WORKERS = 8
@@ -41,18 +42,11 @@ _LOOK = "`tuneyard data inspect` shows the content of the data"
 
 
 @dataclass(frozen=True)
-class Described:
+class Sampled(Generic[RowsT]):
     """A data set as a stream. `sample` stands for the whole."""
 
-    stream: Stream[Shard]
-    roles: Roles
+    stream: Stream[RowsT]
     sample: Split
-
-    @property
-    def recipe(self) -> Recipe:
-        """The recipe of the stream's rows."""
-        assert isinstance(self.stream.recipe, Recipe)
-        return self.stream.recipe
 
     @property
     def size_bytes(self) -> int:
@@ -60,7 +54,7 @@ class Described:
         return sum(split.size_bytes for split in self.stream.splits)
 
     @cached_property
-    def sampled(self) -> Shard:
+    def sampled(self) -> RowsT:
         """The rows of the sample, built unless this machine has them. Raises BadInput where none can be used, and StorageError."""
         shard = self.stream.shard(self.sample)
         if not shard.facts.rows:
@@ -79,11 +73,24 @@ class Described:
 
 
 @dataclass(frozen=True)
+class Described(Sampled[Shard]):
+    """Texts as a stream."""
+
+    roles: Roles
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the stream's rows."""
+        assert isinstance(self.stream.recipe, Recipe)
+        return self.stream.recipe
+
+
+@dataclass(frozen=True)
 class OpenStream:
     """An opened stream. `validation` None: no rows are held out."""
 
-    rows: StreamedRows
-    validation: EvaluationRows | None
+    rows: StreamedTokens
+    validation: EvaluatedTokens | None
     found: Described
 
 
@@ -91,7 +98,7 @@ class OpenStream:
 class OpenEvaluation:
     """A data set for evaluation whose rows are made while a task trains."""
 
-    rows: EvaluationRows
+    rows: EvaluatedTokens
     found: Described
 
 
@@ -123,7 +130,7 @@ def describe_stream(
     claims = Claims(folder / "claims" / recipe.stream_key)
     bad = spec.max_bad_fraction
     stream: Stream[Shard] = Stream(located.uri, splits, recipe, windows, folder, claims, bad, leave_s, shared_here())
-    return Described(stream, roles, sample_of(located.files, splits, among))
+    return Described(stream, sample_of(located.files, splits, among), roles)
 
 
 def shards_folder(cache_dir: str | Path | None) -> Path:
@@ -162,10 +169,10 @@ def open_stream(
     sample = found.sampled.facts
     packed = recipe.has_samples
     about: Any = {"epoch_rows": found.epoch_rows, "content": sample.content, "longest": found.sampled.longest}
-    rows = StreamedRows(stream, packed=packed, announce=announce, **about)
+    rows = StreamedTokens(stream, packed=packed, announce=announce, **about)
     validation = None
     if spec.validation_fraction > 0:
-        validation = EvaluationRows(beside or stream, splits=None if beside else _HELD_OUT_SPLITS, packed=packed)
+        validation = EvaluatedTokens(beside or stream, splits=None if beside else HELD_OUT_SPLITS, packed=packed)
     return OpenStream(rows, validation, found)
 
 
@@ -183,7 +190,7 @@ def open_evaluation(
     """Open a data set for evaluation. The first rows and a sample of 4 MiB are read, and processes begin to make the others, below all
     other work of the machine.
 
-    `key`, `on_progress`: as for a stream and for `EvaluationRows`. Raises as `open_stream`.
+    `key`, `on_progress`: as for a stream and for `EvaluatedTokens`. Raises as `open_stream`.
     """
     folder = shards_folder(cache_dir)
     found = describe_stream(spec, located, tokenizer, objective=objective, seed=seed, key=key, folder=folder)
@@ -192,7 +199,7 @@ def open_evaluation(
     if is_first_here():
         DataWorkers(found.stream, worker_count(spec.workers), beside=found.stream, niceness=_NEXT_TO_NOTHING).start()
     return OpenEvaluation(
-        EvaluationRows(found.stream, own=True, packed=found.recipe.has_samples, longest=longest, on_progress=on_progress), found
+        EvaluatedTokens(found.stream, own=True, packed=found.recipe.has_samples, longest=longest, on_progress=on_progress), found
     )
 
 

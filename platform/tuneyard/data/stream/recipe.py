@@ -1,19 +1,17 @@
-"""Builds the rows of a split. The result is the same on every machine, at any time and in any process."""
+"""Builds the token rows of a split. The result is the same on every machine, at any time and in any process."""
 
 from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -22,19 +20,16 @@ from tuneyard.data.file_types import DataFile
 from tuneyard.data.holdout import held_out_by_hash
 from tuneyard.data.packing import laid_out
 from tuneyard.data.samples import Placed, Tally, samples_of
-from tuneyard.data.shard_files import unfinished_name, writing_shards
-from tuneyard.data.shared.place import ShardTier, Wanted, fetched
 from tuneyard.data.stream.reading import SplitData
-from tuneyard.data.stream.shards import Samples, Shard, ShardFacts, is_whole, write_shard
-from tuneyard.data.stream.splits import Split
+from tuneyard.data.stream.shards import Samples, Shard, ShardFacts, write_shard
+from tuneyard.data.stream.split_recipe import Clock, SplitRecipe
 from tuneyard.data.tokens import IGNORED, Encoded, Encoder, digest_of
 
 _BATCH = 256
-_ITEM = TypeVar("_ITEM")
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(SplitRecipe[Shard]):
     """All inputs of rows. `about`: the settings of `encoder`, serialisable as JSON. `only_held_out`: shards have no training rows, and only
     held-out samples are tokenised.
     """
@@ -61,42 +56,6 @@ class Recipe:
         text = json.dumps(inputs, sort_keys=True, default=str)
         return sha256(text.encode()).hexdigest()
 
-    @cached_property
-    def stream_key(self) -> str:
-        """A hash of settings and files: two parts of a mixture often share their settings."""
-        files = [f"{file.reader} {file.uri} {file.mark} {file.size_bytes}" for file in self.files]
-        return sha256("\n".join([self.key, *files]).encode()).hexdigest()[:32]
-
-    def mark(self, split: Split) -> str:
-        """A hash that names the rows of a split without reading it, from metadata of its files."""
-        parts = [self.key]
-        for piece in split.pieces:
-            file = self.files[piece.file]
-            parts.append(f"{file.reader} {file.uri} {file.mark} {file.size_bytes} {piece.start} {piece.end}")
-        return sha256("\n".join(parts).encode()).hexdigest()[:32]
-
-    def build(self, split: Split, folder: Path, shared: ShardTier | None = None) -> Path:
-        """The shard of a split in `folder`: found by its mark, else by its content, there or in `shared`, else built. Raises BadInput,
-        StorageError.
-        """
-        named = folder / f"{self.mark(split)}.shard"
-        if named.exists():
-            return named
-        clock = _Clock()
-        with clock("storage"):
-            data = SplitData(self.files, split)
-            content = sha256(f"{self.key} {data.content()}".encode()).hexdigest()[:32]
-        by_content = folder / f"{content}.content.shard"
-        wanted = Wanted(content, by_content, named.stem)
-        while True:
-            if not is_whole(by_content) and not fetched(shared, wanted, lambda path: _why_not(path, content)):
-                began = time.monotonic()
-                self._build(data, by_content, clock, content)
-                if shared is not None:
-                    shared.store(wanted, time.monotonic() - began)
-            if _link(by_content, named):
-                return named
-
     def open(self, path: Path) -> Shard:
         """Open a shard. Raises OSError for a missing shard, ValueError for a damaged one."""
         return Shard(path)
@@ -105,7 +64,7 @@ class Recipe:
         """Prepare a forked process that only builds shards: it uses one thread."""
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
-    def _build(self, data: SplitData, path: Path, clock: _Clock, content: str) -> None:
+    def write(self, data: SplitData, path: Path, clock: Clock, content: str) -> None:
         tally = Tally("", max_bad_fraction=1.0)
         facts = ShardFacts(source_bytes=data.read_bytes, content=content, seconds=clock.seconds)
         encoded = self._encoded(clock.each("decoding", samples_of(data.records(), tally, self.canonical)), facts, tally, clock)
@@ -125,7 +84,7 @@ class Recipe:
         small = ids.size == 0 or int(ids.max()) < 1 << 16
         write_shard(path, Samples(ids, counted, lengths), [*train, *held_out], facts, packed=self.has_samples, small=small)
 
-    def _encoded(self, samples: Iterator[Placed], facts: ShardFacts, tally: Tally, clock: _Clock) -> list[Encoded]:
+    def _encoded(self, samples: Iterator[Placed], facts: ShardFacts, tally: Tally, clock: Clock) -> list[Encoded]:
         found = []
         while batch := list(islice(samples, _BATCH)):
             if self.only_held_out:
@@ -152,58 +111,3 @@ class Recipe:
 
     def _layout(self, lengths: Any, chosen: Any) -> Sequence[Sequence[int]]:
         return laid_out(lengths, chosen, self.encoder.max_length, pack=self.pack, together=self.encoder.together)
-
-
-class _Clock:
-    """Seconds by kind of work."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, kind: str) -> Iterator[None]:
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[kind] = self.seconds.get(kind, 0.0) + time.perf_counter() - began
-
-    def each(self, kind: str, items: Iterator[_ITEM]) -> Iterator[_ITEM]:
-        """The items; the clock counts the time to get each."""
-        while True:
-            began = time.perf_counter()
-            item = next(items, None)
-            self.seconds[kind] = self.seconds.get(kind, 0.0) + time.perf_counter() - began
-            if item is None:
-                return
-            yield item
-
-
-def _why_not(path: Path, content: str) -> str:
-    """Why the file at `path` is not the shard of this content, or an empty text."""
-    try:
-        found = Shard(path).facts.content
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return f"it is no shard of rows: {error}"
-    return "" if found == content else "it has the rows of other data"
-
-
-def _link(there: Path, name: Path) -> bool:
-    """Link a shard to another name. False: another process has removed the shard to make room."""
-    beside = unfinished_name(name)
-    with writing_shards(name.parent):
-        try:
-            try:
-                os.link(there, beside)
-            except FileNotFoundError:
-                return False
-            except OSError:  # a file system without hard links
-                try:
-                    content = there.read_bytes()
-                except FileNotFoundError:
-                    return False
-                beside.write_bytes(content)
-            beside.rename(name)
-        finally:
-            beside.unlink(missing_ok=True)  # POSIX: a rename onto another link of the same file does nothing
-    return True

@@ -1,4 +1,4 @@
-"""The rows of a streamed data set by position, for one process: find the window, get its shards, read the row.
+"""The rows of a streamed data set by position, for one process: find the window, get its shards, find the row in its shard.
 
 The process waits for a missing shard while another process builds it (its lock dies with it), and otherwise builds the shard itself. Data
 workers therefore make reads faster, but no read depends on them.
@@ -25,10 +25,10 @@ from tuneyard.data.shared.courier import Courier
 from tuneyard.data.stream.claims import Claims
 from tuneyard.data.stream.counted_window import CountedWindow
 from tuneyard.data.stream.shard_maker import ShardMaker
-from tuneyard.data.stream.shards import Shard, ShardFacts
+from tuneyard.data.stream.shards import ShardFacts
+from tuneyard.data.stream.split_recipe import HasFacts
 from tuneyard.data.stream.splits import Split
 from tuneyard.data.stream.windows import WINDOW, Place, Windows
-from tuneyard.data.token_batch import RowParts, TokenBatch
 
 _POLL_S = 0.005
 _TRIES = 8
@@ -46,6 +46,7 @@ _SUMS = (
 
 
 ShardT = TypeVar("ShardT")
+RowsT = TypeVar("RowsT", bound=HasFacts)
 Announce = Callable[[Place, float], None]
 """Called with the window that is read, and the seconds waited for shards so far."""
 
@@ -148,40 +149,30 @@ class StreamTally:
             total.seconds[kind] = total.seconds.get(kind, 0.0) + seconds
 
 
-def too_long(uri: str, tokens: int, most: int) -> BadInput:
-    """The error for a sample that is longer than the model has positions."""
-    cause = f"{uri}: a sample has {tokens:,} tokens, and the model has positions for {most:,}"
-    return BadInput(cause, f"set data.maxLength to at most {most}")
-
-
-class StreamedRows:
-    """Rows by position. Positions count on over epochs, and each read should be near the last one.
+class StreamedRows(Generic[RowsT]):
+    """Rows by position. Positions count on over epochs, and each read should be near the last one. A subclass reads a row in its shard.
 
     `place` moves to a cursor; without it, the first position is 0.
     """
 
+    INPUTS = "its settings"
+    """What rows depend on besides the files and the libraries, in words."""
+
     def __init__(
         self,
-        stream: Stream[Shard],
+        stream: Stream[RowsT],
         *,
         epoch_rows: int,
-        packed: bool = False,
         content: str = "",
-        longest: int = 0,
         announce: Announce = lambda _place, _waited: None,
     ) -> None:
-        """`epoch_rows`: an estimate. `content`: a hash of a part of the data. `longest`: tokens of its longest sample. `announce`: see
-        `Announce`.
-        """
+        """`epoch_rows`: an estimate. `content`: a hash of a part of the data. `announce`: see `Announce`."""
         self.stream = stream
-        self._packed = packed
         self._epoch_rows = epoch_rows
         self._content = content
-        self.longest = longest
-        self._most_tokens: int | None = None
         self.tally = StreamTally()
         self._announce = announce
-        self._open: OrderedDict[int, Shard] = OrderedDict()
+        self._open: OrderedDict[int, RowsT] = OrderedDict()
         self._starts: list[int] = [0]
         self._places: list[Place] = [Place(0, 0)]
         self._windows: dict[Place, CountedWindow] = {}
@@ -199,23 +190,6 @@ class StreamedRows:
     def epoch_rows(self) -> int:
         """Estimated rows of an epoch."""
         return self._epoch_rows
-
-    @property
-    def column_names(self) -> list[str]:
-        """The columns, as for a data set that is prepared whole."""
-        return ["input_ids", "labels", *(["position_ids"] if self._packed else []), "length"]
-
-    def __getitem__(self, position: int) -> Mapping[str, Any]:
-        """The row at a position. Raises BadInput for unusable data, StorageError where they cannot be read or stored."""
-        return self.__getitems__([position])[0]
-
-    def __getitems__(self, positions: Sequence[int]) -> TokenBatch:
-        """The rows at these positions, in this order. Raises as `__getitem__`."""
-        return TokenBatch.of_parts([self._parts(position) for position in positions])
-
-    def refuse_longer(self, tokens: int) -> None:
-        """Raise BadInput when a sample of more tokens is read."""
-        self._most_tokens = tokens
 
     def cursor(self, position: int) -> dict[str, Any]:
         """The start of a window from which `position` is found, and the rows of its splits; for `place`, on any machine.
@@ -262,7 +236,7 @@ class StreamedRows:
             return BadInput(f"{self.stream.uri} was prepared whole when the checkpoint was written, and is streamed now", _RESTORE)
         _, size_bytes, key, _ = self._identity()
         if key != before[2]:
-            why = "its settings, the tokenizer with its chat template, or the versions of the libraries are others"
+            why = f"{self.INPUTS}, or the versions of the libraries are others"
             return BadInput(f"{self.stream.uri} gives other rows than when the checkpoint was written: {why}", _RESTORE)
         if size_bytes != before[1]:
             what = f"{size_bytes:,} bytes to read now, {before[1]:,} then"
@@ -275,7 +249,10 @@ class StreamedRows:
         sizes = [piece.size_bytes for split in self.stream.splits for piece in split.pieces]
         return [len(self.stream.splits), sum(sizes), self.stream.recipe.key, self._content]
 
-    def _parts(self, position: int) -> RowParts:
+    def _found(self, position: int) -> tuple[RowsT, int]:
+        """The shard of a position, and the number of the row in it. Raises BadInput for unusable data, StorageError where they cannot be
+        read or stored.
+        """
         window = self._window_of_last
         if not window.start <= position < window.end:
             window = self._window_of_last = self._window(position)
@@ -285,15 +262,7 @@ class StreamedRows:
         shard = self._shard(split)
         if row >= shard.facts.rows:
             raise self._changed()
-        parts = shard.row(row)
-        if self._most_tokens is not None:
-            self._check_length(parts, self._most_tokens)
-        return parts
-
-    def _check_length(self, parts: RowParts, most: int) -> None:
-        tokens = len(parts.ids) if parts.samples is None else int(parts.samples.max())
-        if tokens > most:
-            raise too_long(self.stream.uri, tokens, most)
+        return shard, row
 
     def _window(self, position: int) -> CountedWindow:
         """The window of a position."""
@@ -356,7 +325,7 @@ class StreamedRows:
         self._announced = place
         self._announce(place, self.tally.waited_s)
 
-    def _shard(self, number: int) -> Shard:
+    def _shard(self, number: int) -> RowsT:
         known = self._open.get(number)
         if known is not None:
             self._open.move_to_end(number)
@@ -368,7 +337,7 @@ class StreamedRows:
         self.tally.add(number, shard.facts)
         return shard
 
-    def _read(self, split: Split) -> Shard:
+    def _read(self, split: Split) -> RowsT:
         began = time.perf_counter()
         shard = self.stream.shard(split)
         self.tally.waited_s += time.perf_counter() - began
@@ -393,5 +362,9 @@ class StreamedRows:
         if whole or good + bad >= EARLY_CHECK_ROWS:
             tally.check()
         if whole and not facts.rows:
-            why = f": {facts.dropped} were dropped, such as {facts.dropped_examples[0]}" if facts.dropped else ""
-            raise BadInput(f"{self.stream.uri}: no sample is left to train on{why}", "check data.maxLength and data.lossOn")
+            raise self._nothing_left(facts)
+
+    def _nothing_left(self, facts: ShardFacts) -> BadInput:
+        """The error where an epoch has no row."""
+        left = "all are held out" if facts.held_out else "none can be used"
+        return BadInput(f"{self.stream.uri}: no row is left to train on: {left}", "lower data.validationFraction, or add rows")

@@ -134,15 +134,6 @@ class Shard:
         return max((int(each.max()) for each in lengths if each.size), default=0)
 
 
-def is_whole(path: Path) -> bool:
-    """Whether there is an undamaged shard at `path`."""
-    try:
-        Shard(path)
-    except (OSError, ValueError):
-        return False
-    return True
-
-
 def write_shard(path: Path, samples: Samples, rows: Sequence[Sequence[int]], facts: ShardFacts, *, packed: bool, small: bool) -> None:
     """Write rows (each a list of sample numbers) to `path` atomically. `small`: all tokens are below 65,536.
 

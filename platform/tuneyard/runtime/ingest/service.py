@@ -21,10 +21,10 @@ from typing import Any
 from tuneyard.api import DataService
 from tuneyard.runtime.ingest.fetcher import ANSWER_LIMIT_S, Fetcher
 from tuneyard.runtime.ingest.master import Account, IngestMaster
-from tuneyard.runtime.ingest.worker import TABLES, TOKENIZERS, DataWorker
+from tuneyard.runtime.ingest.worker import ROWS, TABLES, TOKENIZERS, DataWorker
 from tuneyard.runtime.sessions.stacks import DATA_RESOURCE
 
-__all__ = ["TABLES", "TOKENIZERS", "Account", "Fetcher", "Ingestion"]
+__all__ = ["ROWS", "TABLES", "TOKENIZERS", "Account", "Fetcher", "Ingestion"]
 
 
 class Ingestion:

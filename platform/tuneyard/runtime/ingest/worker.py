@@ -13,7 +13,8 @@ from tuneyard.data.shared.tier import Tier
 from tuneyard.data.stream import Stream, stream_of
 
 TOKENIZERS, TABLES = "transformers:PreTrainedTokenizerFast", "tuneyard.ranking.stream.recipe:TableRecipe"
-"""Objects that data workers of texts and of tables load for their first split, as module:object."""
+ROWS = "tuneyard.data.stream.row_recipe:RowRecipe"
+"""Objects that data workers of texts, tables and rows of programs load for their first split, as module:object."""
 
 
 class Built(NamedTuple):

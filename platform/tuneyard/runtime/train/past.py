@@ -1,4 +1,4 @@
-"""Past runs of programs in the history of this platform: they tell memory and speed, which the planner cannot predict."""
+"""Past runs and trials of programs in the history of this platform: they tell memory and speed, which the planner cannot predict."""
 
 from __future__ import annotations
 
@@ -34,17 +34,24 @@ class PastPrograms:
     runs: tuple[Mapping[str, Any], ...] = ()
 
     def like(self, job: JobSpec, task: Task, plan: Plan) -> Measured | None:
-        """The figures of the latest run of this task with the same program, settings and layout. None: there is none."""
+        """The figures of the latest run of this task, or trial of a search over it, with the same program, settings and layout. None: there
+        is none.
+        """
         wanted, layout = _recipe(task), plan.to_dict()
         for run in reversed(self.runs):
-            if (run["job"], run["task"]) != (job.metadata.name, task.name):
+            if run["job"] != job.metadata.name or any((run["plan"] or {}).get(name) != layout[name] for name in _LAYOUT):
                 continue
-            if any((run["plan"] or {}).get(name) != layout[name] for name in _LAYOUT) or _recipe_of(run) != wanted:
+            if _recipe_of(run, task.name) != wanted:
                 continue
             figures = _measured(run["result"] or {})
             if figures is not None:
                 return figures
         return None
+
+    def count(self, job: JobSpec, task: Task) -> int:
+        """Runs of this task and trials of searches over it, with the same program and settings, in any layout."""
+        wanted = _recipe(task)
+        return sum(run["job"] == job.metadata.name and _recipe_of(run, task.name) == wanted for run in self.runs)
 
 
 def past_programs(warn: Callable[[str], object]) -> PastPrograms:
@@ -68,16 +75,24 @@ def _measured(result: Mapping[str, Any]) -> Measured | None:
     return Measured(float(memory_gb), float(rate)) if memory_gb and rate else None
 
 
-def _recipe_of(run: Mapping[str, Any]) -> dict[str, Any] | None:
-    """None for a JobSpec that this version cannot read."""
+def _recipe_of(run: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """The recipe of a run of the task `name`, or of a trial of a search over it (`search/3`). None for a run of another task, and for a
+    JobSpec that this version cannot read.
+    """
+    own, _, trial = run["task"].partition("/")
+    if not trial and own != name:
+        return None
     try:
-        then = JobSpec.model_validate(run["spec"])
+        tasks = {each.name: each for each in JobSpec.model_validate(run["spec"]).spec.tasks}
     except ValueError:
         return None
-    earlier = next((each for each in then.spec.tasks if each.name == run["task"]), None)
+    search, earlier = tasks.get(own), tasks.get(name)
+    if trial and (search is None or search.tune is None or search.tune.task != name):
+        return None
     return _recipe(earlier) if earlier is not None and earlier.train is not None else None
 
 
 def _recipe(task: Task) -> dict[str, Any]:
     assert task.train is not None
-    return task.train.model_dump(mode="json", exclude=_WITHOUT_EFFECT)
+    images = task.train.data.images  # their size is that of batches
+    return {**task.train.model_dump(mode="json", exclude=_WITHOUT_EFFECT), "images": images and images.model_dump()}

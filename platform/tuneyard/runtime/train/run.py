@@ -30,9 +30,9 @@ def run_train(request: TrainRequest, setting: TrainSetting, emit: Emit, should_s
 def _run_with_service(request: TrainRequest, setting: TrainSetting, emit: Emit, should_stop: ShouldStop) -> TrainResult:
     if request.task.data.service is None:
         return _run_attempts(request, setting, emit, should_stop)
-    from tuneyard.runtime.ingest.service import TABLES, TOKENIZERS, Ingestion
+    from tuneyard.runtime.ingest.service import ROWS, TABLES, TOKENIZERS, Ingestion
 
-    loads = TABLES if request.rank is not None else TOKENIZERS
+    loads = TABLES if request.rank is not None else ROWS if request.task.program is not None else TOKENIZERS
     ingestion = Ingestion(request.job, request.name, request.task.data.service, loads=loads)
     try:
         result = _run_attempts(replace(request, ingestion=ingestion.name), setting, emit, should_stop)

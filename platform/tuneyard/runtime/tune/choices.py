@@ -1,6 +1,6 @@
 """The choices of a tune task on this machine: for each point the task, its plan, and its row of history.
 
-A rank task has no row: history knows shapes of language models only.
+A rank task and a program have no row: history knows shapes of language models only.
 """
 
 from __future__ import annotations
@@ -12,14 +12,21 @@ from typing import Any
 
 from tuneyard.admission import Machine, choose_workers
 from tuneyard.api import BadInput, EmbeddingTables, Task, check_task
-from tuneyard.api.tuned_settings import DATA_WORKERS, WORKERS, apply_settings
+from tuneyard.api.tuned_settings import DATA_WORKERS, WORKERS, apply_settings, searched_as
 from tuneyard.api.worker_counts import worker_counts
 from tuneyard.catalog import gpu
-from tuneyard.planning import DataRate, refuse_without_room
+from tuneyard.planning import DataRate, Plan, refuse_without_room
 from tuneyard.runtime.models import model_shape
 from tuneyard.runtime.tune.feeding import Feeding
 from tuneyard.training.request import TrainRequest
-from tuneyard.tuning import Space, default_settings, default_settings_of_ranker, refuse_without_effect, settings_row
+from tuneyard.tuning import (
+    Space,
+    default_settings,
+    default_settings_of_program,
+    default_settings_of_ranker,
+    refuse_without_effect,
+    settings_row,
+)
 
 _UNSEEN = {
     *("strategy.sequenceParallel", "strategy.shardWithin", "strategy.quantisedAllReduce", "strategy.compile"),
@@ -45,7 +52,9 @@ class Choices:
         settings = {path: tuple(values) for path, values in listed.items()}
         self._refuse_without_effect(settings)
         if self._task.rank is not None:
-            return Space(settings or self._settings_of_ranker(), self._is_another_ranker)
+            return Space(settings or self._settings_of_ranker(), self._is_another)
+        if searched_as(self._task) == "program":
+            return Space(settings or self._settings_of_program(), self._is_another)
         settings = settings or default_settings(
             self._task,
             data_workers=self.feeding.choices(),
@@ -77,13 +86,19 @@ class Choices:
         if DATA_WORKERS in listed and (why := self.feeding.no_choice()):
             raise BadInput(f"{DATA_WORKERS} cannot matter for task {self._task.name}: {why}", f"leave {DATA_WORKERS} out of the space")
 
-    def _is_another_ranker(self, point: Mapping[str, Any]) -> bool:
-        """Whether a point can work, and has another plan or other tables than the file: the file must not be compared with itself."""
+    def _is_another(self, point: Mapping[str, Any]) -> bool:
+        """Whether a point of a task in rows can work, and has another plan, other tables or other data workers than the file: the file must
+        not be compared with itself.
+        """
         found, own = self._find(point), self.request({})
-        return found is not None and (found.plan, _tables_of(found)) != (own.plan, _tables_of(own))
+        return found is not None and _what_differs(found) != _what_differs(own)
 
     def _settings_of_ranker(self) -> dict[str, tuple[Any, ...]]:
         return default_settings_of_ranker(self._task, workers=self._worker_counts(), is_cpu=self._facts.is_cpu, per_host=self._per_host)
+
+    def _settings_of_program(self) -> dict[str, tuple[Any, ...]]:
+        place: Any = {"is_cpu": self._facts.is_cpu, "per_host": self._per_host}
+        return default_settings_of_program(self._task, workers=self._worker_counts(), data_workers=self.feeding.choices(), **place)
 
     def request(self, point: Mapping[str, Any]) -> TrainRequest:
         """The request of a point. Raises BadInput if its settings cannot work or do not fit."""
@@ -108,7 +123,7 @@ class Choices:
         return with_them / without if with_them and without else 1.0
 
     def planned(self, point: Mapping[str, Any]) -> float | None:
-        """Planned tokens/s over all workers, or rows/s of a ranker; None if the plan has no speed."""
+        """Planned tokens/s over all workers, or rows/s of a ranker; None if the plan has no speed, as that of a program."""
         speed = self.request(point).plan.speed
         return speed.tokens_per_s if speed is not None else None
 
@@ -143,5 +158,5 @@ class Choices:
         return sorted(count for count in worker_counts(self._task, usual=most, limit=most) if count <= most)
 
 
-def _tables_of(request: TrainRequest) -> EmbeddingTables | None:
-    return request.rank.tables if request.rank is not None else None
+def _what_differs(request: TrainRequest) -> tuple[Plan, EmbeddingTables | None, int | str]:
+    return request.plan, request.rank.tables if request.rank is not None else None, request.task.data.workers

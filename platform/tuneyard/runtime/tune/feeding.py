@@ -24,6 +24,8 @@ class Feeding:
         from tuneyard.data.mix_parts import part_data
 
         data = self._task.data
+        if self._task.program is not None:
+            return data.asks_for_stream
         return any(self._streams(part) for part in ([part_data(data, part) for part in data.mix] or [data]))
 
     def _streams(self, data: TrainData) -> bool:

@@ -102,7 +102,7 @@ class _Tuning:
                 task=self._task.name,
                 name=f"searching {self._tuned.space.size} combinations"
                 + (f" on {count} gangs at once, " if count > 1 else ", ")
-                + (f"{known} timed runs in history" if known else "no history: by the planner's estimates")
+                + (f"{known} timed runs in history" if known else f"no history: {self._tuned.guess}")
                 + (f", {len(record.trials)} trials measured before" if record.trials else "")
                 + f"; {self._budgeted()}",
             )

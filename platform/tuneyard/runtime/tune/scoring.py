@@ -25,6 +25,7 @@ from tuneyard.runtime.score.predicted import promise_of, speed_of, time_of, toke
 from tuneyard.runtime.score.run import EnginePlaces, needs_vllm, score_request
 from tuneyard.runtime.task_context import TaskContext
 from tuneyard.runtime.tune.trials import Conditions, Outcome, leaving_nothing, observe
+from tuneyard.runtime.tune.tuned import PLANNED
 from tuneyard.scoring.request import ScoreRequest
 from tuneyard.tracking import Event, TaskEvent, Warned
 from tuneyard.tuning import Expectation, PlannedExpectation, Point, Space, Trial, default_settings_of_engines
@@ -55,6 +56,7 @@ class TunedScoring:
         past = past_scores(self._without_history)
         self._answer_tokens = past.answers(context.job, tuned).tokens
         self._promise = promise_of(own, past, self._answer_tokens)
+        self.guess = PLANNED
         self.known = self._promise.correction.runs if self._promise is not None else 0
         # Engines of tasks without answers only measure likelihoods of texts.
         self.unit = "tokens" if row_lengths(own.task, self._count, max_length=_ANY_LENGTH).output else "rows"

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tuneyard.api import Task
-from tuneyard.api.tuned_settings import DATA_WORKERS
+from tuneyard.api.tuned_settings import DATA_WORKERS, searched_as
 from tuneyard.planning import past_rates
 from tuneyard.runtime.interrupt import ShouldStop
 from tuneyard.runtime.task_context import TaskContext
 from tuneyard.runtime.train.attempt import TrainSetting
+from tuneyard.runtime.train.past import PastPrograms, past_programs
 from tuneyard.runtime.tune.choices import Choices, Plans
 from tuneyard.runtime.tune.past import past_attempts
 from tuneyard.runtime.tune.trials import Listener, in_its_own_order, run_trial, short
+from tuneyard.runtime.tune.tuned import PLANNED
 from tuneyard.tracking import Warned
 from tuneyard.tuning import Expectation, PlannedExpectation, Point, Predictor, PredictorExpectation, Trial, history_frame
 
@@ -23,19 +26,24 @@ _SHOWN = ("workers", "zero", "micro_batch", "recompute", "attention")
 
 
 class TunedTraining:
-    """See `Tuned`. History knows shapes of language models only: of a ranker, the plan alone is expected."""
+    """See `Tuned`. Predictors know shapes of language models only. Of a ranker, the plan is expected, and of a program what its runs and
+    trials in history took with the same layout.
+    """
 
     def __init__(self, search: Task, tuned: Task, context: TaskContext, plan: Plans, settings: Sequence[TrainSetting]) -> None:
         """`settings`: one for each gang. Raises BadInput if the task cannot run here, or if a listed setting cannot matter."""
         assert search.tune is not None
         self._search, self._context, self._settings = search, context, settings
-        self._is_ranker = tuned.rank is not None
-        self.unit = "rows" if self._is_ranker else "tokens"
+        self._tuned, self._kind = tuned, searched_as(tuned)
+        self._in_rows = self._kind != "train"
+        self.unit = "rows" if self._in_rows else "tokens"
+        self.guess = "nothing is expected of a program" if self._kind == "program" else PLANNED
         past = past_attempts(self._without_history)
         self._choices = Choices(short(tuned, search.tune.steps_per_trial), context.machine, plan, past_rates(past))
         self.space = self._choices.space(search.tune.space)
         self._predictor = Predictor.fit(history_frame(past))
-        self.known = 0 if self._is_ranker else self._predictor.timed_rows
+        self._programs = past_programs(self._without_history) if self._kind == "program" else PastPrograms()
+        self.known = self._programs.count(context.job, tuned) if self._in_rows else self._predictor.timed_rows
         self._tried_network: set[int] = set()
         """Gangs whose network was checked."""
 
@@ -50,19 +58,21 @@ class TunedTraining:
         return {name: getattr(found, name) for name in _SHOWN}
 
     def row(self, point: Point) -> dict[str, Any] | None:
-        return None if self._is_ranker else self._choices.row(point)
+        return None if self._in_rows else self._choices.row(point)
 
     def predicted(self, point: Point) -> float | None:
-        if self._is_ranker:
-            return self._choices.planned(point)
+        if self._in_rows:
+            return self._rows_per_s(point)
         import pandas as pd
 
         rate = float(self._predictor.predict(pd.DataFrame([self._choices.row(point)])).tokens_per_sec_per_gpu.iloc[0])
         return rate * self._total(point) if math.isfinite(rate) else None
 
     def expectation(self, points: Sequence[Point], share: Callable[[Point], float]) -> Expectation:
-        if self._is_ranker:
-            return PlannedExpectation(points, lambda point: self._planned_worth(point, share))
+        if self._in_rows:
+            known = [rate / self.devices(point) for point in points if (rate := self._rows_per_s(point))]
+            usual = statistics.median(known) if known else 1.0  # of a worker
+            return PlannedExpectation(points, lambda point: (self._rows_per_s(point) or usual * self.devices(point)) * share(point))
         return PredictorExpectation(self._predictor, points, self._choices.row, lambda point: self._total(point) * share(point))
 
     def measure(self, gang: int, point: Mapping[str, Any], number: int, limit_s: float, should_stop: ShouldStop) -> Trial:
@@ -95,9 +105,12 @@ class TunedTraining:
         that no row of history names, which predictors do not know."""
         return self._choices.workers(point) * self._choices.fed(point) * self._choices.unseen(point)
 
-    def _planned_worth(self, point: Point, share: Callable[[Point], float]) -> float | None:
-        planned = self._choices.planned(point)
-        return planned * share(point) if planned is not None else None
+    def _rows_per_s(self, point: Point) -> float | None:
+        """Rows/s of all workers: planned, or of a program measured before; None where neither is known."""
+        if self._kind == "rank":
+            return self._choices.planned(point)
+        measured = self._programs.like(self._context.job, self._tuned, self._choices.request(point).plan)
+        return measured.rows_per_s if measured is not None else None
 
     def _without_history(self, why: str) -> None:
         self._context.emit(Warned(task=self._search.name, message=f"searching without history: {why}"))

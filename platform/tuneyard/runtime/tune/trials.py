@@ -12,6 +12,7 @@ from typing import Any
 
 from tuneyard.api import BadInput, FailureKind, RankTask, Retries, Task, TrainTask, TuneyardError
 from tuneyard.api.evaluation import Evaluation
+from tuneyard.api.tuned_settings import searched_as
 from tuneyard.runtime.environment import hide
 from tuneyard.runtime.interrupt import ShouldStop
 from tuneyard.runtime.train.attempt import TrainSetting
@@ -40,6 +41,7 @@ def short(task: Task, steps: int) -> Task:
         "epochs": None,
         "checkpoint": train.checkpoint.model_copy(update={"every_steps": 10 * steps}),
         "data": train.data.model_copy(update={"validation": None, "validation_fraction": 0.0}),
+        **({"evaluation": Evaluation()} if searched_as(task) == "program" else {}),  # predictions and metrics need held-out rows
     }
     return task.model_copy(update={"train": train.model_copy(update=changes)})
 
@@ -73,7 +75,7 @@ class _Pace:
 
 
 def _pace_of(event: Step) -> _Pace:
-    """The pace of a step; for a ranker with rows instead of tokens."""
+    """The pace of a step; for a ranker or a program with rows instead of tokens."""
     if event.rows_per_s is None:
         return _Pace(max(1, event.tokens), event.tokens_per_s, event.data_share)
     return _Pace(max(1, round(event.rows_per_s * event.step_s)), event.rows_per_s, event.data_share)
@@ -217,7 +219,9 @@ def _trained(number: int, request: TrainRequest, setting: TrainSetting, listener
     if measured is None:
         return Outcome(rate=None)
     told = {name: getattr(result, name) for name in ("peak_memory_gb", "mfu", "world_size")}
-    details = {**_data_details(result.details), "bottleneck": {"stall": measured.stall}}
+    program = request.task.program
+    of_program = {"program": program, "rows_per_s": measured.tokens_per_s} if program is not None else {}
+    details = {**_data_details(result.details), **of_program, "bottleneck": {"stall": measured.stall}}
     return Outcome(
         rate=measured.tokens_per_s, spread=measured.spread, result=told | {"tokens_per_s": measured.tokens_per_s, "details": details}
     )

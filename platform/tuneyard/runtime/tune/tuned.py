@@ -8,6 +8,9 @@ from typing import Any, Protocol
 from tuneyard.runtime.interrupt import ShouldStop
 from tuneyard.tuning import Expectation, Point, Space, Trial
 
+PLANNED = "by the planner's estimates"
+"""`guess` of a task that the planner knows."""
+
 
 class Tuned(Protocol):
     """A task with open settings. The empty point is the task as in its file. All methods but `space` and `why_not` take points that can
@@ -17,6 +20,8 @@ class Tuned(Protocol):
     """The unit of a trial's speed, per second: tokens or rows."""
     known: int
     """Timed runs in history from which the search learns."""
+    guess: str
+    """What is expected without such runs, in words."""
 
     @property
     def space(self) -> Space:

@@ -66,7 +66,8 @@ class ProgramAttempt(Attempt):
         self._together(lambda: self.loaded)
         self._refuse_without_predict()
         start = find_program_start(request, self.loaded, self.world)
-        prepared = data.prepare_rows(task.data, seed=task.seed, emit=self.emit, task=request.name)
+        service = Path(request.streams) if request.streams else None
+        prepared = data.prepare_rows(task.data, seed=task.seed, service=service, emit=self.emit, task=request.name)
         if not len(prepared.train):
             raise BadInput(f"{prepared.report.source}: no row is left to train on", "lower data.validationFraction, or add rows")
         for message in prepared.report.warnings():

@@ -11,6 +11,7 @@ from tuneyard.api import BadInput
 from tuneyard.api.evaluation import LOSS, Evaluation
 from tuneyard.storage import Store
 from tuneyard.training.distributed import World
+from tuneyard.training.evaluation_rows import make_rows
 from tuneyard.training.first_rank import made_on_first, write_on_first
 from tuneyard.training.program.loading import Loaded
 from tuneyard.training.program.measuring import HeldOutRows, nearest, own_figures, table_figures
@@ -44,8 +45,11 @@ class Judge:
         """Predict and measure a few rows before the first step: most errors are found now, and not after some hours. The program's own
         metrics may fail for so few rows, which is a warning.
         """
-        rows = len(trainer.eval_dataset)
-        if not rows or not (self.measures or self._evaluation.samples):
+        asked = self.measures or self._evaluation.samples
+        if asked:
+            make_rows(trainer.eval_dataset, self._world)
+        rows = len(trainer.eval_dataset) if asked else 0
+        if not rows:
             self._refuse_unknown_best(set())
             return
         numbers = range(min(rows, trainer.args.per_device_eval_batch_size * self._world.mesh.data))

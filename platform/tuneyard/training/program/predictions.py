@@ -14,6 +14,7 @@ import torch
 from tuneyard.api import BadInput
 from tuneyard.storage import Store, open_store
 from tuneyard.training.distributed import gather_objects
+from tuneyard.training.evaluation_rows import make_rows
 from tuneyard.training.generators import kept_generators
 from tuneyard.training.order import evaluation_batches
 from tuneyard.training.program.even_calls import even_calls
@@ -56,6 +57,7 @@ def predict_rows(trainer: ProgramTrainer, numbers: Sequence[int]) -> list[str]:
 
 def write_predictions(trainer: ProgramTrainer, request: TrainRequest) -> str:
     """Predict all held-out rows, on all ranks, and write them on one. Collective. Returns the URI of the file."""
+    make_rows(trainer.eval_dataset, trainer.world)
     lines = predict_rows(trainer, range(len(trainer.eval_dataset)))
     store = open_store(request.output)
     if trainer.world.is_first:

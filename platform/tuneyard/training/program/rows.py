@@ -27,6 +27,11 @@ class RowsInOrder:
     seed: int
     order: RowOrder | None = None
 
+    @property
+    def datasets(self) -> tuple[Any, ...]:
+        """The rows, which may have to be made before they are counted."""
+        return (self.rows,)
+
     def __len__(self) -> int:
         return len(self.rows)
 

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tuneyard import data
 from tuneyard.api import BadInput
-from tuneyard.data.stream import EvaluationRows, StreamedRows
+from tuneyard.data.stream import EvaluatedTokens, StreamedTokens
 from tuneyard.training.generators import kept_generators
 from tuneyard.training.proofs.gathering import gathered_by_module
 from tuneyard.training.proofs.kept_weights import kept_weights
@@ -99,8 +99,8 @@ def _table_below(model: nn.Module, longest: int, device: torch.device) -> int | 
 
 def bound_streams(model: nn.Module, prepared: data.Prepared, max_length: int, device: torch.device) -> None:
     """Have streams refuse samples that reach beyond a table of positions: their longest sample is not known before. Collective."""
-    streams = [rows for _, rows in prepared.streams if isinstance(rows, StreamedRows)]
-    evaluated = data.made_for_evaluation(prepared.validation)
+    streams = [rows for _, rows in prepared.streams if isinstance(rows, StreamedTokens)]
+    evaluated = [rows for rows in data.made_for_evaluation(prepared.validation) if isinstance(rows, EvaluatedTokens)]
     table = _table_below(model, max_length, device) if streams or evaluated else None
     if table is None:
         return
@@ -118,7 +118,7 @@ def longest_sample(prepared: data.Prepared, max_length: int) -> int:
 
 
 def _longest_of(rows: Any, max_length: int) -> int:
-    if isinstance(rows, StreamedRows | EvaluationRows):
+    if isinstance(rows, StreamedTokens | EvaluatedTokens):
         return rows.longest
     if not hasattr(rows, "data"):
         return 0  # held out of a mixture

@@ -1,0 +1,141 @@
+"""Shards of rows for programs: the columns and types of the first rows, images decoded, held-out rows after those to train on."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+from hashlib import blake2b, sha256
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tuneyard.data.dataset import fitted, good_records, next_records
+from tuneyard.data.file_types import DataFile
+from tuneyard.data.holdout import held_out_by_hash
+from tuneyard.data.images import PIXELS, BadImage, ImageColumn
+from tuneyard.data.row_records import Record
+from tuneyard.data.samples import Tally
+from tuneyard.data.shard_files import keep_newest, open_sealed, write_sealed
+from tuneyard.data.stream.reading import SplitData
+from tuneyard.data.stream.shards import ShardFacts
+from tuneyard.data.stream.split_recipe import Clock, SplitRecipe
+from tuneyard.data.stream.windows import WINDOW
+
+_VERSION = 1
+_BATCH = 128
+"""Rows that are fitted, and whose images are decoded, at once."""
+_ROOM_BYTES = 1 << 20
+_IMAGES = "images-"
+KEPT_BYTES = 64 << 30
+"""Bytes of shards with images that stay on a disk; at least those of four windows."""
+_KEPT_SHARDS = 4 * WINDOW
+_ADVICE = "repair or remove these images, or raise data.maxBadFraction"
+
+
+class RowShard:
+    """An open shard. `row(i)` for 0 <= i < facts.rows + facts.held_out."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError for a missing shard, ValueError for a damaged one."""
+        reader = pa.ipc.open_stream(open_sealed(path))
+        self._batches = list(reader)
+        self._ends = list(accumulate(batch.num_rows for batch in self._batches))
+        self.facts = ShardFacts(**json.loads(reader.schema.metadata[b"facts"]))
+        self._image = reader.schema.metadata[b"image"].decode()
+
+    def row(self, number: int) -> dict[str, Any]:
+        """The values by column. An image is an array of height x width x 3 bytes."""
+        index = bisect_right(self._ends, number)
+        first = self._ends[index - 1] if index else 0
+        values: dict[str, Any] = self._batches[index].slice(number - first, 1).to_pylist()[0]
+        if self._image:
+            made = values[self._image]
+            values[self._image] = np.array(np.frombuffer(made["pixels"], np.uint8)).reshape(made["height"], made["width"], 3)
+        return values
+
+
+@dataclass(frozen=True)
+class RowRecipe(SplitRecipe[RowShard]):
+    """All inputs of rows. `schema`: the columns of the source and their types, as Arrow's bytes. `image`: the column to decode, if any."""
+
+    files: tuple[DataFile, ...]
+    schema: bytes
+    held_out: float = 0.0
+    seed: int = 0
+    image: ImageColumn | None = None
+
+    @cached_property
+    def key(self) -> str:
+        aside = [self.held_out, self.seed if self.held_out else 0]
+        image = self.image.identity if self.image is not None else None
+        return sha256(json.dumps([_VERSION, self.schema.hex(), *aside, image]).encode()).hexdigest()
+
+    @property
+    def prefix(self) -> str:
+        return _IMAGES if self.image is not None else ""
+
+    def open(self, path: Path) -> RowShard:
+        return RowShard(path)
+
+    def write(self, data: SplitData, path: Path, clock: Clock, content: str) -> None:
+        tally = Tally("")
+        facts = ShardFacts(source_bytes=data.read_bytes, content=content, seconds=clock.seconds)
+        schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
+        train, held_out = list[pa.RecordBatch](), list[pa.RecordBatch]()
+        for batch, aside in clock.each("decoding", self._batches(good_records(data.records(), tally), schema, tally)):
+            train.append(batch.filter(pa.array(~aside)))
+            held_out.append(batch.filter(pa.array(aside)))
+        facts.rows, facts.held_out = (sum(batch.num_rows for batch in batches) for batches in (train, held_out))
+        facts.samples, facts.bad = tally.good, tally.bad
+        facts.bad_examples, facts.advice = tally.bad_examples, tally.advice if tally.bad else ""
+        batches = [batch for batch in (*train, *held_out) if batch.num_rows]
+        told = {"facts": json.dumps(asdict(facts)), "image": self.image.name if self.image is not None else ""}
+        size_bytes = sum(batch.nbytes for batch in batches) + _ROOM_BYTES
+        write_sealed(path, size_bytes, partial(_write, batches=batches, schema=self._stored(schema).with_metadata(told)))
+        if self.image is not None:
+            keep_newest(path.parent, _IMAGES, max(KEPT_BYTES, _KEPT_SHARDS * size_bytes))
+
+    def _batches(self, records: Iterator[Record], schema: pa.Schema, tally: Tally) -> Iterator[tuple[pa.RecordBatch, Any]]:
+        """Rows in batches, and whether each is held out. A row is held out by what its source has, so that another size moves none."""
+        while chunk := next_records(records, _BATCH):
+            batch, fitting = fitted(chunk, schema, tally)
+            aside = np.zeros(batch.num_rows, dtype=bool)
+            if self.held_out:
+                hashes = np.fromiter(map(content_hash, batch.to_pylist()), dtype=np.uint64, count=batch.num_rows)
+                aside = held_out_by_hash(hashes, self.held_out, self.seed)
+            yield (batch, aside) if self.image is None else self._with_images(batch, fitting, aside, tally)
+
+    def _with_images(self, batch: pa.RecordBatch, records: Sequence[Record], aside: Any, tally: Tally) -> tuple[pa.RecordBatch, Any]:
+        assert self.image is not None
+        made, kept = list[dict[str, Any]](), list[int]()
+        for number, (record, values) in enumerate(zip(records, batch.to_pylist(), strict=True)):
+            try:
+                made.append({**values, self.image.name: self.image.decoded(values[self.image.name])})
+            except BadImage as error:
+                tally.became_bad(record.place, str(error), advice=_ADVICE)
+                continue
+            kept.append(number)
+        return pa.RecordBatch.from_pylist(made, schema=self._stored(batch.schema)), aside[kept]
+
+    def _stored(self, schema: pa.Schema) -> pa.Schema:
+        """The schema of a shard, for that of its source."""
+        if self.image is None:
+            return schema
+        return schema.set(schema.get_field_index(self.image.name), pa.field(self.image.name, PIXELS))
+
+
+def content_hash(row: Mapping[str, Any]) -> int:
+    """64 bits of the values of a row, by which it is held out."""
+    return int.from_bytes(blake2b(repr(sorted(row.items())).encode(), digest_size=8).digest(), "little")
+
+
+def _write(path: Path, *, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> None:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch.replace_schema_metadata(schema.metadata))
