@@ -88,6 +88,10 @@ def _changes(before: JobStatus, after: JobStatus) -> Iterator[tuple[str, str, st
                 yield "Warning", attempt.failure, f"attempt {attempt.number} of task {attempt.task}: {attempt.message}"
             else:
                 yield "Normal", "TaskSucceeded", f"task {attempt.task} has succeeded"
+    told = {condition.type for condition in before.conditions}
+    for condition in after.conditions:
+        if condition.type == "Unreadable" and condition.type not in told:
+            yield "Warning", condition.type, condition.message
     if after.phase.final and after.phase is not before.phase:
         yield ("Normal" if after.phase is Phase.SUCCEEDED else "Warning"), str(after.phase), after.message or "all tasks have succeeded"
 

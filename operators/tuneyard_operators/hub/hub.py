@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuneyard.api import Cluster, JobStatus, Phase
 from tuneyard.api.templates import template_of
+from tuneyard.kubernetes import NO_ROOM, unreadable
 from tuneyard.tracing import exporter_from
 from tuneyard_operators.history.jobs import Jobs
 from tuneyard_operators.hub import attempt_objects, last_resort
@@ -57,7 +58,7 @@ from tuneyard_operators.hub.teams import Teams
 from tuneyard_operators.hub.templates import ModelTemplates
 from tuneyard_operators.hub.workqueue import WorkQueue
 from tuneyard_operators.hub.write_pace import is_news, must_be_on_record
-from tuneyard_operators.kube import ApiError, Conflict, Connection, Invalid, Key, Missing
+from tuneyard_operators.kube import ApiError, Conflict, Connection, Invalid, Key, Missing, Shares
 from tuneyard_operators.rendering import needed_secrets
 from tuneyard_operators.tracing import TraceSender
 
@@ -76,7 +77,8 @@ class Hub:
         self.settings = settings
         self.metrics = metrics
         self.records = JobRecords()
-        self.jobs = JobSpecs(connection, self.records, on_change=self._heard, on_news=self._look_at)
+        shares = Shares(settings.namespace_bytes)
+        self.jobs = JobSpecs(connection, self.records, on_change=self._heard, on_news=self._look_at, shares=shares)
         hears = Hears(on_job=self._on_job, on_room=self._on_room, on_listed=self._on_listed)
         self.members = Members(connection, again, settings, metrics, hears)
         self.placements = Placements(replace(settings.policy, grace_s=settings.stop_grace_s), self.records)
@@ -239,7 +241,8 @@ class Hub:
 
     async def _goal(self, record: JobRecord, item: Object, status: JobStatus) -> Goal:
         metadata = item["metadata"]
-        mark = (metadata["uid"], metadata.get("generation", 0), self.members.have_images, self._templates.version(item))
+        has_room = NO_ROOM not in unreadable(item)
+        mark = (metadata["uid"], metadata.get("generation", 0), has_room, self.members.have_images, self._templates.version(item))
         if record.goal is None or record.goal[0] != mark:
             record.goal = (mark, goal_of(item, self.settings.defaults, self.members.have_images, self._templates.find))
         goal = replace(record.goal[1], deleted="deletionTimestamp" in metadata, has_finalizer=FINALIZER in metadata.get("finalizers", []))
