@@ -69,7 +69,7 @@ class StalledJobs:
             elif not member.reachable or not member.is_clean_of(name):
                 left = True
                 if member.reachable:
-                    member.lane.hand(name, partial(member.remove_orphan, name), then=partial(self._look_again, key))
+                    member.lane.hand(name, partial(member.remove_orphan, name), then=partial(self._look_again, key), owner=key[0])
             else:
                 member.attempts.forget(name)
         return left
