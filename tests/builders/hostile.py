@@ -38,12 +38,22 @@ _TEXTS = (
     *("x" * 5_000, "x" * 70_000),
 )
 _NUMBERS = (-1, 0, 1, 2, 7, 1.5, -0.5, 1000, 65_536, 10**9, 10**12, 2**53 + 1, 2**63 - 1, -(2**63), 1e-300, 1e300)
+
+
+def _nested(levels: int) -> Any:
+    """Lists in mappings in lists: deeper than any reader goes, and no deeper than the encoders of tests."""
+    found: Any = 1
+    for _ in range(levels // 2):
+        found = [{"a": found}]
+    return found
+
+
 plain = st.one_of(st.sampled_from(_TEXTS), st.sampled_from(_NUMBERS), st.booleans(), st.none(), st.text(max_size=8))
 nasty = st.one_of(
     plain,
     st.lists(plain, max_size=3),
     st.dictionaries(st.sampled_from(["name", "key", "min", "max", "kind", "x"]), plain, max_size=3),
-    st.sampled_from([{"min": 1, "max": 10**12}, {"min": 5, "max": 1}, [[]], [{}], {"a": {"b": {"c": []}}}, [NOON] * 2000]),
+    st.sampled_from([{"min": 1, "max": 10**12}, {"min": 5, "max": 1}, [[]], [{}], {"a": {"b": {"c": []}}}, [NOON] * 2000, _nested(100)]),
 )
 
 

@@ -7,11 +7,15 @@ let everything through, as older ones would.
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -200,6 +204,46 @@ def test_the_api_server_refuses_what_its_schema_can_see(house: House) -> None:
             house.member.api.patch(f"{REPORTS}/{attempt}/status", {"status": status})
     house.lives("what its API server refuses")
     house.remove("jobspecs", "schedules")
+
+
+DEEP, BROAD = b"[" * 9_000 + b"]" * 9_000, b"[" + b",".join([b"[]"] * 400_000) + b"]"
+
+
+def _nested(name: str, workers: bytes) -> bytes:
+    """A JobSpec whose `workers`, which the schema lets through, is this JSON."""
+    body = {"apiVersion": hostile.API_VERSION, "kind": "JobSpec", "metadata": {"name": name}, "spec": jobspec(name, workers=77)["spec"]}
+    return json.dumps(body).encode().replace(b"77", workers)
+
+
+def test_what_no_decoder_takes_stops_nobody_and_can_be_seen_and_removed(house: House) -> None:
+    for name, workers in (("deep", DEEP), ("broad", BROAD)):
+        house.hub.api.create(PATHS["jobspecs"], _nested(name, workers))
+    attempt = house.starts("reporter")["name"]
+    report = {"apiVersion": hostile.API_VERSION, "kind": "AttemptReport", "metadata": {"name": attempt}}
+    house.member.api.create(REPORTS, report)
+    metrics = b'{"status":{"phase":"Running","metrics":{"loss":' + DEEP[7_000:-7_000] + b"}}}"
+    with contextlib.suppress(Refused):  # a schema that refuses it is as good
+        house.member.api.patch(f"{REPORTS}/{attempt}/status", metrics)
+    house.lives("objects that no decoder takes")
+    assert house.starts("beside-them")
+    house.operator.stop()
+    house.start()
+    assert house.starts("after-a-restart")
+    said = _status_of_all(house)
+    assert [words for words in said.splitlines() if "deep" in words and "Failed" in words], said
+    for name in ("deep", "broad", "reporter"):
+        house.hub.api.delete(f"{PATHS['jobspecs']}/{name}")
+        until(lambda name=name: house.hub.api.find(f"{PATHS['jobspecs']}/{name}") is None, f"{name} can be deleted")
+    until(lambda: house.member.api.find(f"{REPORTS}/{attempt}") is None, "its report is removed")
+    house.remove("jobspecs")
+
+
+def _status_of_all(house: House) -> str:
+    """What `tuneyard status -A` prints."""
+    command = [str(Path(sys.executable).parent / "tuneyard"), "status", "-A", "--kubeconfig", str(house.hub.kubeconfig)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.fixture(scope="module")

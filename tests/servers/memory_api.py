@@ -8,6 +8,9 @@ from copy import deepcopy
 from typing import Any
 from uuid import uuid4
 
+import msgspec
+
+from tuneyard.kubernetes import read_object
 from tuneyard_operators.kube import AlreadyExists, Conflict, Kind, Missing
 from tuneyard_operators.kube.cache import Key, Object, key_of
 
@@ -16,7 +19,9 @@ NOON = "2026-11-21T12:00:00Z"
 
 
 class MemoryApi:
-    """Stands where a `Connection` stands. `refuse` may raise before a request is done: verb, kind, name."""
+    """Stands where a `Connection` stands, and reads what it sends as one does. `refuse` may raise before a request is done: verb, kind,
+    name.
+    """
 
     server = "memory"
     expires_s: float | None = None
@@ -44,11 +49,11 @@ class MemoryApi:
         return b"ok"
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
-        return deepcopy(self._of(kind, (namespace or "", name)))
+        return _sent(self._of(kind, (namespace or "", name)))
 
     async def list(self, kind: Kind, namespace: str | None = None, *, labels: str = "") -> Object:
         found = [item for key, item in self._all(kind).items() if namespace in (None, key[0]) and _selected(item, labels)]
-        return {"items": deepcopy(found), "metadata": {"resourceVersion": str(self._version)}}
+        return {"items": [_sent(item) for item in found], "metadata": {"resourceVersion": str(self._version)}}
 
     async def watch(
         self, kind: Kind, namespace: str | None, *, since: str, labels: str = "", **_options: Any
@@ -62,7 +67,7 @@ class MemoryApi:
             while True:
                 event, item = await watcher[1].get()
                 if namespace in (None, item["metadata"].get("namespace", "")) and _selected(item, labels):
-                    yield event, item
+                    yield event, _sent(item)
         finally:
             self._watchers.remove(watcher)
 
@@ -86,7 +91,7 @@ class MemoryApi:
             raise Conflict(409, "it has changed")
         item = _merged(before, body)
         if item == before:
-            return deepcopy(before)
+            return _sent(before)
         if item.get("spec") != before.get("spec"):
             item["metadata"]["generation"] += 1
         going = item["metadata"].get("deletionTimestamp") and not item["metadata"].get("finalizers")
@@ -134,8 +139,13 @@ class MemoryApi:
         self._events.append((self._version, kind.name, event, deepcopy(item)))
         for name, queue in self._watchers:
             if name == kind.name:
-                queue.put_nowait((event, deepcopy(item)))
-        return deepcopy(item)
+                queue.put_nowait((event, item))
+        return _sent(item)
+
+
+def _sent(item: Object) -> Object:
+    """An object as a `Connection` reads it. A part may be a `msgspec.Raw`: JSON of any depth."""
+    return read_object(msgspec.json.encode(item), msgspec.json.decode)
 
 
 def _merged(before: Mapping[str, Any], change: Mapping[str, Any]) -> Object:

@@ -52,14 +52,14 @@ class KubeApi:
         return cluster["server"], urllib3.PoolManager(ssl_context=context, maxsize=16, retries=False, timeout=self.timeout_s)
 
     def call(self, method: str, path: str, body: Any = None, *, content_type: str = "application/json") -> Any:
-        """The decoded answer (text where it is not JSON).
+        """The decoded answer (text where it is not JSON, or nested too deep). `body`: to be encoded, or JSON as bytes.
 
         Raises:
             Refused: an error status; a server that asks for patience (429, as after a change to a CRD) is asked again for a minute.
             urllib3.exceptions.HTTPError: no answer.
         """
         server, pool = self._connection
-        data = None if body is None else json.dumps(body).encode()
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         for _ in range(_PATIENCE):
             answer = pool.request(method, server + path, body=data, headers={"Content-Type": content_type} if data else {})
             if answer.status != HTTPStatus.TOO_MANY_REQUESTS:
@@ -138,7 +138,7 @@ class KubeApi:
 def _decoded(data: bytes) -> Any:
     try:
         return json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return data.decode(errors="replace")
 
 

@@ -10,6 +10,7 @@ from tuneyard.api import Attempt, BadInput, JobSpec
 from tuneyard_operators.hub import attempt_objects
 from tuneyard_operators.hub.goals import Goal
 from tuneyard_operators.hub.guard import reason_of
+from tuneyard_operators.hub.job_secrets import JobSecrets
 from tuneyard_operators.hub.jobspecs import JobSpecs
 from tuneyard_operators.hub.member import Member
 from tuneyard_operators.hub.members import Members
@@ -50,6 +51,7 @@ class Actions:
         settings: Settings,
         may_vanish: MayVanish,
         past_runs: PastRuns,
+        secrets: JobSecrets,
     ) -> None:
         self._connection = connection
         self._jobs = jobs
@@ -58,6 +60,7 @@ class Actions:
         self._settings = settings
         self._may_vanish = may_vanish
         self._past_runs = past_runs
+        self._secrets = secrets
 
     async def carry_out(self, outcome: Outcome, goal: Goal) -> bool:
         """Carry out all actions. False if an action waits in a member's lane: its result is not known yet."""
@@ -79,7 +82,7 @@ class Actions:
                 self._queue.retry(key)
                 return
             work = partial(self._on_member, member, action.verb, action.attempt, goal, output)
-            member.lane.hand(action.attempt.name, work, then=partial(self._queue.add, key))
+            member.lane.hand(action.attempt.name, work, then=partial(self._queue.add, key), owner=key[0])
 
     async def _on_member(self, member: Member, verb: Verb, attempt: Attempt, goal: Goal, output: str) -> None:
         """Carry out one action on a member; the member's lane calls this. Raises nothing."""
@@ -91,7 +94,7 @@ class Actions:
             if verb is Verb.START:
                 if self._is_wanted(goal, attempt) and not member.has(attempt.name):
                     past = await self._past_runs(goal.job, attempt.task)
-                    await attempt_objects.start(goal, attempt, output, member, self._connection, self._settings, past)
+                    await attempt_objects.start(goal, attempt, output, member, self._secrets, self._settings, past)
             elif verb is Verb.STOP:
                 await attempt_objects.stop(attempt, member, self._settings)
             elif verb is Verb.CLEAN and not await member.remove(attempt.name):

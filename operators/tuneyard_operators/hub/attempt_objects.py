@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 from collections.abc import Mapping
 from typing import Any
 
 from tuneyard.api import Attempt
 from tuneyard_operators.hub.goals import Goal
+from tuneyard_operators.hub.job_secrets import JobSecrets
 from tuneyard_operators.hub.member import Member
 from tuneyard_operators.hub.settings import Settings
 from tuneyard_operators.kube import (
@@ -18,14 +18,12 @@ from tuneyard_operators.kube import (
     SECRET,
     SERVICE_ACCOUNT,
     AlreadyExists,
-    Connection,
     Forbidden,
     Kind,
     Missing,
 )
 from tuneyard_operators.rendering import (
     AUTOSCALER_ACCOUNT,
-    SecretKey,
     labels_of,
     needed_secrets,
     network_policy,
@@ -39,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 async def start(
-    goal: Goal, attempt: Attempt, output: str, member: Member, hub: Connection, settings: Settings, past_runs: str = ""
+    goal: Goal, attempt: Attempt, output: str, member: Member, secrets: JobSecrets, settings: Settings, past_runs: str = ""
 ) -> None:
     """Create the attempt's Secret, NetworkPolicy and RayJob, unless they exist. `past_runs`: for a search.
 
@@ -63,7 +61,7 @@ async def start(
     labels = labels_of(job.metadata.name, job.metadata.namespace, goal.uid, attempt.task, attempt.number)
     needed = needed_secrets(job.spec.env)
     if needed:
-        values = await read_secrets(hub, job.metadata.namespace, needed)
+        values = await secrets.values(job.metadata.namespace, needed)
         await _create(member, SECRET, secret(attempt.name, labels, values))
     if isolated:
         await _create(member, NETWORK_POLICY, network_policy(attempt.name, labels))
@@ -86,11 +84,14 @@ async def _autoscaled(goal: Goal, attempt: Attempt, member: Member, settings: Se
 
 
 async def _create(member: Member, kind: Kind, body: Mapping[str, Any]) -> None:
-    """Create an object that the attempt's pods need, unless it exists."""
+    """Create an object that the attempt's pods need, unless it exists. A Secret of a killed hub gets the keys that this one names."""
+    namespace, name = member.cluster.spec.namespace, body["metadata"]["name"]
     try:
-        await member.connection.create(kind, member.cluster.spec.namespace, body, brief=True)
+        await member.connection.create(kind, namespace, body, brief=True)
     except AlreadyExists:
-        log.info("the %s of %s exists already", kind.name, body["metadata"]["name"])
+        log.info("the %s of %s exists already", kind.name, name)
+        if kind is SECRET:
+            await member.connection.patch(kind, namespace, name, {"data": body["data"]}, brief=True)
 
 
 async def stop(attempt: Attempt, member: Member, settings: Settings) -> None:
@@ -100,25 +101,3 @@ async def stop(attempt: Attempt, member: Member, settings: Settings) -> None:
         member.caches.reports.put(await member.connection.patch(ATTEMPT_REPORT, member.cluster.spec.namespace, attempt.name, body))
     except Missing:
         log.info("%s cannot be asked to stop: it has no report", attempt.name)
-
-
-async def read_secrets(hub: Connection, namespace: str, needed: list[SecretKey]) -> dict[SecretKey, bytes]:
-    """Values of the job's secrets. Raises Missing for the first required secret that does not exist."""
-    found: dict[str, Mapping[str, str]] = {}
-    values: dict[SecretKey, bytes] = {}
-    for key in needed:
-        if key.name not in found:
-            try:
-                found[key.name] = (await hub.get(SECRET, namespace, key.name)).get("data") or {}
-            except Missing:
-                found[key.name] = {}
-        if key.key in found[key.name]:
-            values[key] = base64.b64decode(found[key.name][key.key])
-        elif not key.optional:
-            have = "has no such key" if found[key.name] else "does not exist"
-            raise Missing(
-                404,
-                f"waits for the Secret {key.name} in namespace {namespace}, key {key.key}, which {have}: "
-                f"kubectl -n {namespace} create secret generic {key.name} --from-literal={key.key}=…",
-            )
-    return values

@@ -14,6 +14,7 @@ from typing import Any
 from tuneyard.api import AttemptReport, AttemptState, Metadata
 from tuneyard.api.attempt_report import AttemptGoal
 from tuneyard.api.wire import read
+from tuneyard.kubernetes import unreadable
 from tuneyard_operators.kube import Key
 from tuneyard_operators.rendering import ATTEMPT, JOB, NAMESPACE_LABEL, TASK, UID, attempt_name
 
@@ -42,6 +43,7 @@ class AttemptRecords:
 
     def __init__(self) -> None:
         self._records: dict[str, AttemptRecord] = {}
+        self._deaf_until_s = 0.0
 
     def recall(self, attempt: str) -> AttemptRecord:
         """The record of an attempt, made if there is none."""
@@ -63,12 +65,18 @@ class AttemptRecords:
         record = self._records.get(attempt)
         return record is not None and bool(record.pods)
 
+    def hear_again(self, now_s: float) -> None:
+        """Count silence from now on: the hub could not read the member until now."""
+        self._deaf_until_s = now_s
+
     def silent_s(self, attempt: str, now_s: float) -> float:
-        """Seconds since the report of an attempt last changed, or since the first call for the attempt."""
+        """Seconds since the report of an attempt last changed, or since the first call for the attempt; without times in which the hub
+        could not have heard it.
+        """
         record = self.recall(attempt)
         if record.spoken_s is None:
             record.spoken_s = now_s
-        return now_s - record.spoken_s
+        return now_s - max(record.spoken_s, self._deaf_until_s)
 
     def report(self, attempt: str, item: Object | None) -> tuple[AttemptReport | None, str]:
         """The report of an attempt, and its unreadable fields in words; parsed once per version. Shared: callers must not change it."""
@@ -106,7 +114,7 @@ def report_of(item: Object) -> tuple[AttemptReport, str]:
     """The readable part of an attempt's report, and its unreadable fields in words."""
     goal = read(AttemptGoal, item.get("spec")).value
     state = read(AttemptState, item["status"]) if item.get("status") else None
-    problems = state.problems if state is not None else ""
+    problems = unreadable(item).get("status", "") or (state.problems if state is not None else "")
     if problems:
         log.warning("the report %s cannot be read in full: %s", item["metadata"]["name"], problems)
     report = AttemptReport(metadata=Metadata(name=item["metadata"]["name"]), spec=goal, status=state.value if state is not None else None)

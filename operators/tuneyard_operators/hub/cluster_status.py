@@ -31,7 +31,8 @@ def status_of(item: Mapping[str, Any], record: MemberRecord, held_out: str, now:
         return _unconnected(item, record.link.problem, now)
     count = member.capacity.count(member.cluster) if member.listed else None
     problem = record.link.problem or (count.problem if count is not None else "")
-    words = member.heartbeat.error or (held_out if member.reachable else "") or problem or (count.left_out if count is not None else "")
+    left_out = count.left_out if count is not None else ""
+    words = member.heartbeat.error or (held_out if member.reachable else "") or problem or member.unreadable or left_out
     status: Object = {"healthy": member.reachable, "message": shortened(words), "heartbeat": member.heartbeat.last}
     status["conditions"] = _conditions(item, problem, now)
     if record.outages.returns is not None:

@@ -20,6 +20,7 @@ def with_conditions(status: JobStatus, goal: Goal, now: datetime) -> JobStatus:
         ("Succeeded", phase is Phase.SUCCEEDED, str(phase), ""),
         ("Failed", phase is Phase.FAILED, str(phase), status.message if phase is Phase.FAILED else ""),
         ("Finished", phase.final, str(phase), ""),
+        *([("Unreadable", True, "OverBudget", goal.unreadable)] if goal.unreadable else []),
     ]
     before = {condition.type: condition for condition in status.conditions}
     status.conditions = [

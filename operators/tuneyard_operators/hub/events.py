@@ -17,10 +17,13 @@ from tuneyard.api import JobStatus, Phase
 from tuneyard.api.secrets import redact
 from tuneyard.schedules import News
 from tuneyard_operators.hub.goals import Goal
+from tuneyard_operators.hub.turns import Turns
 from tuneyard_operators.kube import EVENT, JOBSPEC, SCHEDULE, Connection
 
 log = logging.getLogger(__name__)
 _MOST_WAITING = 2000
+_MOST_OF_ONE = 400
+"""Most waiting Events of one namespace."""
 _PER_SECOND = 10.0
 _AT_ONCE = 200
 """Burst of Normal Events; after it, the limit is `_PER_SECOND`."""
@@ -28,19 +31,19 @@ _LONGEST = 1000
 
 
 class Events:
-    """Posts Events in the background, within the rate limit."""
+    """Posts Events in the background, within a rate limit for each namespace. Namespaces take turns."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._waiting: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue(_MOST_WAITING)
-        self._left = float(_AT_ONCE)
-        self._counted_s = 0.0
+        self._waiting: Turns[dict[str, Any]] = Turns()
+        self._some = asyncio.Event()
+        self._left: dict[str, tuple[float, float]] = {}
+        """Normal Events that a namespace may post, and the time of the count."""
 
     def tell(self, goal: Goal, before: JobStatus, after: JobStatus) -> None:
         """Post the changes between two statuses of a job."""
         for kind, reason, message in _changes(before, after):
-            if not self._waiting.full() and (self._may_post() or kind == "Warning"):
-                self._waiting.put_nowait((goal.job.metadata.namespace, _event(_involved(goal), kind, reason, message)))
+            self._add(goal.job.metadata.namespace, _involved(goal), kind, reason, message)
 
     def tell_of_runs(self, item: dict[str, Any], news: Iterable[News]) -> None:
         """Post news about the runs of a Schedule."""
@@ -52,22 +55,30 @@ class Events:
         }
         for each in news:
             kind = "Warning" if each.is_warning else "Normal"
-            if not self._waiting.full() and (self._may_post() or each.is_warning):
-                event = _event(involved, kind, each.reason, f"run {each.run}: {each.message}")
-                self._waiting.put_nowait((metadata["namespace"], event))
+            self._add(metadata["namespace"], involved, kind, each.reason, f"run {each.run}: {each.message}")
 
-    def _may_post(self) -> bool:
+    def _add(self, namespace: str, involved: Mapping[str, Any], kind: str, reason: str, message: str) -> None:
+        has_room = len(self._waiting) < _MOST_WAITING and self._waiting.of(namespace) < _MOST_OF_ONE
+        if has_room and (self._may_post(namespace) or kind == "Warning"):
+            self._waiting.add(namespace, _event(involved, kind, reason, message))
+            self._some.set()
+
+    def _may_post(self, namespace: str) -> bool:
         now = asyncio.get_running_loop().time()
-        self._left = min(_AT_ONCE, self._left + (now - self._counted_s) * _PER_SECOND)
-        self._counted_s = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
+        if len(self._left) > _MOST_WAITING:  # whoever was left out begins with a full burst again
+            self._left.clear()
+        left, counted_s = self._left.get(namespace, (float(_AT_ONCE), now))
+        left = min(_AT_ONCE, left + (now - counted_s) * _PER_SECOND)
+        may = left >= 1
+        self._left[namespace] = (left - 1 if may else left, now)
+        return may
 
     async def run(self) -> None:
         while True:
-            namespace, event = await self._waiting.get()
+            while (found := self._waiting.take()) is None:
+                self._some.clear()
+                await self._some.wait()
+            namespace, event = found
             try:
                 await self._connection.create(EVENT, namespace, event, brief=True)
             except Exception as error:  # noqa: BLE001 - an Event that cannot be posted must not stop the others
@@ -88,6 +99,10 @@ def _changes(before: JobStatus, after: JobStatus) -> Iterator[tuple[str, str, st
                 yield "Warning", attempt.failure, f"attempt {attempt.number} of task {attempt.task}: {attempt.message}"
             else:
                 yield "Normal", "TaskSucceeded", f"task {attempt.task} has succeeded"
+    told = {condition.type for condition in before.conditions}
+    for condition in after.conditions:
+        if condition.type == "Unreadable" and condition.type not in told:
+            yield "Warning", condition.type, condition.message
     if after.phase.final and after.phase is not before.phase:
         yield ("Normal" if after.phase is Phase.SUCCEEDED else "Warning"), str(after.phase), after.message or "all tasks have succeeded"
 

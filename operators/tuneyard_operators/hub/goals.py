@@ -18,6 +18,7 @@ from tuneyard.api.local_files import ADVICE, is_relative, local_files
 from tuneyard.api.status import TemplateStatus
 from tuneyard.api.templates import filled_manifest, kept_template, no_template, template_of
 from tuneyard.api.wire import Reading, read
+from tuneyard.kubernetes import NO_ROOM, unreadable
 from tuneyard_operators.hub.clock import at
 from tuneyard_operators.kube import Key
 from tuneyard_operators.rendering import Defaults
@@ -43,6 +44,8 @@ class Goal:
     """Why the spec cannot work; empty if it can. The hub starts no attempt of a job with a problem."""
     may_pass: bool = False
     """Whether the problem may end by itself, such as a missing template: the job then waits. Otherwise it fails."""
+    unreadable: str = ""
+    """Why the hub reads nothing of the spec but plain fields; empty if it reads all of it."""
     template: TemplateStatus | None = None
     """The template that gave `job` its defaults, in the form of a status."""
     missing: str = ""
@@ -56,21 +59,25 @@ class Goal:
 def goal_of(item: Mapping[str, Any], defaults: Defaults, cluster_images: bool = True, find: FindTemplate = no_template) -> Goal:
     """The goal of a JobSpec object, with the defaults of its template. For an unreadable object, `problem` says why and `job` is a stub."""
     metadata = item["metadata"]
-    template, name, passing = None, template_of(item.get("spec")), False
+    beyond = {part: f"{part}: {why}" for part, why in unreadable(item).items() if part in ("spec", NO_ROOM)}
+    template, name, passing = None, "" if beyond else template_of(item.get("spec")), NO_ROOM in beyond
     try:
         made: Mapping[str, Any] = item
         if name:
             template = found = kept_template(item) or find(name)
             made = filled_manifest(item, lambda _: found)
-        job = JobSpec.model_validate({key: made[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in made}, context=STORED)
-        problem = "; ".join(_problems(job, defaults, cluster_images))
+        if beyond:
+            job, problem = _stub(item), "; ".join(beyond.values())
+        else:
+            job = JobSpec.model_validate(
+                {key: made[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in made}, context=STORED
+            )
+            problem = "; ".join(_problems(job, defaults, cluster_images))
     except ValidationError as error:
         wrong = error.errors(include_input=False)[:_NAMED]
         job, problem = _stub(item), "; ".join(map(_complaint, wrong))
     except BadInput as error:
         job, problem, passing = _stub(item), "; ".join(error.cause.splitlines()), template is None
-    except RecursionError:
-        job, problem = _stub(item), "spec: nested too deep"
     return Goal(
         job=job,
         uid=metadata["uid"],
@@ -80,6 +87,7 @@ def goal_of(item: Mapping[str, Any], defaults: Defaults, cluster_images: bool = 
         has_finalizer=FINALIZER in metadata.get("finalizers", []),
         problem=problem,
         may_pass=passing,
+        unreadable="; ".join(beyond.values()),
         template=_as_kept(item, name, template),
     )
 
@@ -95,7 +103,9 @@ def _as_kept(item: Mapping[str, Any], name: str, template: ModelTemplate | None)
 
 
 def status_of(item: Mapping[str, Any]) -> Reading[JobStatus]:
-    """The stored status; a fresh status if there is none."""
+    """The stored status; a fresh status if there is none. Of a status over the budget of `tuneyard.kubernetes.reading`, all is lost."""
+    if why := unreadable(item).get("status"):
+        return Reading(JobStatus(), f"status: {why}", f"status: {why}")
     found = read(JobStatus, item.get("status"))
     if found.problems:
         log.warning("the status of %s cannot be read in full: %s", item["metadata"]["name"], found.problems)

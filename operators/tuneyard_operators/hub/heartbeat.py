@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from tuneyard_operators.hub.clock import seconds_since, written
 from tuneyard_operators.hub.guard import reason_of
-from tuneyard_operators.kube import ApiError, Cache, Connection, Forbidden, NotServed, Unreachable
+from tuneyard_operators.kube import ApiError, Cache, Connection, Forbidden, NotServed, Unintelligible, Unreachable
 
 log = logging.getLogger(__name__)
 Caches = Sequence[Cache]
@@ -41,6 +41,8 @@ class Heartbeat:
         """Why the member cannot be used, in words for its administrator; empty if it can."""
         self.refused = False
         """Whether the member refuses the hub's credentials."""
+        self.deaf = False
+        """Whether the member answers, but with what the hub cannot read: its attempts may well run."""
         self._name = name
         self._connection = connection
         self._caches = caches
@@ -48,11 +50,12 @@ class Heartbeat:
         self._failing_since: float | None = None
 
     def away_s(self, now: datetime) -> float:
-        return away_for_s(self.last, now, self._failing_since)
+        """Seconds since the last heartbeat; 0 while the hub is deaf: what it cannot read does not count against attempts."""
+        return 0.0 if self.deaf else away_for_s(self.last, now, self._failing_since)
 
     async def run(self) -> None:
         while True:
-            before, self.refused = self.error, False
+            before, self.refused, self.deaf = self.error, False, False
             self.error = await self._ask()
             if not self.error:
                 self.last, self._failing_since = written(datetime.now(UTC)), None
@@ -81,7 +84,9 @@ class Heartbeat:
             log.exception("member %s cannot be asked", self._name)
             return reason_of(error)
         # A member that answers counts as usable only once every cache follows it again: until then the caches are outdated.
-        return next((_lack(cache) for cache in self._caches if cache.error is not None), "")
+        broken = [cache for cache in self._caches if cache.error is not None]
+        self.deaf = bool(broken) and all(isinstance(cache.error, Unintelligible) for cache in broken)
+        return next(map(_lack, broken), "")
 
 
 def _lack(cache: Cache) -> str:

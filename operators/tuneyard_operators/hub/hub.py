@@ -28,9 +28,10 @@ from typing import TYPE_CHECKING, Any
 
 from tuneyard.api import Cluster, JobStatus, Phase
 from tuneyard.api.templates import template_of
+from tuneyard.kubernetes import NO_ROOM, unreadable
 from tuneyard.tracing import exporter_from
 from tuneyard_operators.history.jobs import Jobs
-from tuneyard_operators.hub import attempt_objects, last_resort
+from tuneyard_operators.hub import last_resort
 from tuneyard_operators.hub.actions import Actions, PastRuns, no_past_runs
 from tuneyard_operators.hub.clock import Clock, utc_now
 from tuneyard_operators.hub.connections import Connect
@@ -40,6 +41,7 @@ from tuneyard_operators.hub.forecasts import Forecasts
 from tuneyard_operators.hub.goals import FINALIZER, Goal, goal_of
 from tuneyard_operators.hub.guard import Unreadable
 from tuneyard_operators.hub.hub_state import HubState, team_of
+from tuneyard_operators.hub.job_secrets import JobSecrets
 from tuneyard_operators.hub.jobspecs import JobSpecs
 from tuneyard_operators.hub.lifecycle import advance
 from tuneyard_operators.hub.member import Hears
@@ -57,7 +59,7 @@ from tuneyard_operators.hub.teams import Teams
 from tuneyard_operators.hub.templates import ModelTemplates
 from tuneyard_operators.hub.workqueue import WorkQueue
 from tuneyard_operators.hub.write_pace import is_news, must_be_on_record
-from tuneyard_operators.kube import ApiError, Conflict, Connection, Invalid, Key, Missing
+from tuneyard_operators.kube import ApiError, Conflict, Connection, Invalid, Key, Shares
 from tuneyard_operators.rendering import needed_secrets
 from tuneyard_operators.tracing import TraceSender
 
@@ -65,7 +67,6 @@ if TYPE_CHECKING:
     from tuneyard_operators.history.writer import HistoryWriter
 
 log = logging.getLogger(__name__)
-_SECRET_EVERY_S = 10.0
 Object = dict[str, Any]
 
 
@@ -76,18 +77,22 @@ class Hub:
         self.settings = settings
         self.metrics = metrics
         self.records = JobRecords()
-        self.jobs = JobSpecs(connection, self.records, on_change=self._heard, on_news=self._look_at)
+        shares = Shares(settings.namespace_bytes)
+        self.jobs = JobSpecs(connection, self.records, on_change=self._heard, on_news=self._look_at, shares=shares)
         hears = Hears(on_job=self._on_job, on_room=self._on_room, on_listed=self._on_listed)
         self.members = Members(connection, again, settings, metrics, hears)
         self.placements = Placements(replace(settings.policy, grace_s=settings.stop_grace_s), self.records)
         self.teams = Teams(connection, self.placements, self._usages, on_change=self._on_room)
         self.cycles = Cycles(self.placements, self.jobs, self.members, self.teams, metrics, look_at=self._look_at, sync_all=self._sync_all)
         self._connection = connection
-        self._queue: WorkQueue[Key] = WorkQueue()
+        self._queue: WorkQueue[Key] = WorkQueue(owner_of=lambda key: key[0], most_of_one=max(1, settings.at_once // 2))
         self._seen_jobs = Jobs(self.jobs.items, self.jobs.status, self.jobs.synced)
         self._history = self._history_writer() if settings.history.url else None
         self._traces = self._trace_sender() if settings.defaults.traces else None
-        self._actions = Actions(connection, self.jobs, self.members, self._queue, settings, self._may_vanish, self._past_runs())
+        self._secrets = JobSecrets(connection)
+        self._actions = Actions(
+            connection, self.jobs, self.members, self._queue, settings, self._may_vanish, self._past_runs(), self._secrets
+        )
         self._stalled = StalledJobs(connection, self.jobs, self.members, look_again=self._look_at, may_vanish=self._may_vanish)
         self._sweep = Sweep(self.jobs, self.members, look_again=self._queue.add_after)
         self._events = Events(connection)
@@ -239,7 +244,8 @@ class Hub:
 
     async def _goal(self, record: JobRecord, item: Object, status: JobStatus) -> Goal:
         metadata = item["metadata"]
-        mark = (metadata["uid"], metadata.get("generation", 0), self.members.have_images, self._templates.version(item))
+        has_room = NO_ROOM not in unreadable(item)
+        mark = (metadata["uid"], metadata.get("generation", 0), has_room, self.members.have_images, self._templates.version(item))
         if record.goal is None or record.goal[0] != mark:
             record.goal = (mark, goal_of(item, self.settings.defaults, self.members.have_images, self._templates.find))
         goal = replace(record.goal[1], deleted="deletionTimestamp" in metadata, has_finalizer=FINALIZER in metadata.get("finalizers", []))
@@ -250,12 +256,10 @@ class Hub:
         needed = needed_secrets(goal.job.spec.env)
         if not needed or goal.problem or status.phase not in (Phase.PENDING, Phase.QUEUED):
             return goal
-        try:
-            await attempt_objects.read_secrets(self._connection, goal.key[0], needed)
-        except Missing as error:
-            self._queue.add_after(goal.key, _SECRET_EVERY_S)
-            return replace(goal, missing=error.message)
-        return goal
+        missing = await self._secrets.lacking(goal.key[0], needed)
+        if missing:
+            self._queue.add_after(goal.key, self._secrets.look_again_s(goal.key[0]))
+        return replace(goal, missing=missing)
 
     def _cluster(self, name: str) -> Cluster | None:
         member = self.members.get(name)

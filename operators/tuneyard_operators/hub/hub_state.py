@@ -107,10 +107,12 @@ class HubState:
         own: tuple[Cache, ...] = (self._jobs, self._templates, self._teams.cache, self._members.clusters, self._schedules.cache)
         for cache in own:
             yield families.CACHE_LAG, ("hub", cache.kind.plural), cache.lag_s
+            yield families.UNREADABLE, ("hub", cache.kind.plural), len(cache.unreadable)
         for member in self._members.all():
             for cache in member.caches.needed:
                 if cache is not member.caches.foreign:  # pods have one series
                     yield families.CACHE_LAG, (member.name, cache.kind.plural), cache.lag_s
+                    yield families.UNREADABLE, (member.name, cache.kind.plural), len(cache.unreadable)
         if self._history is not None:
             yield from self._history.series()
         if self._traces is not None:

@@ -12,7 +12,7 @@ from tuneyard_operators.hub.goals import FINALIZER, status_of
 from tuneyard_operators.hub.guard import Unreadable
 from tuneyard_operators.hub.records import JobRecords, StoredStatus
 from tuneyard_operators.hub.write_pace import between_writes_s
-from tuneyard_operators.kube import JOBSPEC, Cache, Connection, Key, Missing
+from tuneyard_operators.kube import JOBSPEC, Cache, Connection, Key, Missing, Shares
 
 Object = dict[str, Any]
 _GONE = "gone"
@@ -30,8 +30,9 @@ class JobSpecs(Cache):
         records: JobRecords,
         on_change: Callable[[Key, JobStatus | None], None],
         on_news: Callable[[Key], None],
+        shares: Shares | None = None,
     ) -> None:
-        super().__init__(connection, JOBSPEC, on_change=self._heard, keep=_kept)
+        super().__init__(connection, JOBSPEC, on_change=self._heard, keep=_kept, shares=shares)
         self._api = connection
         self._records = records
         self._on_status = on_change

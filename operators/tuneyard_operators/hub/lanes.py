@@ -1,10 +1,14 @@
-"""Runs actions on members, a few at a time for each member, so that a member that hangs does not delay the others."""
+"""Runs actions on members, a few at a time for each member, so that a member that hangs does not delay the others.
+
+The owners of jobs take turns (`turns`): a thousand starts of one namespace do not delay the start of another.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
+
+from tuneyard_operators.hub.turns import Turns
 
 Work = Callable[[], Awaitable[None]]
 
@@ -14,7 +18,7 @@ class Lane:
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
-        self._waiting: deque[tuple[str, Work, Callable[[], None]]] = deque()
+        self._waiting: Turns[tuple[str, Work, Callable[[], None]]] = Turns()
         self._busy: dict[str, bool] = {}
         """Attempts with work waiting or running; True if more work was handed in meanwhile."""
         self._running: set[asyncio.Task[None]] = set()
@@ -26,8 +30,8 @@ class Lane:
         """Whether work for this attempt waits or runs."""
         return attempt in self._busy
 
-    def hand(self, attempt: str, work: Work, then: Callable[[], None]) -> None:
-        """Queue `work` for an attempt. `work` must raise nothing.
+    def hand(self, attempt: str, work: Work, then: Callable[[], None], *, owner: str) -> None:
+        """Queue `work` for an attempt of a job of `owner`, its namespace. `work` must raise nothing.
 
         If work for the attempt waits or runs already, the new work is dropped, and the first work's `then` is called at its end, so that
         the job is reconciled again.
@@ -36,7 +40,7 @@ class Lane:
             self._busy[attempt] = True
             return
         self._busy[attempt] = False
-        self._waiting.append((attempt, work, then))
+        self._waiting.add(owner, (attempt, work, then))
         if len(self._running) < self._at_once:
             task = asyncio.create_task(self._work())
             self._running.add(task)
@@ -51,8 +55,8 @@ class Lane:
         self._busy.clear()
 
     async def _work(self) -> None:
-        while self._waiting:
-            attempt, work, then = self._waiting.popleft()
+        while found := self._waiting.take():
+            attempt, work, then = found[1]
             try:
                 await work()
             finally:

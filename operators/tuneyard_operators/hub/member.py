@@ -91,6 +91,12 @@ class Member:
     def age_s(self) -> float:
         return time.monotonic() - self._began_s
 
+    @property
+    def unreadable(self) -> str:
+        """How many objects of each kind the hub cannot read in full, with one of the reasons; empty if it reads all."""
+        broken = [cache for cache in self.caches.followed if cache.unreadable]
+        return "; ".join(f"{len(cache.unreadable)} {cache.kind.plural} cannot be read ({_example(cache)})" for cache in broken)
+
     def inventory(self) -> list[NodeInventory]:
         """The member's nodes, recounted only after a change. Shared: callers must not change them."""
         return self.capacity.count(self.cluster).nodes
@@ -194,6 +200,7 @@ class Member:
 
     def _tell_all(self) -> None:
         """The member has become usable or unusable: trigger a cycle, and reconcile each of its jobs."""
+        self.attempts.hear_again(asyncio.get_running_loop().time())
         self._hears.on_room()
         for job in set(self.leftovers().values()):
             self._hears.on_job(job)
@@ -205,3 +212,8 @@ class Member:
             await asyncio.sleep(_LISTED_AGAIN_S)
         self._hears.on_room()
         self._hears.on_listed(self.name)
+
+
+def _example(cache: Cache) -> str:
+    (_, name), why = next(iter(cache.unreadable.items()))
+    return f"{name}: {why}"

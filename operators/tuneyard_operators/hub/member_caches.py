@@ -24,6 +24,8 @@ from tuneyard_operators.kube import (
 from tuneyard_operators.rendering import JOB, JOB_LABELS
 
 Object = dict[str, Any]
+NOBODYS: Key = ("", "")
+"""Of objects that no JobSpec owns: no object has an empty name."""
 OnChange = Callable[[Key, Object | None, Object | None], None]
 
 
@@ -93,10 +95,14 @@ class MemberCaches:
         return (self.reports, self.secrets, *((self.policies,) if self.isolates else ()), self.rayjobs)
 
     def owners(self) -> Iterator[tuple[str, Key]]:
-        """The attempt of every RayJob, Secret, NetworkPolicy and report, with the key of its job."""
+        """The attempt of every RayJob, Secret, NetworkPolicy and report, with the key of its job. A report without labels and without a
+        RayJob, which no attempt has written, is `NOBODYS`.
+        """
         for cache in self.removable:
             for key, item in cache.items.items():
                 job = job_of(item)
+                if job is None and cache is self.reports:
+                    job = NOBODYS if key not in self.rayjobs.items else None
                 if job is not None:
                     yield key[1], job
 

@@ -17,8 +17,10 @@ from tuneyard_operators.hub.decisions import TaskRecord
 from tuneyard_operators.hub.goals import Goal
 from tuneyard_operators.kube import Key
 
-Mark = tuple[str, int, bool, str]
-"""The inputs of a goal: uid and generation of the JobSpec, whether members have images, version of the template."""
+Mark = tuple[str, int, bool, bool, str]
+"""The inputs of a goal: uid and generation of the JobSpec, whether it has room in memory, whether members have images, version of the
+template.
+"""
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from tuneyard.api.schedule import ScheduleGoal
 from tuneyard.api.schedule_status import ScheduleStatus
 from tuneyard.api.templates import template_of
 from tuneyard.api.wire import read
-from tuneyard.kubernetes import over
+from tuneyard.kubernetes import over, unreadable
 from tuneyard.schedules import LastGood, ScheduleStep, Start, advance_schedule, expression_problems, last_good, with_notices
 from tuneyard_operators.hub.clock import Clock, at, utc_now, written
 from tuneyard_operators.hub.connections import Connect, connect
@@ -36,7 +36,19 @@ from tuneyard_operators.hub.name_nodes import NameNodes
 from tuneyard_operators.hub.schedule_runs import is_owned, jobspec_of, run_of, runs_by_schedule
 from tuneyard_operators.hub.settings import Settings
 from tuneyard_operators.hub.webhooks import Webhooks
-from tuneyard_operators.kube import JOBSPEC, SCHEDULE, AlreadyExists, ApiError, Cache, Conflict, Connection, Key, Missing, Unreachable
+from tuneyard_operators.kube import (
+    JOBSPEC,
+    SCHEDULE,
+    AlreadyExists,
+    ApiError,
+    Cache,
+    Conflict,
+    Connection,
+    Key,
+    Missing,
+    Shares,
+    Unreachable,
+)
 from tuneyard_operators.logs.limits import Limits
 from tuneyard_operators.logs.member_keys import MemberKeys
 from tuneyard_operators.logs.storage_keys import StorageKeys
@@ -57,6 +69,7 @@ class Schedules:
         looks: DataLooks,
         webhooks: Webhooks,
         *,
+        shares: Shares | None = None,
         clock: Clock = utc_now,
         every_s: float = EVERY_S,
     ) -> None:
@@ -67,7 +80,7 @@ class Schedules:
         self._webhooks = webhooks
         self._clock = clock
         self._every_s = every_s
-        self.cache = Cache(connection, SCHEDULE)
+        self.cache = Cache(connection, SCHEDULE, shares=shares)
         self._guard: Guard[Key] = Guard("schedule")
         self._quiet: dict[Key, _Quiet] = {}
 
@@ -183,7 +196,8 @@ def new_schedules(
 
     keys = StorageKeys(connection, MemberKeys(reach, Limits()), "", {})
     webhooks = Webhooks(connection, settings.webhook_hosts, count=count_webhook)
-    return Schedules(connection, jobs, events, DataLooks(keys, NameNodes(settings.name_nodes)), webhooks, clock=clock)
+    looks, shares = DataLooks(keys, NameNodes(settings.name_nodes)), Shares(settings.namespace_bytes)
+    return Schedules(connection, jobs, events, looks, webhooks, shares=shares, clock=clock)
 
 
 @dataclass(frozen=True)
@@ -209,6 +223,8 @@ def _quiet_until(goal: ScheduleGoal, status: ScheduleStatus, now: datetime) -> d
 
 def _schedule_of(item: Object) -> Schedule:
     """The Schedule in an object. Raises Unreadable, also for wrong expressions in its texts."""
+    for part, why in unreadable(item).items():
+        raise Unreadable(f"{part}: {why}")
     try:
         schedule = Schedule.model_validate({"metadata": item["metadata"], "spec": _readable(item["spec"])}, context=STORED)
     except ValidationError as error:

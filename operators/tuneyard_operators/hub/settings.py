@@ -36,6 +36,9 @@ class Settings:
     name_nodes: tuple[str, ...] = ()
     """Name nodes, as HOST or HOST:PORT, on which Schedules may wait for data."""
 
+    namespace_bytes: int = 2**30
+    """Most memory that the JobSpecs, or the Schedules, of one namespace take in the hub; what is beyond waits."""
+
     history: HistorySettings = field(default_factory=HistorySettings)
 
     @property

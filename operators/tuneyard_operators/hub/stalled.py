@@ -52,17 +52,24 @@ class StalledJobs:
         except Exception:
             log.exception("%s/%s is stalled, and its status cannot be written", *key)
 
+    def _left_on_members(self, key: Key, item: dict[str, Any]) -> set[tuple[str, str]]:
+        """Member and name of each attempt that may have objects: by the status, and where it cannot be read by the objects' labels."""
+        found = set(last_resort.left_on_members(item))
+        if not self._jobs.is_readable(key):
+            found |= {(member.name, name) for member in self._members.all() for name, job in member.leftovers().items() if job == key}
+        return found
+
     def _clean(self, key: Key, item: dict[str, Any]) -> bool:
         """Queue the removal of all objects of a job's attempts. True while some may be left."""
         left = False
-        for cluster, name in last_resort.left_on_members(item):
+        for cluster, name in self._left_on_members(key, item):
             member = self._members.get(cluster)
             if member is None:
                 left = left or not self._members.is_gone(cluster)
             elif not member.reachable or not member.is_clean_of(name):
                 left = True
                 if member.reachable:
-                    member.lane.hand(name, partial(member.remove_orphan, name), then=partial(self._look_again, key))
+                    member.lane.hand(name, partial(member.remove_orphan, name), then=partial(self._look_again, key), owner=key[0])
             else:
                 member.attempts.forget(name)
         return left

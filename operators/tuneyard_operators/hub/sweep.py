@@ -57,7 +57,7 @@ class Sweep:
                 if (member.name, name) in before:
                     if not member.is_clean_of(name):
                         log.warning("removing %s on %s: no JobSpec knows it", name, member.name)
-                    member.lane.hand(name, partial(member.remove_orphan, name), then=lambda: None)
+                    member.lane.hand(name, partial(member.remove_orphan, name), then=lambda: None, owner=key[0])
         return suspects
 
     def _is_orphan(self, name: str, key: Key) -> bool:

@@ -1,23 +1,30 @@
 """A queue of keys to reconcile, after client-go's work queue.
 
-A key waits at most once however often it is added, only one worker has it at a time, and it may be added after a delay.
+A key waits at most once however often it is added, only one worker has it at a time, and it may be added after a delay. Owners of keys take
+turns (`turns`), and one owner has at most a share of the workers, so that some are free for the others.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Hashable
+from collections import Counter
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from tuneyard.kubernetes import backoff_s
+from tuneyard_operators.hub.turns import Turns
 
 K = TypeVar("K", bound=Hashable)
 
 
 class WorkQueue(Generic[K]):
-    def __init__(self) -> None:
-        self._waiting: deque[K] = deque()
+    """`owner_of`: the owner of a key; `most_of_one`: most keys of one owner that workers have at a time."""
+
+    def __init__(self, owner_of: Callable[[K], str] = lambda _key: "", most_of_one: int = 2**31) -> None:
+        self._owner_of = owner_of
+        self._most_of_one = most_of_one
+        self._waiting: Turns[K] = Turns()
+        self._at_work: Counter[str] = Counter()
         self._queued: set[K] = set()
         self._busy: set[K] = set()
         self._again: set[K] = set()
@@ -34,7 +41,7 @@ class WorkQueue(Generic[K]):
             self._again.add(key)
         elif key not in self._queued:
             self._queued.add(key)
-            self._waiting.append(key)
+            self._waiting.add(self._owner_of(key), key)
             self._some.set()
 
     def add_after(self, key: K, seconds: float) -> None:
@@ -76,16 +83,23 @@ class WorkQueue(Generic[K]):
         self._timers.clear()
 
     async def get(self) -> K:
-        while not self._waiting:
+        while (found := self._waiting.take(lambda owner: self._at_work[owner] < self._most_of_one)) is None:
             self._some.clear()
             await self._some.wait()
-        key = self._waiting.popleft()
+        owner, key = found
+        self._at_work[owner] += 1
         self._queued.discard(key)
         self._busy.add(key)
         return key
 
     def done(self, key: K) -> None:
         self._busy.discard(key)
+        owner = self._owner_of(key)
+        self._at_work[owner] -= 1
+        if not self._at_work[owner]:
+            del self._at_work[owner]
+        if self._waiting:  # perhaps keys of an owner that had all of its workers
+            self._some.set()
         if key in self._again:
             self._again.discard(key)
             self.add(key)

@@ -15,6 +15,7 @@ from tuneyard.kubernetes import (
     Kind,
     Missing,
     NotServed,
+    Unintelligible,
     Unreachable,
     key_of,
 )
@@ -41,6 +42,7 @@ from tuneyard.kubernetes.kinds import (
 from tuneyard_operators.kube.cache import Cache
 from tuneyard_operators.kube.connection import Connection, from_kubeconfig, from_kubeconfig_text, in_cluster
 from tuneyard_operators.kube.election import Election
+from tuneyard_operators.kube.shares import Shares
 
 __all__ = [
     "API_SERVICE",
@@ -74,6 +76,8 @@ __all__ = [
     "Kind",
     "Missing",
     "NotServed",
+    "Shares",
+    "Unintelligible",
     "Unreachable",
     "from_kubeconfig",
     "from_kubeconfig_text",

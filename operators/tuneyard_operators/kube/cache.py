@@ -8,8 +8,22 @@ import random
 import time
 from collections.abc import Callable
 
-from tuneyard.kubernetes import ApiError, Expired, Key, Kind, Object, Unreachable, backoff_s, is_newer, key_of
+from tuneyard.kubernetes import (
+    ApiError,
+    Expired,
+    Key,
+    Kind,
+    Object,
+    Unintelligible,
+    Unreachable,
+    backoff_s,
+    is_newer,
+    key_of,
+    unreadable,
+    without_room,
+)
 from tuneyard_operators.kube.connection import Connection
+from tuneyard_operators.kube.shares import Shares
 
 OnChange = Callable[[Key, Object | None, Object | None], None]
 """Key, the object before (None: new), the object now (None: gone)."""
@@ -23,7 +37,9 @@ log = logging.getLogger(__name__)
 class Cache:
     """The objects of one kind, `items`, by key. `synced` is set after the first list. `error` says why the copy is not up to date.
 
-    `keep` returns the part of an object that the cache stores: thousands of pods then need little memory.
+    `keep` returns the part of an object that the cache stores: thousands of pods then need little memory. `unreadable` says why objects
+    are reduced (`tuneyard.kubernetes.reading`), or left out by `keep`. `shares`: the memory of each namespace; objects beyond it are
+    reduced, and listed again once there is room.
     """
 
     def __init__(
@@ -35,9 +51,11 @@ class Cache:
         labels: str = "",
         on_change: OnChange = lambda _key, _old, _new: None,
         keep: Callable[[Object], Object] = lambda item: item,
+        shares: Shares | None = None,
     ) -> None:
         self.kind = kind
         self.items: dict[Key, Object] = {}
+        self.unreadable: dict[Key, str] = {}
         self.synced = asyncio.Event()
         self._error: ApiError | None = None
         self._failing_since_s: float | None = None
@@ -47,6 +65,7 @@ class Cache:
         self._labels = labels
         self._on_change = on_change
         self._keep = keep
+        self._shares = shares
 
     @property
     def error(self) -> ApiError | None:
@@ -87,7 +106,7 @@ class Cache:
                 self.error, version, asked_s = error, "", min(error.retry_after_s or 0.0, _LONGEST_PAUSE_S)
             except Exception as error:  # a server with malformed answers must not stop the watches of other servers
                 log.exception("cannot read %s of %s", self.kind.plural, self._connection.server)
-                self.error = ApiError(0, f"its answers cannot be read: {type(error).__name__}: {error}")
+                self.error = Unintelligible(0, f"its answers cannot be read: {type(error).__name__}: {error}")
                 version, asked_s = "", _LONGEST_PAUSE_S
             short = 0 if self._event_seen or loop.time() - began > _SHORT_S else short + 1
             pause_s = max(asked_s, _pause_s(max(short, 1) if failed else short - 1))
@@ -108,11 +127,12 @@ class Cache:
     async def _list(self) -> str:
         answer = await self._connection.list(self.kind, self._namespace, labels=self._labels)
         found = {key_of(item): item for item in answer["items"]}
-        for key in set(self.items) - set(found):
+        for key in (set(self.items) | set(self.unreadable)) - set(found):
             self._set(key, None)
         for key, item in found.items():
             known = self.items.get(key)
-            if known is None or known["metadata"].get("resourceVersion") != item["metadata"].get("resourceVersion"):
+            waits = self._shares is not None and key in self._shares.waiting
+            if known is None or waits or known["metadata"].get("resourceVersion") != item["metadata"].get("resourceVersion"):
                 self._set(key, item)
         self.error = None
         self.synced.set()
@@ -129,6 +149,10 @@ class Cache:
                     known = self.items.get(key_of(item))
                     if known is None or is_newer(item, known):
                         self._set(key_of(item), item)
+                if self._shares is not None and self._shares.has_room_again:
+                    return ""
+        except Unintelligible:
+            raise
         except Unreachable:
             # Watches break in normal operation (a proxy, a restart): resume from the same version if possible.
             await self._connection.raw("/readyz")
@@ -137,9 +161,15 @@ class Cache:
     def _set(self, key: Key, item: Object | None) -> None:
         """Store an object, or remove it (None), and report the change. An error of `keep` or `on_change` affects this object alone."""
         old, kept = self.items.get(key), None
+        if self._shares is not None and (why := self._shares.take(key, item)) and item is not None:
+            item = without_room(item, why)
+        self.unreadable.pop(key, None)
         try:
             kept = self._keep(item) if item is not None else None
-        except Exception:
+            if item is not None and (problems := unreadable(item)):
+                self.unreadable[key] = "; ".join(f"{part}: {why}" for part, why in problems.items())
+        except Exception as error:
+            self.unreadable[key] = f"{type(error).__name__}: {error}"
             log.exception("%s %s/%s cannot be read, and is left out", self.kind.name, *key)
         if kept is None:
             self.items.pop(key, None)

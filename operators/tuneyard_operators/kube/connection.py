@@ -17,20 +17,24 @@ from yarl import URL
 
 from tuneyard.kubernetes import (
     ApiError,
+    Decode,
     Kind,
     Lines,
     Missing,
     Object,
     Request,
+    Unintelligible,
     Unreachable,
     create_object,
     delete_object,
     error_of,
-    event_of,
     get_object,
     list_objects,
     patch_object,
     pause_before,
+    read_event,
+    read_list,
+    read_object,
     replace_object,
     watch_objects,
 )
@@ -40,6 +44,8 @@ from tuneyard_operators.kube.rate import Rate
 
 _QUIET_S = 90.0
 """Longest silence of a live watch: a server sends a bookmark about once a minute."""
+_FIRST_PAGE, _LONGEST_PAGE, _PAGE_BYTES = 16, 500, 4 * 2**20
+"""Objects of the first page of a list and of the longest, and the bytes that pages aim at: their number follows the size of the objects."""
 Observe = Callable[[str, str, int, float], None]
 """Method (or WATCH), resource (`jobspecs/status`; empty for a bare path), status (0 without an answer) and seconds of each request."""
 
@@ -82,17 +88,29 @@ class Connection:
         await self._session.close()
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
-        return await self._ask(get_object(kind, namespace, name))
+        return await self._object(get_object(kind, namespace, name))
 
     async def list(self, kind: Kind, namespace: str | None = None, *, labels: str = "") -> Object:
-        """The whole list object: `items`, and `metadata.resourceVersion` to watch from."""
-        return await self._ask(list_objects(kind, namespace, labels=labels))
+        """The whole list: `items`, each whole or reduced (`tuneyard.kubernetes.reading`), and `metadata.resourceVersion` to watch from.
+
+        It is read in pages, so that memory follows what is kept of the objects and not what was sent. Raises Expired if that takes minutes.
+        """
+        items: list[Object] = []
+        token, limit = "", _FIRST_PAGE
+        while True:
+            data = await self._ask(list_objects(kind, namespace, labels=labels, limit=limit, token=token))
+            page = self._read(read_list, data)
+            items += page["items"]
+            token = page["metadata"].get("continue") or ""
+            if not token:
+                return {**page, "items": items}
+            limit = max(1, min(_LONGEST_PAGE, 4 * limit, limit * _PAGE_BYTES // len(data)))
 
     async def create(
         self, kind: Kind, namespace: str | None, body: Mapping[str, Any], *, dry_run: bool = False, brief: bool = False
     ) -> Object:
         """The new object, or its metadata alone if `brief`. Raises AlreadyExists if an object has this name."""
-        return await self._ask(create_object(kind, namespace, body, dry_run=dry_run, metadata_only=brief))
+        return await self._object(create_object(kind, namespace, body, dry_run=dry_run, metadata_only=brief))
 
     async def patch(
         self, kind: Kind, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = "", brief: bool = False
@@ -101,15 +119,15 @@ class Connection:
 
         Raises Conflict if `body` holds a `metadata.resourceVersion` that is not the newest.
         """
-        return await self._ask(patch_object(kind, namespace, name, body, subresource=subresource, metadata_only=brief))
+        return await self._object(patch_object(kind, namespace, name, body, subresource=subresource, metadata_only=brief))
 
     async def replace(self, kind: Kind, namespace: str | None, name: str, body: Mapping[str, Any]) -> Object:
-        return await self._ask(replace_object(kind, namespace, name, body))
+        return await self._object(replace_object(kind, namespace, name, body))
 
     async def delete(self, kind: Kind, namespace: str | None, name: str) -> bool:
         """Delete an object. True if it is gone; False if finalizers keep it. Kubernetes deletes its dependents in the background."""
         try:
-            answer = await self._ask(delete_object(kind, namespace, name))
+            answer = await self._object(delete_object(kind, namespace, name))
         except Missing:
             return True
         return answer.get("kind") == "Status" or not answer.get("metadata", {}).get("finalizers")
@@ -124,7 +142,8 @@ class Connection:
     ) -> AsyncIterator[tuple[str, Object]]:
         """Type (ADDED, MODIFIED, DELETED, BOOKMARK) and object of each event after `since`. Ends when the server ends it.
 
-        Raises Expired if `since` is too old, Unreachable if the connection breaks or is silent for too long.
+        Raises Expired if `since` is too old, Unreachable if the connection breaks or is silent for too long, and Unintelligible for what
+        is no event.
         """
         request = watch_objects(kind, namespace, since=since, labels=labels, timeout_s=timeout_s)
         async with self._send("WATCH", request.target, request.headers, None, resource=request.resource, timeout=None) as response:
@@ -132,11 +151,22 @@ class Connection:
             try:
                 async for chunk in response.content.iter_any():
                     for line in lines.feed(chunk):
-                        yield event_of(msgspec.json.decode(line))
-            except (aiohttp.ClientError, TimeoutError, ValueError, RecursionError) as error:
+                        yield read_event(line, msgspec.json.decode)
+            except (aiohttp.ClientError, TimeoutError) as error:
                 raise Unreachable(0, f"the watch of {kind.plural} broke: {_words(error)}") from error
+            except ValueError as error:
+                raise Unintelligible(0, f"{self.server} sent what is no event of {kind.plural}: {error}") from error
 
-    async def _ask(self, request: Request) -> Object:
+    async def _object(self, request: Request) -> Object:
+        return self._read(read_object, await self._ask(request))
+
+    def _read(self, read: Callable[[bytes, Decode], Object], data: bytes) -> Object:
+        try:
+            return read(data, msgspec.json.decode)
+        except ValueError as error:
+            raise Unintelligible(0, f"{self.server} does not answer with JSON: {error}") from error
+
+    async def _ask(self, request: Request) -> bytes:
         """The answer to a request. The request is repeated if the server sheds load and names a time."""
         tries = 0
         while True:
@@ -149,15 +179,11 @@ class Connection:
                     raise
                 await asyncio.sleep(pause_s)
 
-    async def _answer(self, request: Request) -> Object:
+    async def _answer(self, request: Request) -> bytes:
         body = None if request.body is None else msgspec.json.encode(request.body)
         sent = self._send(request.method, request.target, request.headers, body, resource=request.resource, timeout=self._timeout)
         async with sent as response:
-            data = await response.read()
-        try:
-            return msgspec.json.decode(data, type=dict[str, Any])
-        except ValueError as error:
-            raise Unreachable(0, f"{self.server} does not answer with JSON: {error}") from error
+            return await response.read()
 
     @asynccontextmanager
     async def _send(

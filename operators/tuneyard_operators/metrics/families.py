@@ -85,6 +85,7 @@ QUEUE_DEPTH = Family("tuneyard_workqueue_depth", "jobs that wait to be reconcile
 CACHE_LAG = Family(
     "tuneyard_cache_lag_seconds", "seconds since the hub's copy of a resource is out of date; 0: it is current", ("cluster", "resource")
 )
+UNREADABLE = Family("tuneyard_unreadable_objects", "objects of which the hub cannot read all", ("cluster", "resource"))
 HISTORY_LAG = Family("tuneyard_history_lag_seconds", "age of the oldest change that is not in run history")
 HISTORY_WAITING = Family("tuneyard_history_waiting_jobs", "jobs whose last change is not in run history")
 HISTORY_HELD = Family("tuneyard_history_held_jobs", "deleted JobSpecs that wait for their record")

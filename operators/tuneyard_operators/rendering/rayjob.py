@@ -43,6 +43,10 @@ _DEADLINE_SLACK_S = 480
 """Seconds that KubeRay's deadline is later than the job's, beside the grace period."""
 _RAY_TOKEN = "RAY_AUTH_TOKEN"
 """KubeRay's variable with the token. The log shipper hides its value like any other secret."""
+_NO_GPUS = plain({"NVIDIA_VISIBLE_DEVICES": "void"})
+"""For containers that ask for no GPU, after a job's own variables. NVIDIA's runtime would give them all GPUs of the node: images for GPUs
+say so, and a job may.
+"""
 _GIB = 1024**3
 _HEAD_MEMORY_OF_GANG = _GIB
 """Memory of the head for each gang beside the first: a process with Ray Train and torch, to which the gang's agents report."""
@@ -162,7 +166,7 @@ class _Pods:
         memory = self.cluster.spec.head.memory + (self._gangs() - 1) * _HEAD_MEMORY_OF_GANG
         asked = {"cpu": _quantity(self.cluster.spec.head.cpu), "memory": str(memory)}
         container = {
-            **self._container("ray-head", self._driver_env()),
+            **self._container("ray-head", [*self._driver_env(), *_NO_GPUS]),
             "resources": {"requests": asked, "limits": {"memory": asked["memory"]}},
             "ports": [{"containerPort": 6379, "name": "gcs-server"}, {"containerPort": 8265, "name": "dashboard"}],
         }
@@ -192,7 +196,7 @@ class _Pods:
         service = data_service(self.job, self.attempt.task)
         if service is None:
             return []
-        container = {**self._container("ray-worker", [], warm=""), "resources": _data_resources(service)}
+        container = {**self._container("ray-worker", _NO_GPUS), "resources": _data_resources(service)}
         spec = self._spec(container, self.cluster.spec.head.node_selector) | {"automountServiceAccountToken": False}
         group = {
             "groupName": DATA_GROUP,
@@ -205,7 +209,8 @@ class _Pods:
         return [group]
 
     def _worker(self) -> dict[str, Any]:
-        container = {**self._container("ray-worker", [], warm=self._warm()), "resources": self._worker_resources()}
+        no_gpus = _NO_GPUS if self.sku.name == "cpu" else []
+        container = {**self._container("ray-worker", no_gpus, warm=self._warm()), "resources": self._worker_resources()}
         container["volumeMounts"] = [*container["volumeMounts"], {"name": "shared-memory", "mountPath": "/dev/shm"}]
         spec = self._spec(container, self.sku.node_selector)
         spec["volumes"] = [

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuneyard.api import EnvVar
+from tuneyard.kubernetes.names import shortened
+
+_LONGEST_KEY = 253
+"""Of a Secret's data."""
 
 
 @dataclass(frozen=True, order=True)
@@ -20,8 +24,8 @@ class SecretKey:
 
     @property
     def copied_key(self) -> str:
-        """The key in the attempt's Secret, which holds keys of several Secrets."""
-        return f"{self.name}.{self.key}"
+        """The key in the attempt's Secret, which holds keys of several Secrets. No name of a Secret has a `_`, so it ends the name."""
+        return shortened(f"{self.name}_{self.key}", _LONGEST_KEY)
 
 
 def needed_secrets(env: Sequence[EnvVar]) -> list[SecretKey]:

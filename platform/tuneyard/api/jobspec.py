@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from tuneyard.api.base import EnvVar, Fields, Name, Resource, located
+from tuneyard.api.limits import MOST_SECRETS
 from tuneyard.api.quantities import Duration, Size
 from tuneyard.api.status import JobStatus
 from tuneyard.api.tasks import Task
@@ -109,6 +110,14 @@ class Job(Fields):
         """The reader of a JobSpec applies its template first (`templates.filled`). The models know no templates."""
         if value is not None:
             raise ValueError(f"the defaults of the ModelTemplate {value} are not filled in")
+        return value
+
+    @field_validator("env")
+    @classmethod
+    def _names_few_secrets(cls, value: list[EnvVar]) -> list[EnvVar]:
+        names = {each.value_from.secret_key_ref.name for each in value if each.value_from is not None}
+        if len(names) > MOST_SECRETS:
+            raise ValueError(f"names {len(names)} Secrets, and a job may name at most {MOST_SECRETS}: put their keys into fewer Secrets")
         return value
 
     @model_validator(mode="after")

@@ -16,6 +16,8 @@ LARGEST_NUMBER = 1e15
 """A product of several such numbers is still finite."""
 
 MOST_WORKERS = 100_000
+MOST_SECRETS = 16
+"""Secrets that one job names: the hub looks each up while the job waits."""
 MOST_GPUS_PER_NODE = 1024
 MOST_CONTEXT_RANKS = 4096
 MOST_ROWS_PER_STEP = 1_000_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,20 @@ from tuneyard import __version__
 from tuneyard.api import TuneyardError
 from tuneyard.cluster.address import Address
 from tuneyard.cluster.errors import Unreachable, explain
-from tuneyard.kubernetes import ApiError, Expired, Lines, Object, Request, error_of, event_of, group_path, pause_before
+from tuneyard.kubernetes import (
+    ApiError,
+    Expired,
+    Lines,
+    Object,
+    Request,
+    error_of,
+    group_path,
+    pause_before,
+    read_event,
+    read_list,
+    read_object,
+)
+from tuneyard.kubernetes.kinds import JOBSPEC
 
 _CONNECT_TIMEOUT_S = 10
 _READ_TIMEOUT_S = 60
@@ -37,7 +50,7 @@ class ApiServer:
     def ask(self, request: Request) -> Object:
         """The answer to one request. Raises Unreachable, NotAllowed, NotInstalled, Missing, Taken, Overtaken, Refused."""
         try:
-            return self._answer(request)
+            return self._read_as(read_object if _is_stored(request) else _read_whole, self._answer(request))
         except ApiError as error:
             raise explain(error, request, self.address) from error
 
@@ -48,13 +61,16 @@ class ApiServer:
         return bool(answer.status != 404)
 
     def list(self, request: Request, *, limit: int | None = None) -> list[Object]:
-        """All objects of a list, page by page, or the first `limit`."""
+        """All objects of a list, page by page, or the first `limit`. An object that is too deep or too large is reduced
+        (`tuneyard.kubernetes.reading`).
+        """
         found: list[Object] = []
         token, restarts = "", 1
         while True:
             page_of = {**request.parameters, "limit": str(_PAGE), **({"continue": token} if token else {})}
             try:
-                page = self._answer(replace(request, parameters=page_of))
+                read = read_list if _is_stored(request) else _read_whole
+                page = self._read_as(read, self._answer(replace(request, parameters=page_of)))
             except Expired as error:  # the pages took minutes: the list starts again at its first page
                 if not token or not restarts:
                     raise explain(error, request, self.address) from error
@@ -81,24 +97,24 @@ class ApiServer:
                 raise error_of(answer.status, self._read(answer), answer.headers.get("Retry-After"))
             for chunk in answer.response.stream():
                 for line in lines.feed(chunk):
-                    yield event_of(self._object(line))
+                    yield read_event(line)
         except Expired:
             raise
         except ApiError as error:
             raise explain(error, request, self.address) from error
-        except urllib3.exceptions.HTTPError:
-            return
+        except (urllib3.exceptions.HTTPError, ValueError):
+            return  # the caller reads the object anew
         finally:
             answer.response.close()
 
-    def _answer(self, request: Request) -> Object:
+    def _answer(self, request: Request) -> bytes:
         """The answer to a request, which is sent again where the server sheds load and names a time. Raises ApiError, Unreachable."""
         tries = 0
         while True:
             answer = self._send(request.method, request.target, request.headers, request.body, _READ_TIMEOUT_S)
             data = self._read(answer)
             if 200 <= answer.status < 300:
-                return self._object(data)
+                return data
             error = error_of(answer.status, data, answer.headers.get("Retry-After"))
             tries += 1
             pause_s = pause_before(tries, error)
@@ -133,16 +149,24 @@ class ApiServer:
         reason, hint = _reason(error)
         return Unreachable(f"{self.address.hub} does not answer: {reason}", f"{hint} (the address is from {self.address.source})")
 
-    def _object(self, data: bytes) -> Object:
+    def _read_as(self, read: Callable[[bytes], Object], data: bytes) -> Object:
         try:
-            found = json.loads(data)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise Unreachable(
-                f"{self.address.hub} answers, but not as a Kubernetes API server", f"check its address in {self.address.source}"
-            )
-        return found
+            return read(data)
+        except (ValueError, RecursionError):
+            words = f"{self.address.hub} answers, but not as a Kubernetes API server"
+            raise Unreachable(words, f"check its address in {self.address.source}") from None
+
+
+def _is_stored(request: Request) -> bool:
+    """Whether the answer holds stored objects, which anybody may have written. Tables, logs and run history are made by servers."""
+    return request.kind.group in (JOBSPEC.group, "") and not request.as_table and not request.subresource
+
+
+def _read_whole(data: bytes) -> Object:
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise ValueError("no object")
+    return found
 
 
 def _reason(error: Exception) -> tuple[str, str]:

@@ -345,7 +345,7 @@ class Hub:
         held = hub_job(answer)
         outcome = resubmit(held, wanted["spec"])
         if outcome == "updated":
-            changed = {**answer, "spec": body["spec"]}
+            changed = {"metadata": answer["metadata"], "apiVersion": answer["apiVersion"], "kind": answer["kind"], "spec": body["spec"]}
             held = hub_job(self._api.ask(replace_object(JOBSPEC, namespace, name, changed, dry_run=dry_run, strict=True)))
         return Submission(held, outcome, dry_run)
 

@@ -13,6 +13,7 @@ from tuneyard.api import STORED, Attempt, BadInput, JobSpec, JobStatus, Phase
 from tuneyard.api.tasks import TASK_KINDS
 from tuneyard.api.templates import filled_job, no_template
 from tuneyard.api.wire import read
+from tuneyard.kubernetes import unreadable
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def hub_job(found: Mapping[str, Any]) -> HubJob:
         created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
         deleting="deletionTimestamp" in metadata,
         spec=spec,
-        status=_status(found.get("status") or {}),
+        status=_status(found),
         filled=filled,
         tasks=_outline(found["metadata"], filled),
         metadata=metadata,
@@ -105,7 +106,9 @@ def hub_job(found: Mapping[str, Any]) -> HubJob:
 
 
 def _status(found: Mapping[str, Any]) -> JobStatus:
-    reading = read(JobStatus, found)
+    reading = read(JobStatus, found.get("status") or {})
+    for part, why in unreadable(found).items():
+        reading.value.message = reading.value.message or f"{part} cannot be read: {why}"
     if reading.lost:
         reading.value.message = f"upgrade tuneyard: the hub's status has a form that this version cannot read ({reading.lost})"
     return reading.value

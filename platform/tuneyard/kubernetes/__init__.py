@@ -2,8 +2,8 @@
 
 Three transports send the requests of this room: the hub's (`tuneyard_operators.kube`, asyncio), the client's (`tuneyard.cluster`) and the
 pod's (`tuneyard.runtime.attempt.member_api`). A transport holds the connection, TLS, credentials and the sleep between two tries. It
-builds a `Request`, sends its method, target, headers and body, turns each answer that is not 2xx into an `ApiError` with `error_of`, and
-asks `pause_before` whether to send the request again.
+builds a `Request`, sends its method, target, headers and body, turns each answer that is not 2xx into an `ApiError` with `error_of`, reads
+any other by `read_object`, `read_list` or `read_event`, and asks `pause_before` whether to send the request again.
 """
 
 from tuneyard.kubernetes.errors import (
@@ -19,12 +19,14 @@ from tuneyard.kubernetes.errors import (
     TooLarge,
     TooMany,
     Unauthenticated,
+    Unintelligible,
     Unreachable,
     error_of,
 )
 from tuneyard.kubernetes.events import Lines, event_of
 from tuneyard.kubernetes.kinds import Kind
 from tuneyard.kubernetes.objects import Key, Object, is_newer, key_of, over
+from tuneyard.kubernetes.reading import NO_ROOM, Decode, read_event, read_list, read_object, unreadable, without_room
 from tuneyard.kubernetes.requests import (
     Request,
     create_object,
@@ -40,10 +42,12 @@ from tuneyard.kubernetes.requests import (
 from tuneyard.kubernetes.retries import backoff_s, pause_before
 
 __all__ = [
+    "NO_ROOM",
     "AlreadyExists",
     "ApiError",
     "Cause",
     "Conflict",
+    "Decode",
     "Expired",
     "Forbidden",
     "Invalid",
@@ -57,6 +61,7 @@ __all__ = [
     "TooLarge",
     "TooMany",
     "Unauthenticated",
+    "Unintelligible",
     "Unreachable",
     "backoff_s",
     "create_object",
@@ -71,7 +76,12 @@ __all__ = [
     "over",
     "patch_object",
     "pause_before",
+    "read_event",
+    "read_list",
+    "read_object",
     "replace_object",
     "table_of",
+    "unreadable",
     "watch_objects",
+    "without_room",
 ]

@@ -103,6 +103,12 @@ class Unreachable(ApiError):
     next_step = "try again in a minute"
 
 
+class Unintelligible(Unreachable):
+    """An answer or an event that is none: what a proxy says, or a server that is broken."""
+
+    next_step = "check that the address is that of an API server"
+
+
 class TooMany(Unreachable):
     """429: the server sheds load, before it begins with the request."""
 

@@ -247,6 +247,49 @@ def test_hub_and_client_read_the_same_events() -> None:
         assert by_hub(server, watch) == by_client == ["ADDED", "BOOKMARK", "DELETED"]
 
 
+# --- objects that no decoder takes
+
+DEEP = b"[" * 9_000 + b"]" * 9_000
+
+
+def nested(name: str) -> bytes:
+    return json.dumps({**item("7", name), "spec": {"cancelled": True, "tasks": 77}}).encode().replace(b"77", DEEP)
+
+
+def test_hub_and_client_read_around_what_no_decoder_takes() -> None:
+    listed = b'{"metadata":{"resourceVersion":"9"},"items":[%s,%s]}' % (nested("deep"), json.dumps(item("8", "sound")).encode())
+    told = b'{"type":"MODIFIED","object":%s}\n' % nested("deep")
+    watch = watch_objects(JOBSPEC, "maps", since="0", timeout_s=5)
+
+    async def changes(connection: Connection) -> list[dict[str, Any]]:
+        return [found async for _, found in connection.watch(JOBSPEC, "maps", since="0")]
+
+    with scripted([Answer(200, listed)]) as server:
+        by_list = by_hub(server, lambda connection: connection.list(JOBSPEC, "maps"))["items"]
+        assert client_of(server).list(list_objects(JOBSPEC, "maps")) == by_list
+        assert {job.name for job in Hub(client_of(server)).jobs("maps")} == {"deep", "sound"}
+    with scripted([Answer(200, told)]) as server:
+        by_watch = by_hub(server, changes)
+        assert [found for _, found in client_of(server).changes(watch, seconds=5)] == by_watch
+    with scripted([Answer(200, nested("deep"))]) as server:
+        by_get = by_hub(server, lambda connection: connection.get(JOBSPEC, "maps", "deep"))
+        assert client_of(server).ask(get_object(JOBSPEC, "maps", "deep")) == by_get
+    assert by_list[0] == by_watch[0] == by_get
+    assert (by_get["spec"], by_list[1]) == ({"cancelled": True}, item("8", "sound"))
+
+
+def test_pages_of_the_hub_grow_while_objects_are_small() -> None:
+    pages = [Answer(200, {"items": [item("1", f"a{n}")], "metadata": {"continue": "t", "resourceVersion": "5"}}) for n in range(4)]
+    with scripted([*pages, LIST]) as server:
+        found = by_hub(server, lambda connection: connection.list(JOBSPEC, "maps"))
+    assert [each["metadata"]["name"] for each in found["items"]] == ["a0", "a1", "a2", "a3", "bot"]
+    assert [asked.target.partition("limit=")[2].partition("&")[0] for asked in server.asked] == ["16", "64", "256", "500", "500"]
+    large = {**item("1"), "spec": "x" * 2**21}
+    with scripted([Answer(200, {"items": [large] * 4, "metadata": {"continue": "t"}}), LIST]) as server:
+        by_hub(server, lambda connection: connection.list(JOBSPEC, "maps"))
+    assert "limit=7&" in server.asked[1].target  # 16 took 8 MiB
+
+
 # --- the hub's cache
 
 

@@ -18,8 +18,8 @@ def test_a_lane_that_hangs_holds_up_no_other() -> None:
             done.append(f"a-{number}")
 
         for number in range(5):
-            hanging.hand(f"h-{number}", hang, then=lambda: None)
-            quick.hand(f"a-{number}", lambda number=number: work(number), then=lambda: None)
+            hanging.hand(f"h-{number}", hang, then=lambda: None, owner="a")
+            quick.hand(f"a-{number}", lambda number=number: work(number), then=lambda: None, owner="a")
         while quick:
             await asyncio.sleep(0)
         await hanging.close()
@@ -40,7 +40,7 @@ def test_no_more_run_at_once_than_are_allowed() -> None:
             running -= 1
 
         for number in range(20):
-            lane.hand(f"a-{number}", work, then=lambda: None)
+            lane.hand(f"a-{number}", work, then=lambda: None, owner="a")
         while lane:
             await asyncio.sleep(0)
         return max(seen)
@@ -56,8 +56,8 @@ def test_what_is_wanted_of_an_attempt_meanwhile_is_looked_at_again_afterwards() 
             await go.wait()
             done.append(name)
 
-        lane.hand("a-1", lambda: work("start"), then=lambda: done.append("look again"))
-        lane.hand("a-1", lambda: work("clean"), then=lambda: done.append("never"))
+        lane.hand("a-1", lambda: work("start"), then=lambda: done.append("look again"), owner="a")
+        lane.hand("a-1", lambda: work("clean"), then=lambda: done.append("never"), owner="a")
         assert "a-1" in lane
         go.set()
         while lane:
@@ -65,3 +65,21 @@ def test_what_is_wanted_of_an_attempt_meanwhile_is_looked_at_again_afterwards() 
         return done
 
     assert asyncio.run(log()) == ["start", "look again"]
+
+
+def test_a_start_of_one_owner_waits_for_one_of_another_and_not_for_all() -> None:
+    async def order() -> list[str]:
+        lane, done = Lane(1), []
+
+        async def work(name: str) -> None:
+            await asyncio.sleep(0)
+            done.append(name)
+
+        for number in range(100):
+            lane.hand(f"many-{number}", lambda number=number: work(f"many-{number}"), then=lambda: None, owner="many")
+        lane.hand("one", lambda: work("one"), then=lambda: None, owner="other")
+        while lane:
+            await asyncio.sleep(0)
+        return done
+
+    assert asyncio.run(order()).index("one") <= 1

@@ -229,6 +229,16 @@ def test_a_job_cannot_change_what_the_platform_says() -> None:
     assert [each["value"] for each in _env(found) if each["name"] == "TUNEYARD_OUTPUT"] == ["s3://models/bot"]
 
 
+@pytest.mark.parametrize("feature", ["gpus", "cpu", "process", "data-service"])
+def test_containers_that_ask_for_no_gpu_see_none_whatever_the_job_says(feature: str) -> None:
+    found = render(**FEATURES[feature], env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])
+    for pod in pods(found):
+        (container,) = pod["spec"]["containers"]
+        visible = [each["value"] for each in container["env"] if each["name"] == "NVIDIA_VISIBLE_DEVICES"]
+        asks = "nvidia.com/gpu" in container["resources"].get("limits", {})
+        assert visible == (["all"] if asks else ["void"])  # by resources, the device plugin decides
+
+
 EVERYWHERE = ["$(HF_TOKEN)", "$$(HF_TOKEN)", "$$$(HF_TOKEN)", "$", "$$", "a $( b", "$HF_TOKEN ${HF_TOKEN}", "$(date)", "$((1 + 1))"]
 
 
@@ -317,7 +327,7 @@ def _env(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_secrets_of_several_names_meet_in_one() -> None:
     made = secret("bot-1", {"a": "b"}, {SecretKey("hf", "token"): b"x", SecretKey("s3", "token"): b"y"})
-    assert made["data"] == {"hf.token": "eA==", "s3.token": "eQ=="}
+    assert made["data"] == {"hf_token": "eA==", "s3_token": "eQ=="}
 
 
 def test_a_job_without_any_image_is_refused() -> None:

@@ -61,3 +61,30 @@ def test_a_key_that_fails_for_days_comes_back_after_the_longest_pause() -> None:
         assert await asyncio.wait_for(queue.get(), 5) == "a"
 
     asyncio.run(retried())
+
+
+def test_owners_take_turns() -> None:
+    async def order() -> list[str]:
+        queue: WorkQueue[str] = WorkQueue(owner_of=lambda key: key[0])
+        for key in ("a1", "a2", "a3", "b1", "c1", "b2"):
+            queue.add(key)
+        found = [await queue.get() for _ in range(6)]
+        assert len(queue) == 6  # all at work
+        return found
+
+    assert asyncio.run(order()) == ["a1", "b1", "c1", "a2", "b2", "a3"]
+
+
+def test_one_owner_leaves_workers_for_the_others() -> None:
+    async def order() -> list[str]:
+        queue: WorkQueue[str] = WorkQueue(owner_of=lambda key: key[0], most_of_one=2)
+        for key in ("a1", "a2", "a3", "b1"):
+            queue.add(key)
+        found = [await queue.get() for _ in range(3)]
+        waiting = asyncio.create_task(queue.get())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        queue.done("a1")
+        return [*found, await waiting]
+
+    assert asyncio.run(order()) == ["a1", "b1", "a2", "a3"]

@@ -18,7 +18,18 @@ from pydantic import ValidationError
 
 from tuneyard.api.attempt_report import AttemptState, StopRequest
 from tuneyard.api.wire import read
-from tuneyard.kubernetes import AlreadyExists, ApiError, Missing, Object, Request, create_object, error_of, patch_object, pause_before
+from tuneyard.kubernetes import (
+    AlreadyExists,
+    ApiError,
+    Missing,
+    Object,
+    Request,
+    create_object,
+    error_of,
+    patch_object,
+    pause_before,
+    read_object,
+)
 from tuneyard.kubernetes.kinds import ATTEMPT_REPORT
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -117,7 +128,6 @@ class ReportObject:
         if not 200 <= response.status < 300:
             raise error_of(response.status, data, response.headers.get("Retry-After"))
         try:
-            answer = json.loads(data)
+            return read_object(data)
         except ValueError as error:
             raise ApiUnavailable(f"the answer is no JSON: {error}") from error
-        return answer if isinstance(answer, dict) else {}
