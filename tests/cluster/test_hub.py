@@ -122,6 +122,42 @@ def test_a_job_goes_to_a_member_and_its_progress_comes_back(stage: Clusters) -> 
     stage.hub.kubectl("wait", "--for=condition=Succeeded", "jobspec/one", "--timeout=60s")
 
 
+def test_a_server_without_requests_is_suspended_and_comes_back_behind_the_same_address(
+    stage: Clusters, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.hub.api.create("/api/v1/namespaces/default/secrets", {"metadata": {"name": "bot"}, "stringData": {"key": "k"}})
+    key = {"name": "TUNEYARD_API_KEY", "valueFrom": {"secretKeyRef": {"name": "bot", "key": "key"}}}
+    wanted = jobspec("bot", env=[key])
+    wanted["spec"]["tasks"] = [{"name": "serve", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}}]
+    submit_all(stage.hub, [wanted])
+    services = f"/api/v1/namespaces/{JOBS}/services"
+    names = set()
+    for number in (1, 2):
+        member, name = attempt_of(stage, "bot", number)
+        (service,) = (each for each in member.api.get(services)["items"] if each["metadata"]["name"].startswith("serve-bot"))
+        assert service["spec"]["selector"]["tuneyard.dev/attempt"] == str(number)
+        names.add(service["metadata"]["name"])
+        (policy,) = (
+            each["spec"]["ingress"]
+            for each in member.api.get(f"/apis/networking.k8s.io/v1/namespaces/{JOBS}/networkpolicies")["items"]
+            if each["metadata"]["name"] == name
+        )
+        assert {"ports": [{"protocol": "TCP", "port": 8000}]} in policy
+        speak(member, name, phase="Running", progress={"summary": "serving at http://here"})
+        phase(stage, "bot", "Running")
+        speak(member, name, phase="Preempted", idle=True, message="no request for 900 s")
+        until(lambda: job(stage.hub, "bot")["spec"].get("suspend"), "its job is suspended")
+        until(lambda member=member: not rayjobs(member), "its machines are given back")
+        until(lambda member=member: not member.api.get(f"{services}?labelSelector=tuneyard.dev/job=bot")["items"], "its Service is gone")
+        status = phase(stage, "bot", "Queued")
+        assert status["message"] == "serve: no request for 900 s; tuneyard resume bot starts it again"
+        with monkeypatch.context() as shell:
+            shell.setenv("KUBECONFIG", str(stage.hub.kubeconfig))
+            assert main(["resume", "bot"]) == 0
+        assert "default/bot goes on once there are machines" in capsys.readouterr().out
+    assert len(names) == 1
+
+
 def test_the_way_of_a_job_is_one_trace_though_its_hub_is_killed(
     stage: Clusters, operator: Operator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

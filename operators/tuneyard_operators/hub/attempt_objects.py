@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from tuneyard.api import Attempt
+from tuneyard.api import Attempt, BadInput
 from tuneyard_operators.hub.goals import Goal
 from tuneyard_operators.hub.job_secrets import JobSecrets
 from tuneyard_operators.hub.member import Member
@@ -16,8 +16,10 @@ from tuneyard_operators.kube import (
     NETWORK_POLICY,
     RAYJOB,
     SECRET,
+    SERVICE,
     SERVICE_ACCOUNT,
     AlreadyExists,
+    Conflict,
     Forbidden,
     Kind,
     Missing,
@@ -30,6 +32,7 @@ from tuneyard_operators.rendering import (
     platform_image,
     rayjob,
     secret,
+    service,
     wants_autoscaler,
 )
 
@@ -39,7 +42,7 @@ log = logging.getLogger(__name__)
 async def start(
     goal: Goal, attempt: Attempt, output: str, member: Member, secrets: JobSecrets, settings: Settings, past_runs: str = ""
 ) -> None:
-    """Create the attempt's Secret, NetworkPolicy and RayJob, unless they exist. `past_runs`: for a search.
+    """Create the attempt's Secret, Service, NetworkPolicy and RayJob, unless they exist. `past_runs`: for a search.
 
     Raises ApiError, and BadInput if no image is known.
     """
@@ -63,8 +66,11 @@ async def start(
     if needed:
         values = await secrets.values(job.metadata.namespace, needed)
         await _create(member, SECRET, secret(attempt.name, labels, values))
+    serves = job.spec.task(attempt.task).serve is not None
+    if serves:
+        await _serve(member, attempt.name, labels)
     if isolated:
-        await _create(member, NETWORK_POLICY, network_policy(attempt.name, labels))
+        await _create(member, NETWORK_POLICY, network_policy(attempt.name, labels, serves=serves))
     try:
         member.caches.rayjobs.put(await member.connection.create(RAYJOB, namespace, body, brief=True))
     except AlreadyExists:
@@ -81,6 +87,22 @@ async def _autoscaled(goal: Goal, attempt: Attempt, member: Member, settings: Se
     except (Missing, Forbidden):
         return False
     return True
+
+
+async def _serve(member: Member, attempt: str, labels: Mapping[str, str]) -> None:
+    """Create the Service of a serve task. Raises Conflict while the Service of an earlier attempt is there, and BadInput where the member
+    grants no Services."""
+    namespace = member.cluster.spec.namespace
+    wanted = service(labels, await member.connection.get(SECRET, namespace, attempt))
+    try:
+        await member.connection.create(SERVICE, namespace, wanted, brief=True)
+    except AlreadyExists as error:
+        found = await member.connection.get(SERVICE, namespace, wanted["metadata"]["name"])
+        if found["metadata"].get("ownerReferences") != wanted["metadata"]["ownerReferences"]:
+            raise Conflict(409, f"the Service {wanted['metadata']['name']} of an earlier attempt is not removed yet") from error
+    except Forbidden as error:
+        advice = f"upgrade the chart tuneyard-member of {member.name}, or name other clusters in spec.placement.clusters"
+        raise BadInput(f"the hub may create no Services on {member.name}, which a serve task needs", advice) from error
 
 
 async def _create(member: Member, kind: Kind, body: Mapping[str, Any]) -> None:

@@ -110,6 +110,8 @@ def _over(attempt: Attempt, task: TaskStatus, seen: Observed, now: datetime, set
         _end(attempt, task, now, _stopped(attempt) if attempt.stopping and state.failure.kind is FailureKind.CANCELLED else state.failure)
     elif state is not None and state.phase is Phase.FAILED:
         _end(attempt, task, now, Failure(kind=FailureKind.INTERNAL, message="it failed, and its report does not say why"))
+    elif state is not None and state.idle and state.phase is Phase.PREEMPTED:
+        _end(attempt, task, now, Failure(kind=FailureKind.PREEMPTED, message=state.message))
     elif state is not None and state.phase in (Phase.PREEMPTED, Phase.CANCELLED):
         _end(attempt, task, now, _stopped(attempt))
     elif attempt.created and seen.rayjob is None:

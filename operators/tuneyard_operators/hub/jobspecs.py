@@ -101,6 +101,11 @@ class JobSpecs(Cache):
         except Missing:
             return
 
+    async def suspend(self, key: Key, item: Object) -> None:
+        """Hold the job. Raises Conflict as `add_finalizer` does: its author may have resumed it meanwhile."""
+        change = {"metadata": {"resourceVersion": item["metadata"]["resourceVersion"]}, "spec": {"suspend": True}}
+        await self._api.patch(JOBSPEC, *key, change, brief=True)
+
     async def _write_metadata(self, key: Key, item: Object, metadata: Object) -> Object:
         change = {"metadata": {"resourceVersion": item["metadata"]["resourceVersion"], **metadata}}
         return await self._write(key, item, change, self.status(key))

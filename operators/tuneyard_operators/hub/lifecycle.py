@@ -23,7 +23,7 @@ from tuneyard.admission import ask_of
 from tuneyard.api import Attempt, FailureKind, JobStatus, Phase, TaskStatus
 from tuneyard.federation import Ask
 from tuneyard_operators.hub.attempts import advance_attempt, is_active
-from tuneyard_operators.hub.clock import seconds_since, written
+from tuneyard_operators.hub.clock import at, seconds_since, written
 from tuneyard_operators.hub.conditions import with_conditions
 from tuneyard_operators.hub.decisions import Decided, record_owed, start, with_owed, word
 from tuneyard_operators.hub.goals import Goal, output_of
@@ -34,6 +34,9 @@ from tuneyard_operators.hub.settings import Settings
 from tuneyard_operators.hub.status_size import fitted
 from tuneyard_operators.hub.summary import summarise
 from tuneyard_operators.hub.usage import usage_of
+
+_LASTS_S = 3600.0
+"""An attempt of a server that ran for this long is no failed start."""
 
 
 def advance(goal: Goal, status: JobStatus, seen: Mapping[str, Observed], decided: Decided, now: datetime, settings: Settings) -> Outcome:
@@ -164,6 +167,8 @@ class _Advance:
             if step.stop:
                 self.actions.append(Action(Verb.STOP, attempt))
         if not is_active(attempt) and not attempt.cleaned:
+            if not attempt.asleep_at and seen.report is not None and seen.report.status is not None and seen.report.status.idle:
+                attempt.asleep_at = self.goal.generation
             if seen.nothing_left:
                 attempt.cleaned = True
             elif seen.known:
@@ -201,6 +206,7 @@ class _Advance:
             self._finish(Phase.SUCCEEDED, "")
             return ()
         ready: list[str] = []
+        asleep = False
         for task in spec.task_order():
             if task.name in done or any(a.task == task.name and is_active(a) for a in self.status.attempts):
                 continue
@@ -210,14 +216,24 @@ class _Advance:
                 return ()
             if over or spec.suspend or self.goal.missing or not set(spec.needs(task)) <= done:
                 continue
-            wait_s = not_before(self._own(task.name), self.settings, self.now)
+            if self._sleeps(task.name):
+                asleep = True
+                continue
+            wait_s = not_before(self._counted(task.name), self.settings, self.now)
             if wait_s > 0:
                 self.later.append(wait_s)
                 continue
             ready.append(task.name)
         if spec.suspend:
             self._stop_all("Preempted")
+        elif asleep and not ready and not self._is_active():
+            self.actions.append(Action(Verb.SUSPEND))
         return tuple(ready)
+
+    def _sleeps(self, task: str) -> bool:
+        """Whether a server has ended for lack of requests, and nobody has changed the JobSpec since then."""
+        own = self._own(task)
+        return bool(own) and 0 < self.goal.generation <= own[-1].asleep_at
 
     def _fail(self, task: str, attempt: Attempt) -> None:
         tried = len(self._failures(task))
@@ -263,7 +279,15 @@ class _Advance:
         return [attempt for attempt in self.status.attempts if attempt.task == task]
 
     def _failures(self, task: str) -> list[Attempt]:
-        return [attempt for attempt in self._own(task) if attempt.failure and attempt.failure != FailureKind.PREEMPTED]
+        return [attempt for attempt in self._counted(task) if attempt.failure and attempt.failure != FailureKind.PREEMPTED]
+
+    def _counted(self, task: str) -> list[Attempt]:
+        """Attempts that count for retries: all. A server has no end, so those of one count since an attempt that lasted."""
+        own = self._own(task)
+        serves = any(each.serve is not None and each.name == task for each in self.goal.job.spec.tasks)
+        ran = [(number, one.started_at, one.ended_at) for number, one in enumerate(own) if serves]
+        lasted = [number for number, began, ended in ran if began and ended and seconds_since(began, at(ended)) >= _LASTS_S]
+        return own[lasted[-1] :] if lasted else own
 
     def _last_failure(self, task: str) -> Attempt | None:
         own = self._own(task)

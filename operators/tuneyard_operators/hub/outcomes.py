@@ -13,7 +13,7 @@ from tuneyard.federation import Ask
 
 class Verb(StrEnum):
     START = "start"
-    """Create the Secret, the NetworkPolicy and the RayJob of an attempt, unless they exist."""
+    """Create the Secret, the NetworkPolicy, the Service and the RayJob of an attempt, unless they exist."""
     STOP = "stop"
     """Ask an attempt to save a checkpoint and end."""
     CLEAN = "clean"
@@ -21,6 +21,8 @@ class Verb(StrEnum):
     ADD_FINALIZER = "add finalizer"
     REMOVE_FINALIZER = "remove finalizer"
     """Let the API server delete the JobSpec: all its objects on members are removed."""
+    SUSPEND = "suspend"
+    """Set `spec.suspend` of a JobSpec whose server has ended for lack of requests."""
     DELETE = "delete"
     """Delete a JobSpec whose time to live is over."""
 

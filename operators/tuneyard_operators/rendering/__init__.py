@@ -8,6 +8,7 @@ from tuneyard_operators.rendering.isolation import ISOLATED, network_policy
 from tuneyard_operators.rendering.names import ATTEMPT, JOB, JOB_LABELS, NAMESPACE_LABEL, TASK, UID, attempt_name, labels_of
 from tuneyard_operators.rendering.rayjob import DATA_GROUP, Defaults, platform_image, rayjob
 from tuneyard_operators.rendering.secrets import SecretKey, needed_secrets, secret
+from tuneyard_operators.rendering.service import service
 
 __all__ = [
     "ATTEMPT",
@@ -30,5 +31,6 @@ __all__ = [
     "platform_image",
     "rayjob",
     "secret",
+    "service",
     "wants_autoscaler",
 ]

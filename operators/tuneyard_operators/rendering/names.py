@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tuneyard.kubernetes.names import cut
 
 JOB = "tuneyard.dev/job"
@@ -24,6 +26,12 @@ def attempt_name(job: str, uid: str, task: str, number: int) -> str:
         raise ValueError(f"attempt number {number} is out of range")
     short = uid.replace("-", "")[:_UID_LENGTH]
     return f"{cut(job, _JOB_LENGTH)}-{cut(task, _TASK_LENGTH)}-{short}-{number}"
+
+
+def service_name(labels: Mapping[str, str]) -> str:
+    """Name of the Service of a serve task, the same for all its attempts: a DNS label that begins with a letter."""
+    short = labels[UID].replace("-", "")[:_UID_LENGTH]
+    return f"serve-{cut(labels[JOB], _JOB_LENGTH)}-{cut(labels[TASK], _TASK_LENGTH)}-{short}"
 
 
 def labels_of(job: str, namespace: str, uid: str, task: str, number: int) -> dict[str, str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuneyard.api import STOP_GRACE_S, Attempt, BadInput, Cluster, DataService, JobSpec, PlacementStatus, Sku, Task
+from tuneyard.api.serve import SERVED_URL
 from tuneyard.api.worker_counts import gangs_in
 from tuneyard.catalog import given_json, gpu_resource, kinds
 from tuneyard.catalog.gpu_facts import NVIDIA_RESOURCE
@@ -32,6 +33,7 @@ from tuneyard_operators.rendering.container import (
 from tuneyard_operators.rendering.isolation import ISOLATED
 from tuneyard_operators.rendering.merge import merged_pod
 from tuneyard_operators.rendering.names import labels_of
+from tuneyard_operators.rendering.service import url
 
 DATA_GROUP = "data"
 """Name of the group of pods with data workers."""
@@ -361,6 +363,7 @@ class _Pods:
                 "TUNEYARD_STOP_GRACE_S": f"{self.stop_grace_s:g}",
                 **({"TUNEYARD_PREFLIGHT_GB_PER_S": str(bandwidth)} if several else {}),
                 **_shared_shards(self.cluster),
+                **({SERVED_URL: url(self._labels(), self.cluster.spec.namespace)} if self.task.serve is not None else {}),
                 **({PAST_RUNS: self.past_runs} if self.past_runs else {}),
                 **({"TUNEYARD_PRICE_PER_GPU_HOUR": str(self.sku.price_per_gpu_hour)} if self.sku.price_per_gpu_hour else {}),
             }

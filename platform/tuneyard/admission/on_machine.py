@@ -85,7 +85,7 @@ def _check(task: Task, machine: Machine, config: Mapping[str, Any], shape_of: Sh
     if task.endpoint is not None:
         return  # another server answers
     check_sku(task, machine)
-    if task.score is not None:
+    if task.engine_ranks is not None:
         check_instances(task, machine)
     if task.training is None:
         return
@@ -110,13 +110,13 @@ def check_sku(task: Task, machine: Machine) -> None:
 
 
 def check_instances(task: Task, machine: Machine) -> None:
-    """Raises BadInput where the engines of a score task need more GPUs than the machine has."""
-    assert task.score is not None
-    needed = task.resources.instances * task.score.engine.tensor_parallel
+    """Raises BadInput where the engines of a score or serve task need more GPUs than the machine has."""
+    ranks = task.engine_ranks or 1
+    needed = task.resources.instances * ranks
     if machine.has_gpus and needed > machine.devices:
         raise BadInput(
             f"task {task.name} asks for {needed} GPUs (instances x tensorParallel), and this machine has {machine.devices}",
-            f"set resources.instances to {max(1, machine.devices // task.score.engine.tensor_parallel)} or less",
+            f"set resources.instances to {max(1, machine.devices // ranks)} or less",
         )
 
 

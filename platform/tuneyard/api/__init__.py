@@ -19,6 +19,7 @@ from tuneyard.api.rules import Violation, check_rules, check_task
 from tuneyard.api.rules_case import CPU, Device
 from tuneyard.api.schedule import ModelTemplate, Schedule
 from tuneyard.api.score import Engine, Generation, Judge, RankerScoring, ScoreTask, Windows
+from tuneyard.api.serve import ServeTask
 from tuneyard.api.status import Attempt, Condition, JobStatus, Phase, PlacementStatus, Progress, TaskStatus
 from tuneyard.api.tasks import ProcessTask, Resources, Task, TuneTask, WorkerRange
 from tuneyard.api.team import Team
@@ -90,6 +91,7 @@ __all__ = [
     "Schedule",
     "ScoreData",
     "ScoreTask",
+    "ServeTask",
     "Sku",
     "Source",
     "StopRequest",

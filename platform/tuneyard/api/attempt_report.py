@@ -64,6 +64,7 @@ class AttemptState(StatusFields):
     stages: list[StageTime] = Field(default_factory=list, description="stages of work with their times, in the order of their begin")
     progress: Progress = Field(default_factory=Progress)
     ranks: list[RankPlace] = Field(default_factory=list, description="places of ranks or engines")
+    idle: bool = Field(default=False, description="its server has ended because nobody had asked it for the time of `serve.idle`")
     world_size: int = Field(default=0, ge=0, description="number of ranks; 0: not started yet")
     checkpoint_step: int = Field(default=0, ge=0, description="step of the newest committed checkpoint")
     resumed_from: int = Field(default=0, ge=0, description="step at which this attempt started")

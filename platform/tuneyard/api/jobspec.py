@@ -12,6 +12,7 @@ from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator, mod
 from tuneyard.api.base import EnvVar, Fields, Name, Resource, located
 from tuneyard.api.limits import MOST_SECRETS
 from tuneyard.api.quantities import Duration, Size
+from tuneyard.api.serve import API_KEY
 from tuneyard.api.status import JobStatus
 from tuneyard.api.tasks import Task
 from tuneyard.api.tracking import Tracking
@@ -78,7 +79,8 @@ class Job(Fields):
     team: Name | None = Field(default=None, description="the team whose quota counts; default: the namespace")
     priority: Priority = Field(default="normal", description="higher ones start first, and may preempt lower ones")
     preemptible: bool | None = Field(
-        default=None, description="whether jobs of higher priority may take its machines; default: true, and false for urgent jobs"
+        default=None,
+        description="whether jobs of higher priority may take its machines; default: true, and false for urgent jobs and jobs that serve",
     )
     deadline: Duration | None = Field(
         default=None, description="time from the first attempt to the end of the job, which keeps its checkpoints; default: none"
@@ -128,7 +130,25 @@ class Job(Fields):
                 for place, reason in problems_of_search(task.tune, self.gang_of(task), self.tasks):
                     raise located(reason, "tasks", index, "tune", *place)
             self._check_start(task, index)
+            if task.serve is not None:
+                self._check_server(task, index)
         return self
+
+    def _check_server(self, task: Task, index: int) -> None:
+        """A server has one engine, models that tasks of the job train, and a key. It has no end that another task could wait for."""
+        for number, model in enumerate(task.serve.models if task.serve is not None else ()):
+            source = self.task(model.from_task).train if model.from_task is not None else None
+            if model.from_task is not None and (source is None or source.program is not None):
+                reason = f"names the task {model.from_task}, which trains no language model: name a train task without a program"
+                raise located(reason, "tasks", index, "serve", "models", number, "from")
+        if task.resources.instances != 1:
+            raise located("a serve task has one engine: leave instances out", "tasks", index, "resources", "instances")
+        if waiting := [other.name for other in self.tasks if task.name in self.needs(other)]:
+            reason = f"the task {waiting[0]} waits for {task.name}, which serves and does not end: put {waiting[0]} before it"
+            raise located(reason, "tasks", index, "serve")
+        if not any(variable.name == API_KEY and variable.value_from is not None for variable in self.env):
+            secret = f"{{name: {API_KEY}, valueFrom: {{secretKeyRef: {{name: SECRET, key: {API_KEY}}}}}}}"
+            raise located(f"needs a key that requests bring: put {secret} into spec.env", "tasks", index, "serve")
 
     def _check_start(self, task: Task, index: int) -> None:
         """Only a program loads a program's weights, and a ranker scores only tables."""
@@ -245,4 +265,6 @@ class JobSpec(Resource):
 
     @property
     def preemptible(self) -> bool:
-        return self.spec.preemptible if self.spec.preemptible is not None else self.spec.priority != "urgent"
+        if self.spec.preemptible is not None:
+            return self.spec.preemptible
+        return self.spec.priority != "urgent" and not any(task.serve for task in self.spec.tasks)

@@ -73,6 +73,9 @@ def _of_task(task: Task, root: Path) -> Iterator[LocalFile]:
     body = task.train or task.score
     if body is not None and body.model.name is not None and looks_like_path(body.model.name) and is_relative(body.model.name):
         yield LocalFile((*root, task.kind, "model", "name"), body.model.name, "model")
+    for number, model in enumerate(task.serve.models if task.serve is not None else ()):
+        if model.name is not None and looks_like_path(model.name) and is_relative(model.name):
+            yield LocalFile((*root, "serve", "models", number, "name"), model.name, "model")
     embedding = task.score.embedding if task.score is not None else None
     if embedding is not None and embedding.model is not None and looks_like_path(embedding.model) and is_relative(embedding.model):
         yield LocalFile((*root, "score", "embedding", "model"), embedding.model, "model")

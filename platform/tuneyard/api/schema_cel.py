@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from tuneyard.api.base import RAY_TOKEN_VARIABLES
 from tuneyard.api.jobspec import ONE_CLUSTER
 from tuneyard.api.local_files import ADVICE
-from tuneyard.api.tasks import LOGS
+from tuneyard.api.tasks import LOGS, TASK_KINDS
 
 CelRule = Mapping[str, str]
 
@@ -97,7 +97,7 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
     ),
     "Placement": (_rule("!has(self.spread) || self.spread == 'never'", f"spread: {ONE_CLUSTER}"),),
     "Task": (
-        _exactly_one("train", "score", "tune", "rank", "process"),
+        _exactly_one(*TASK_KINDS),
         _rule(f"self.name != '{LOGS}'", f"name: {LOGS} is the folder of all tasks' logs in the output"),
     ),
     "Method": (_exactly_one("full", "lora", "qlora", "dora"),),
@@ -123,6 +123,10 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
         ),
     ),
     "Choices": (_exactly_one("texts", "column"),),
+    "ServedModel": (
+        _rule("has(self.name) != has(self.from)", "give exactly one of name and from"),
+        _rule("!has(self.name) || !(self.name.startsWith('.') || self.name.startsWith('~'))", f"name: a path beside the file: {ADVICE}"),
+    ),
     "ProcessTask": (
         _rule(
             "!has(self.workingDir) || self.workingDir.contains('://') || self.workingDir.startsWith('/')",

@@ -159,6 +159,9 @@ class Attempt(StatusFields):
     ended_at: Moment | None = Field(default=None, description="when it ended (RFC 3339)")
     cleaned: bool = Field(default=False, description="all its objects are removed from the member")
     resumed_from: int = Field(default=0, ge=0, description="step at which it started")
+    asleep_at: int = Field(
+        default=0, ge=0, description="generation of the JobSpec at which its server ended for lack of requests; 0: it did not"
+    )
     last_step: int = Field(default=0, ge=0, description="last step that it reported")
     checkpoint_step: int = Field(default=0, ge=0, description="step of its newest committed checkpoint")
     checkpoint_at: Moment | None = Field(default=None, description="when the hub first saw that checkpoint")
@@ -210,7 +213,7 @@ class Usage(StatusFields):
     cost: float = Field(default=0.0, description="price of these GPU-hours, in the currency of the Clusters")
 
 
-_ATTEMPT = ("number", "task", "token", "name", "placement", "phase", "created", "stopping", "endedAt", "cleaned")
+_ATTEMPT = ("number", "task", "token", "name", "placement", "phase", "created", "stopping", "endedAt", "cleaned", "asleepAt")
 _PLACEMENT = ("cluster", "sku", "workers", "gpus", "pods", "nodes", "nodes.*")
 _TASK = ("name", "phase")
 

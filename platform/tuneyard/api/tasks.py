@@ -1,4 +1,4 @@
-"""A task of a job: exactly one of train, score, tune, rank and process, and its resources."""
+"""A task of a job: exactly one of train, score, tune, rank, process and serve, and its resources."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from tuneyard.api.endpoint import Endpoint
 from tuneyard.api.limits import MOST_WORKERS
 from tuneyard.api.rank import RankTask
 from tuneyard.api.score import ScoreTask
+from tuneyard.api.serve import ServeTask
 from tuneyard.api.train import Auto, TrainTask
 
 Workers = Annotated[int, Field(ge=1, le=MOST_WORKERS)]
-TaskKind = Literal["train", "score", "tune", "rank", "process"]
+TaskKind = Literal["train", "score", "tune", "rank", "process", "serve"]
 LOGS = "logs"
 """Folder of the output that holds the logs of all tasks."""
-TASK_KINDS: tuple[TaskKind, ...] = ("train", "score", "tune", "rank", "process")
+TASK_KINDS: tuple[TaskKind, ...] = ("train", "score", "tune", "rank", "process", "serve")
 
 
 class ProcessTask(Fields):
@@ -95,7 +96,9 @@ class Resources(Fields):
     workers: Workers | Auto | WorkerRange = Field(
         default="auto", description="ranks of a train or rank task: a number, {min, max}, or auto: the planner chooses"
     )
-    instances: int = Field(default=1, ge=1, le=MOST_WORKERS, description="engines of a score task; of an endpoint: processes that ask it")
+    instances: int = Field(
+        default=1, ge=1, le=MOST_WORKERS, description="engines of a score task; of an endpoint: processes that ask it; 1 for a serve task"
+    )
 
 
 class Task(Fields):
@@ -108,6 +111,7 @@ class Task(Fields):
     tune: TuneTask | None = None
     rank: RankTask | None = None
     process: ProcessTask | None = None
+    serve: ServeTask | None = None
     resources: Resources = Field(default_factory=Resources)
 
     @field_validator("name")
@@ -146,12 +150,22 @@ class Task(Fields):
         """The endpoint that answers the rows of a score task; None for all other tasks."""
         return self.score.engine.endpoint if self.score is not None else None
 
+    @property
+    def engine_ranks(self) -> int | None:
+        """GPUs of one vLLM engine of a score or serve task; None for tasks without engines."""
+        if self.serve is not None:
+            return self.serve.tensor_parallel
+        return self.score.engine.tensor_parallel if self.score is not None and self.endpoint is None else None
+
     def references(self) -> dict[str, str]:
         """Field path -> name of the task whose output the field uses."""
         found: dict[str, str] = {}
         for kind, body in (("train", self.train), ("score", self.score)):
             if body is not None and body.model.from_task is not None:
                 found[f"{kind}.model.from"] = body.model.from_task
+        for number, model in enumerate(self.serve.models if self.serve is not None else ()):
+            if model.from_task is not None:
+                found[f"serve.models.{number}.from"] = model.from_task
         return found | {f"{field}.from": source.from_task for field, source in self.sources().items() if source.from_task is not None}
 
     def named_tasks(self) -> Iterator[tuple[tuple[str | int, ...], str]]:

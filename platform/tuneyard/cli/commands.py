@@ -45,6 +45,8 @@ COMMANDS = (
     Command("wait", "tuneyard.cli.jobs.wait:wait", "Wait for the end of a job on the hub", asks_hub=True),
     Command("logs", "tuneyard.cli.logs.command:logs", "Show the logs of a job's ranks, on any cluster, live and afterwards", asks_hub=True),
     Command("cancel", "tuneyard.cli.jobs.cancel:cancel", "End a job on the hub, at a checkpoint", asks_hub=True),
+    Command("suspend", "tuneyard.cli.jobs.hold:suspend", "Hold a job on the hub, and give its machines back", asks_hub=True),
+    Command("resume", "tuneyard.cli.jobs.hold:resume", "Let a suspended job on the hub go on", asks_hub=True),
     Command("clusters", "tuneyard.cli.clusters:clusters", "List the clusters of the hub, with their free GPUs", asks_hub=True),
     Command(
         "usage", "tuneyard.cli.usage:usage", "Show GPU-hours and cost by team, job and kind of GPU, with the idle share", asks_hub=True

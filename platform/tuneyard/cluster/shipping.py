@@ -225,6 +225,9 @@ def _models(task: Task) -> Iterator[tuple[str, Field]]:
     body = task.train or task.score
     if body is not None and body.model.name is not None:
         yield body.model.name, ("model", "name")
+    for number, model in enumerate(task.serve.models if task.serve is not None else ()):
+        if model.name is not None:
+            yield model.name, ("models", number, "name")
     if task.score is not None and task.score.embedding is not None and task.score.embedding.model is not None:
         yield task.score.embedding.model, ("embedding", "model")
 

@@ -52,6 +52,11 @@ def resubmit(stored: HubJob, wanted: Mapping[str, Any]) -> Outcome:
         return "unchanged"
     if not stored.status.attempts:
         return "updated"
+    if all(each.startswith("spec.suspend:") for each in changed) and stored.spec.get("suspend"):
+        raise BadInput(
+            f"JobSpec {stored.label} is suspended, and the file is not",
+            f"let it go on: tuneyard resume {stored.name} -n {stored.namespace}",
+        )
     raise BadInput(
         f"JobSpec {stored.label} is {stored.phase} already, and the file differs from it: {_listed(changed)}",
         "submit it under another name, or end the running one first: "

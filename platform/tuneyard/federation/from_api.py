@@ -31,6 +31,8 @@ from tuneyard.federation.repeats import series_of
 from tuneyard.federation.world import PRIORITIES, UNKNOWN_DURATION_S, Ask, Basis, Member, Node, Running, SkuFacts
 
 _LEAST_S = 60.0
+SERVES_S = 30 * 24 * 3600.0
+"""Seconds for which the machines of a serve task count as taken from now on: no plan of the scheduler waits for its end."""
 SCHEDULE_LABEL = "tuneyard.dev/schedule"
 """The label of a job that names the Schedule which has created it."""
 
@@ -67,7 +69,7 @@ def ask_of(
         created=created,
         worlds=fits.worlds,
         unit=unit,
-        engines=gang.score is not None and gang.endpoint is None,
+        engines=gang.engine_ranks is not None,
         skus=skus_of(job, gang),
         clusters=tuple(job.spec.placement.clusters),
         least=fits.least,
@@ -96,6 +98,7 @@ def attempts_of(name: str, spec: Mapping[str, Any], namespace: str, status: JobS
     priority = spec.get("priority") if spec.get("priority") in list(PRIORITIES) else "normal"
     preemptible = spec.get("preemptible") if isinstance(spec.get("preemptible"), bool) else None
     team = spec.get("team") if isinstance(spec.get("team"), str) and spec.get("team") else namespace
+    serving = _serving(spec)
     preempted: Counter[str] = Counter()
     for attempt in status.attempts:
         placement = attempt.placement
@@ -115,13 +118,20 @@ def attempts_of(name: str, spec: Mapping[str, Any], namespace: str, status: JobS
             sku=canonical_sku(placement.sku),
             nodes=placement.nodes,
             started=started,
-            ends=asked + grace_s if stopping else _end(attempt, status, started, now),
+            ends=asked + grace_s if stopping else now + SERVES_S if attempt.task in serving else _end(attempt, status, started, now),
             saved=_at(attempt.checkpoint_at) or started,
-            preemptible=preemptible if preemptible is not None else priority != "urgent",
+            preemptible=preemptible if preemptible is not None else priority != "urgent" and not serving,
             stopping=stopping,
             ended=attempt.ended_at is not None,
             preempted=before,
         )
+
+
+def _serving(spec: Mapping[str, Any]) -> set[str]:
+    """Names of the serve tasks of a spec without validation."""
+    tasks = spec.get("tasks")
+    listed = [task for task in tasks if isinstance(task, Mapping)] if isinstance(tasks, list) else []
+    return {str(task.get("name")) for task in listed if isinstance(task.get("serve"), Mapping)}
 
 
 @dataclass(frozen=True)
@@ -215,9 +225,8 @@ def _worlds(task: Task) -> tuple[tuple[int, ...], int]:
     """Possible numbers of GPUs, best first; and the number that must share a node: GPUs of an engine, or of a tensor-parallel group."""
     if task.process is not None or task.endpoint is not None:
         return (0,), 1  # runs on the head
-    if task.score is not None:
-        unit = task.score.engine.tensor_parallel
-        return (task.resources.instances * unit,), unit
+    if task.engine_ranks is not None:
+        return (task.resources.instances * task.engine_ranks,), task.engine_ranks
     training = task.training
     unit = training.layout.tensor_parallel if training is not None else 1
     on_cpu = task.resources.sku == ["cpu"] or not task.resources.sku

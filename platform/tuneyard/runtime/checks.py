@@ -20,10 +20,11 @@ from tuneyard.runtime.models import base_of_adapter, read_config
 from tuneyard.runtime.process.run import check_working_dir
 from tuneyard.runtime.references import generation_of, named_model, source_of
 from tuneyard.runtime.score.rankers import check_scored_table, ranker_of
+from tuneyard.runtime.trained import find_trained
 from tuneyard.storage import absolute, is_local, local_path
 from tuneyard.tracking import asked_for
 
-_EXTRAS = {"train": "train", "rank": "train", "score": "score"}
+_EXTRAS = {"train": "train", "rank": "train", "score": "score", "serve": "score"}
 """Kind of task -> the extra of Tuneyard that must be installed where it runs."""
 
 
@@ -68,8 +69,11 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine, names: Collecti
                 _check_embedding(job, task, task.score.embedding, base_dir)
         if task.endpoint is not None:
             _check_key(job, task, task.endpoint, "engine.endpoint")
-        elif task.score is not None and ranker_of(job.spec, task, base_dir) is None:
+        elif task.serve is not None or (task.score is not None and ranker_of(job.spec, task, base_dir) is None):
             _check_vllm(task, machine)
+        for model in task.serve.models if task.serve is not None else ():
+            if model.name is not None:
+                find_trained(named_model(model.name, base_dir))
         if task.process is not None and task.process.working_dir is not None:
             check_working_dir(task.process, base_dir)
     _admit(job, machine, names, {task.name: config for task in tasks if (config := _check_model(job, task, base_dir))})
@@ -178,10 +182,10 @@ def _check_embedding(job: JobSpec, task: Task, embedding: Embedding, base_dir: P
 def _check_vllm(task: Task, machine: Machine) -> None:
     """Raises BadInput where no vLLM is installed, or one for GPUs on a machine without any: its engines fail after a minute."""
     if find_spec("vllm") is None:
-        cause = f"task {task.name} is a score task, and vLLM is not installed here: it has no wheels for macOS"
-        raise BadInput(cause, "run the job on Linux (there, `make setup` installs vLLM), or take the score tasks out of it")
+        cause = f"task {task.name} runs vLLM, which is not installed here: it has no wheels for macOS"
+        raise BadInput(cause, "run the job on Linux (there, `make setup` installs vLLM), or take the task out of it")
     if not machine.has_gpus and (version := gpu_only_vllm()):
-        cause = f"task {task.name} is a score task, this machine has no GPU, and the installed vLLM {version} runs on GPUs alone"
+        cause = f"task {task.name} runs vLLM, this machine has no GPU, and the installed vLLM {version} runs on GPUs alone"
         raise BadInput(cause, f"install the one for processors, the extra [score-cpu]: {cpu_scoring_command()}")
 
 

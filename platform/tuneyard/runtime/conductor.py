@@ -127,7 +127,7 @@ class Conductor:
                 continue
             result = self._run(task, context)
             if result["status"] == "stopped":
-                return "stopped", self._why_stopped(task)
+                return "stopped", result.get("why") or self._why_stopped(task)
             context.results[task.name] = result
         return "succeeded", ""
 

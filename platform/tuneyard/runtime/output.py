@@ -231,7 +231,8 @@ def _shown(value: Any) -> str:
 
 def fingerprint(task: Task) -> str:
     """A hash of a task's settings, without those that change only where and how fast it runs. Tasks with the same hash share results."""
-    values = task.model_dump(mode="json", exclude={"resources": True, "depends_on": True})
+    # A server leaves nothing to resume, so its settings may change.
+    values = task.model_dump(mode="json", exclude={"resources": True, "depends_on": True, "serve": True})
     for kind, fields in _WITHOUT_EFFECT.items():
         if values.get(kind) is not None:
             values[kind] = {name: value for name, value in values[kind].items() if name not in fields}

@@ -203,7 +203,7 @@ class Pods:
     def _slots(self) -> int:
         """Number of ranks that the hub has placed. An engine of a score task has `tensorParallel` ranks."""
         workers = self._assignment.workers or 1
-        return workers * self._task.score.engine.tensor_parallel if self._task.score is not None else workers
+        return workers * (self._task.engine_ranks or 1)
 
     @property
     def _kind(self) -> str:

@@ -25,9 +25,16 @@ from tuneyard.training.request import TrainRequest
 
 def run_task(task: Task, context: TaskContext) -> Result:
     """Run one task to its end, or until a stop is asked for. Raises TuneyardError if it fails for good."""
-    run = {"train": _run_train, "score": run_score, "process": _run_process, "tune": _run_tune, "rank": _run_train}[task.kind]
+    run = {
+        "train": _run_train,
+        "score": run_score,
+        "process": _run_process,
+        "tune": _run_tune,
+        "rank": _run_train,
+        "serve": _run_serve,
+    }[task.kind]
     attempts = Attempts(task, context)
-    if task.kind in ("train", "score", "rank"):
+    if task.kind in ("train", "score", "rank", "serve"):
         context.machines.begin_ray()
     elif task.kind == "process":
         _prepare_others(context)
@@ -83,6 +90,12 @@ def _run_process(task: Task, context: TaskContext, attempts: Attempts) -> Result
     )
     result = asdict(run_process(request, context.emit, context.should_stop))
     return {name: value for name, value in result.items() if name != "output" or value}
+
+
+def _run_serve(task: Task, context: TaskContext, attempts: Attempts) -> Result:
+    from tuneyard.runtime.serve.run import run_serve
+
+    return run_serve(task, context, attempts)
 
 
 def _run_tune(task: Task, context: TaskContext, attempts: Attempts) -> Result:

@@ -37,11 +37,12 @@ class Server:
     process: subprocess.Popen[str]
     url: str
     told: list[str] = field(default_factory=list)
+    key: str = "none"
 
     def client(self) -> Any:
         from openai import OpenAI
 
-        return OpenAI(base_url=self.url, api_key="none", max_retries=0, timeout=300)
+        return OpenAI(base_url=self.url, api_key=self.key, max_retries=0, timeout=300)
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +160,38 @@ def test_a_chat_asks_the_server_turn_by_turn(server: Server, capsys: pytest.Capt
     assert capsys.readouterr().out == f"{tuned}\n{base}\n"
     assert main(["chat", "--url", server.url, "nobody"]) == 2
     assert "give one of these: base, chatty, plain" in capsys.readouterr().err
+
+
+def test_a_serve_task_serves_what_its_job_has_trained_until_nobody_asks(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from openai import AuthenticationError
+
+    job = yaml.safe_load((out.parent / "job.yaml").read_text())
+    serve = {"models": [{"from": "chats", "servedAs": "chatty"}, {"name": f"{out}/plain"}], "idle": 20}
+    job["spec"]["tasks"].append({"name": "serve", "serve": serve})
+    job["spec"]["env"] = [{"name": "TUNEYARD_API_KEY", "valueFrom": {"secretKeyRef": {"name": "bot", "key": "BOT_KEY"}}}]
+    (out.parent / "served.yaml").write_text(yaml.safe_dump(job))
+    environment = {**os.environ, "BOT_KEY": "sk-of-the-bot", "TUNEYARD_HISTORY": "off"}
+    command = [TUNEYARD, "run", str(out.parent / "served.yaml"), "--out", str(out), "--resume"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
+        limit = threading.Timer(STARTS_WITHIN_S, run.kill)
+        limit.daemon = True
+        limit.start()
+        assert run.stderr is not None
+        told = []
+        for line in run.stderr:
+            told.append(line)
+            if found := re.search(r"serving at (http://127\.0\.0\.1:\d+/v1)", line):
+                server = Server(run, found[1], key="sk-of-the-bot")
+                assert [model.id for model in server.client().models.list()] == ["base", "chatty", "plain"]
+                answers = chatted(server, "chatty")
+                with pytest.raises(AuthenticationError):
+                    chatted(Server(run, found[1]), "chatty")
+        limit.cancel()
+
+    assert run.wait() == 1, told
+    assert printed(answers, generated(out / "chats", capsys))
+    assert "no request for 20 s" in "".join(told)
+    assert "sk-of-the-bot" not in "".join(file.read_text(errors="replace") for file in (out / "logs").rglob("*.log"))
 
 
 def test_sigterm_leaves_no_process(server: Server) -> None:

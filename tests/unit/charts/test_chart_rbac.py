@@ -42,6 +42,7 @@ IN_JOBS = {
     ("secrets", "create, delete, get, list, patch, watch"),
     ("pods", "delete, get, list, watch"),
     ("pods/log", "get"),
+    ("services", "create, get"),
     ("networkpolicies.networking.k8s.io", "create, delete, get, list, watch"),
     ("events", "list"),
     ("serviceaccounts tuneyard-autoscaler", "get"),

@@ -52,6 +52,7 @@ def test_what_is_fine(status: dict[str, Any] | None, wanted: dict[str, Any], out
         ({"status": {"phase": "Failed", "attempts": [make_attempt()]}}, OTHER, "has ended already (Failed), and", "another name"),
         ({"status": {"phase": "Cancelled"}, "cancelled": True}, OTHER, "has ended already (Cancelled), and", "another name"),
         ({"status": {"phase": "Succeeded"}}, OTHER, "has ended already (Succeeded), and the file differs", "under another name"),
+        ({"status": RUNNING, "suspend": True}, SPEC, "is suspended, and the file is not", "tuneyard resume support-bot -n maps"),
         ({"status": RUNNING, "cancelled": True}, SPEC, "is being cancelled", "when it has ended"),
         ({"deleting": True}, SPEC, "is being deleted", "kubectl wait --for=delete jobspec/support-bot -n maps"),
     ],

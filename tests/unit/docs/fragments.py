@@ -19,6 +19,7 @@ from tuneyard.api.cluster import ClusterGoal
 from tuneyard.api.loading import KINDS
 from tuneyard.api.loading_yaml import read_trees
 from tuneyard.api.schedule import ScheduleGoal
+from tuneyard.api.tasks import TASK_KINDS
 from tuneyard.api.team import TeamGoal
 from tuneyard.catalog.gpu_entries import entries_of
 from tuneyard.cli.checks import check_file
@@ -115,7 +116,7 @@ def _job(spec: dict[str, Any]) -> dict[str, Any]:
 def _whole(task: dict[str, Any]) -> dict[str, Any]:
     least = {"train": _TRAIN, "score": _SCORE}
     found = {key: {**least[key], **value} if key in least else value for key, value in task.items()}
-    return found if {"train", "score", "tune", "rank", "process"} & set(found) else {**found, "train": _TRAIN}
+    return found if {*TASK_KINDS} & set(found) else {**found, "train": _TRAIN}
 
 
 def _names(task: dict[str, Any]) -> Iterator[str]:

@@ -6,6 +6,7 @@ import pytest
 
 from tuneyard.api import Attempt, JobSpec, JobStatus, PlacementStatus, parse
 from tuneyard.federation import ask_of
+from tuneyard.federation.from_api import SERVES_S, attempts_of
 
 JOB = """
 apiVersion: tuneyard.dev/v1alpha1
@@ -41,3 +42,16 @@ def test_ranks_that_share_weights_share_a_machine_and_worlds_are_whole_replicas(
     assert (fixed.worlds, fixed.unit, fixed.engines) == ((8,), 4, False)
     assert elastic.worlds == (16, 12, 8, 4)
     assert ask_of(trained(8), 0.0, "train", JobStatus()).unit == 1
+
+
+def test_a_server_asks_for_the_gpus_of_one_machine_and_holds_them_without_an_end() -> None:
+    task = {"name": "serve", "serve": {"models": [{"name": "m"}], "tensorParallel": 4}, "resources": {"sku": ["h100-80gb"]}}
+    spec = {"tasks": [task], "env": [{"name": "TUNEYARD_API_KEY", "valueFrom": {"secretKeyRef": {"name": "bot", "key": "key"}}}]}
+    job = JobSpec.model_validate({"metadata": {"name": "a", "namespace": "maps"}, "spec": spec})
+    ask = ask_of(job, 0.0, "serve", JobStatus())
+    assert (ask.worlds, ask.unit, ask.engines, ask.preemptible) == ((4,), 4, True, False)
+
+    place = PlacementStatus(cluster="dca", sku="h100-80gb", workers=1, gpus=4, nodes={"n1": 4}, seconds=60)
+    held = Attempt(number=1, task="serve", token=1, placement=place, placed_at="1970-01-01T00:00:00Z")
+    (running,) = attempts_of("maps/a", spec, "maps", JobStatus(attempts=[held]), 5000.0, 120.0)
+    assert (running.ends, running.preemptible) == (5000.0 + SERVES_S, False)

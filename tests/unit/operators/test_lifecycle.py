@@ -17,6 +17,7 @@ from tuneyard_operators.hub.settings import Settings
 
 SETTINGS = Settings()
 NOTHING = Observed()
+KEY = {"name": "TUNEYARD_API_KEY", "valueFrom": {"secretKeyRef": {"name": "bot", "key": "key"}}}
 
 
 def look(aim: Goal, before: JobStatus, at_s: float = 120, **observed: Observed) -> Outcome:
@@ -69,6 +70,48 @@ def test_a_search_comes_after_what_the_tuned_task_reads_and_before_the_tuned_tas
     done = [{"name": "corpus", "phase": "Succeeded"}, {"name": "search", "phase": "Succeeded"}]
     ready = [look(aim, JobStatus.model_validate({"tasks": done[:count]})).ready for count in range(3)]
     assert ready == [("corpus",), ("search",), ("chat",)]
+
+
+def test_a_server_without_requests_gives_its_machines_back_until_its_job_is_changed() -> None:
+    serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}}
+    why = "no request for 900 s, so its machines were given back"
+    aim = goal(job(tasks=[serve], env=[KEY]), generation=4)
+
+    slept = look(aim, status(running()), _1=seen(report=report(phase="Preempted", idle=True, message=why)))
+    assert (verbs(slept), slept.ready) == ([Verb.CLEAN, Verb.SUSPEND], ())
+    attempts = slept.status.attempts
+    assert (attempts[0].failure, attempts[0].message, attempts[0].asleep_at) == ("Preempted", why, 4)
+    assert slept.status.message == f"one: {why}; tuneyard resume bot starts it again"
+    again = look(aim, slept.status, _1=NOTHING)
+    assert (verbs(again), again.status.phase) == ([Verb.SUSPEND], Phase.QUEUED), "a hub that was killed before suspends it now"
+
+    held = look(goal(job(tasks=[serve], env=[KEY], suspend=True), generation=5), again.status, _1=NOTHING)
+    assert (verbs(held), held.ready, held.status.message) == ([], (), slept.status.message)
+    woken = look(goal(job(tasks=[serve], env=[KEY]), generation=6), held.status, _1=NOTHING)
+    assert (verbs(woken), woken.ready) == ([], ("one",))
+
+
+def test_a_server_that_lasted_begins_to_count_its_failures_anew() -> None:
+    serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}]}}
+    aim = goal(job(tasks=[serve], env=[KEY], retries={"max": 1}))
+    lost = {"ended_at": "2026-11-21T12:01:30Z", "phase": Phase.FAILED, "failure": "NodeLost", "cleaned": True}
+    short = [running(number, **lost) for number in (1, 2)]
+    assert look(aim, status(*short)).status.phase is Phase.FAILED
+
+    lasting = running(2, **{**lost, "ended_at": "2026-11-21T13:01:00Z"})
+    assert look(aim, status(short[0], lasting), at_s=7200).ready == ("one",)
+    assert look(aim, status(*short, lasting.model_copy(update={"number": 3})), at_s=7200).ready == ("one",)
+
+
+def test_a_server_that_sleeps_beside_a_task_that_runs_suspends_nothing_yet() -> None:
+    serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}]}}
+    aim = goal(job(tasks=[serve, process("two")], env=[KEY]), generation=4)
+    ended = running(asleep_at=4, ended_at="2026-11-21T12:01:30Z", phase=Phase.PREEMPTED, failure="Preempted", cleaned=True)
+
+    beside = look(aim, status(ended, running(2, "two")), _2=seen(report=report("bot-two-2", phase="Running")))
+    assert (verbs(beside), beside.ready) == ([], ())
+    gone = look(goal(job(tasks=[serve, process("two")], env=[KEY], cancelled=True), generation=5), status(ended), _1=NOTHING)
+    assert gone.status.phase is Phase.CANCELLED
 
 
 def test_a_recorded_attempt_without_a_rayjob_is_started() -> None:

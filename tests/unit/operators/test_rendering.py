@@ -20,9 +20,11 @@ from tests.builders.rankers import rank_task
 from tuneyard.api import BadInput, Cluster, PlacementStatus
 from tuneyard.runtime.attempt.assignment import job_of
 from tuneyard.schedules import LastGood
-from tuneyard_operators.rendering import Defaults, attempt_name, labels_of, network_policy, rayjob, secret, wants_autoscaler
+from tuneyard_operators.rendering import UID as UID_LABEL
+from tuneyard_operators.rendering import Defaults, attempt_name, labels_of, network_policy, rayjob, secret, service, wants_autoscaler
 from tuneyard_operators.rendering.container import from_field, literal, security_context
 from tuneyard_operators.rendering.merge import merged
+from tuneyard_operators.rendering.names import service_name
 from tuneyard_operators.rendering.secrets import SecretKey
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "rayjobs"
@@ -106,6 +108,11 @@ FEATURES: dict[str, dict[str, Any]] = {
     "deadline": {"deadline": "2h"},
     "kueue": {"where": cluster(localQueue="gpus")},
     "pod-template": {"where": cluster(podTemplate=POD_TEMPLATE)},
+    "serve": {
+        "on": PlacementStatus(cluster="east", sku="h100-80gb", workers=1, gpus=2, pods=1, nodes={"n1": 2}),
+        "task": {"name": "serve", "serve": {"models": [{"name": "s3://models/bot"}], "tensorParallel": 2}},
+        "env": [{"name": "TUNEYARD_API_KEY", "valueFrom": {"secretKeyRef": {"name": "bot", "key": "key"}}}],
+    },
 }
 
 
@@ -117,6 +124,18 @@ def test_the_rayjob_of_a_feature(feature: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(yaml.safe_dump(found, sort_keys=False, width=140))
     assert found == yaml.safe_load(file.read_text())
+
+
+def test_the_service_of_a_server_has_one_name_for_all_attempts_and_goes_with_its_secret() -> None:
+    first, second = (labels_of("1-bot", "maps", UID, "serve", number) for number in (1, 2))
+    own = service(first, {"metadata": {"name": "bot-1", "uid": "77"}})
+
+    assert service_name(first) == service_name(second) == "serve-1-bot-serve-0123abcd"
+    assert own["metadata"]["name"] == service_name(first)
+    assert own["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Secret", "name": "bot-1", "uid": "77"}]
+    assert own["spec"]["selector"] == {UID_LABEL: UID, "tuneyard.dev/attempt": "1", "ray.io/group": "gang"}
+    assert network_policy("x", first)["spec"]["ingress"] == network_policy("x", first, serves=True)["spec"]["ingress"][:1]
+    assert network_policy("x", first, serves=True)["spec"]["ingress"][1:] == [{"ports": [{"protocol": "TCP", "port": 8000}]}]
 
 
 def test_every_golden_file_has_its_feature() -> None:

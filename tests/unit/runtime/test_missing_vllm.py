@@ -15,7 +15,7 @@ def test_a_score_task_is_refused_without_vllm(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(checks, "find_spec", lambda _: None)
     score = {"model": {"name": "m"}, "data": {"source": "d.jsonl", "prompt": "q"}}
     job = JobSpec.model_validate({"metadata": {"name": "job"}, "spec": {"tasks": [{"name": "judge", "score": score}]}})
-    with pytest.raises(BadInput, match="judge is a score task, and vLLM is not installed") as error:
+    with pytest.raises(BadInput, match="judge runs vLLM, which is not installed") as error:
         checks.check_job(job, base_dir=tmp_path, machine=Machine("cpu", 2))
     assert "Linux" in error.value.next_step
 
@@ -57,6 +57,6 @@ def test_engines_for_gpus_alone_are_refused_before_they_start_on_a_machine_witho
     if not refused:
         checks._check_vllm(job.spec.tasks[0], machine)
         return
-    with pytest.raises(BadInput, match=r"judge is a score task, this machine has no GPU, and the installed vLLM 0\.32\.0") as error:
+    with pytest.raises(BadInput, match=r"judge runs vLLM, this machine has no GPU, and the installed vLLM 0\.32\.0") as error:
         checks.check_job(job, base_dir=tmp_path, machine=machine)
     assert "[score-cpu]" in error.value.next_step

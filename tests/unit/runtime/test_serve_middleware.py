@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tuneyard.runtime.serve.middleware import CHATS, COMPLETIONS, FORMS, Forms
+from tuneyard.runtime.serve.middleware import CHATS, COMPLETIONS, FORMS, IDLE, Forms
 
 Ask = Callable[..., Any]
 KNOWN = {
@@ -72,6 +72,47 @@ def test_an_empty_name_is_the_first_model_and_not_the_base(unnamed: str | None, 
     assert ask(CHATS, {"model": unnamed, "messages": []})["model"] == "tuned"
     assert ask(COMPLETIONS, {"model": unnamed, "prompt": "x"})["model"] == "tuned"
     assert ask(CHATS, {"model": unnamed, "messages": [], "chat_template": "{{ 1 }}"})[0] == 400
+
+
+def test_it_tells_for_how_long_nobody_has_asked_and_a_look_at_its_health_is_no_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "forms.json").write_text(json.dumps(KNOWN))
+    monkeypatch.setenv(FORMS, str(tmp_path / "forms.json"))
+    now = 100.0
+    monkeypatch.setattr("tuneyard.runtime.serve.middleware.time.monotonic", lambda: now)
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b'{"model": "plain", "prompt": "x"}'}
+
+    async def run() -> list[float]:
+        nonlocal now
+        told: list[float] = []
+
+        async def send(message: Any) -> None:
+            told.extend(float(value) for name, value in message.get("headers", ()) if name == IDLE.encode())
+
+        async def server(scope: Any, receive: Any, send: Any) -> None:
+            nonlocal now
+            if scope["path"] == COMPLETIONS:
+                now += 30  # an answer takes its time, and the server is asked for its health meanwhile
+                await look(receive, send)
+                raise ConnectionError("the client has gone")
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+
+        async def look(receive: Any, send: Any) -> None:
+            await forms({"type": "http", "path": "/health", "method": "GET", "headers": []}, receive, send)
+
+        forms = Forms(server)
+        now += 5
+        await look(receive, send)
+        with pytest.raises(ConnectionError):
+            await forms({"type": "http", "path": COMPLETIONS, "method": "POST", "headers": []}, receive, send)
+        now += 2
+        await look(receive, send)
+        return told
+
+    assert asyncio.run(run()) == [5.0, 0.0, 2.0]
 
 
 def test_a_text_of_a_user_ends_no_turn(ask: Ask) -> None:

@@ -36,9 +36,10 @@ def _head(job: HubJob, progress: JobProgress, now: datetime) -> list[str]:
     if progress.starts_s is not None:
         lines.append(f"expected start: {start_words(progress.starts_s, now.timestamp())}")
     guess = status.placement.seconds if status.placement is not None and status.progress.eta_s is None else None
-    if status.placement is not None and guess is not None and not job.phase.final:  # the pace of the job replaces it later
-        lines.append(f"takes {duration_words(guess, status.placement.seconds_from)}")
     newest = progress.tasks.get(progress.newest)
+    ends = newest is None or newest.kind != "serve"
+    if status.placement is not None and guess is not None and ends and not job.phase.final:  # the pace of the job replaces it later
+        lines.append(f"takes {duration_words(guess, status.placement.seconds_from)}")
     if newest is not None and newest.at_work:
         drawn = [bar(newest.fraction, 20)] if newest.fraction is not None else []
         line = "  ".join(filter(None, [*drawn, done_words(newest), *figures(newest)]))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput
+from tuneyard.api.tasks import TASK_KINDS
 from tuneyard.console.local import queries
 from tuneyard.runtime.liveness import is_orphaned
 from tuneyard.storage.uris import is_local, local_path
@@ -141,7 +142,7 @@ def _measured(history: History, attempt_id: str) -> dict[str, Any]:
 def _kind(spec: Mapping[str, Any], name: str) -> str:
     for task in (spec.get("spec") or {}).get("tasks") or []:
         if isinstance(task, dict) and task.get("name") == name:
-            return next((kind for kind in ("train", "score", "tune", "rank", "process") if kind in task), "")
+            return next((kind for kind in TASK_KINDS if kind in task), "")
     return ""
 
 

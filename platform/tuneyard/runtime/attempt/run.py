@@ -18,12 +18,13 @@ from typing import TextIO, cast
 
 from tuneyard.api import BadInput, FailureKind, JobFailed, JobSpec, TuneyardError
 from tuneyard.api.attempt_report import AttemptState, StopReason
+from tuneyard.api.serve import IDLE_S
 from tuneyard.runtime.assigned import run_assigned
 from tuneyard.runtime.attempt.assignment import Assignment, job_of
 from tuneyard.runtime.attempt.log_shipper import LogShipper, secrets_here
 from tuneyard.runtime.attempt.member_api import ApiServer, ReportObject
 from tuneyard.runtime.attempt.reporter import AttemptReporter
-from tuneyard.runtime.attempt.state import failed, state_of, stopped, succeeded
+from tuneyard.runtime.attempt.state import asleep, failed, state_of, stopped, succeeded
 from tuneyard.runtime.conductor import Listener
 from tuneyard.runtime.environment import hide
 from tuneyard.runtime.interrupt import stop_on_interrupt
@@ -131,6 +132,9 @@ class _Attempt:
         print("asked to end: stopping at the next step, keeping the checkpoint", file=sys.stderr, flush=True)
 
     def end_stopped(self) -> None:
+        if self._reporter.stop is None and self._progress.result is not None and IDLE_S in self._progress.result:
+            self.state, self.exit_code = asleep(self.state, str(self._progress.result["why"])), STOPPED
+            return
         # A signal or a notice without a request from the hub: the node is drained, or the pod evicted.
         reason: StopReason = self._reporter.stop.reason if self._reporter.stop is not None else "Preempted"
         self.state, self.exit_code = stopped(self.state, reason), STOPPED

@@ -154,6 +154,11 @@ def stopped(state: AttemptState, reason: StopReason) -> AttemptState:
     return _with(state, phase=phase, stage="", message=message)
 
 
+def asleep(state: AttemptState, why: str) -> AttemptState:
+    """The last state of an attempt whose server has ended for lack of requests."""
+    return _with(state, phase=Phase.PREEMPTED, idle=True, stage="", message=why)
+
+
 def failed(state: AttemptState, error: TuneyardError) -> AttemptState:
     """The last state of an attempt that failed with `error`, whose texts hold no secret."""
     blame = error.blame

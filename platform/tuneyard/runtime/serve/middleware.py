@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -17,6 +18,8 @@ FORMS = "TUNEYARD_SERVED_FORMS"
 CHATS, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 MARK = "x-tuneyard-server"
 """The header in which a server tells its mark at /health."""
+IDLE = "x-tuneyard-idle"
+"""The header in which a server tells at /health for how many seconds nobody has asked it for an answer."""
 _OPEN = ("/v1/models", "/health", "/version", "/metrics")
 _TRUSTED = ("system", "developer", "assistant")
 """Roles whose texts may write control tokens, as in `data.control_tokens`."""
@@ -34,6 +37,7 @@ class Forms:
         self._mark = mark_of(os.environ[FORMS]).encode()
         with open(os.environ[FORMS], encoding="utf-8") as file:
             self._forms: dict[str, dict[str, Any]] = json.load(file)
+        self._answering, self._asked_at = 0, time.monotonic()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -41,7 +45,8 @@ class Forms:
             return
         path = scope.get("path", "")
         if path == "/health":
-            send = _marked(send, self._mark)
+            idle_s = 0.0 if self._answering else time.monotonic() - self._asked_at
+            send = _marked(send, self._mark, idle_s)
         if scope["type"] != "http" or not (path in (CHATS, COMPLETIONS, *_OPEN) or path.startswith("/v1/models/")):
             if scope["type"] == "http":
                 await _refuse(send, 404, f"there is no {path}: this server answers {CHATS}, {COMPLETIONS} and /v1/models")
@@ -64,7 +69,11 @@ class Forms:
             content = json.dumps(body).encode()
         headers = [(name, value) for name, value in scope["headers"] if name != b"content-length"]
         headers.append((b"content-length", str(len(content)).encode()))
-        await self._app({**scope, "headers": headers}, _replayed(content, receive), send)
+        self._answering += 1
+        try:
+            await self._app({**scope, "headers": headers}, _replayed(content, receive), send)
+        finally:
+            self._answering, self._asked_at = self._answering - 1, time.monotonic()
 
     def _changed(self, path: str, body: dict[str, Any]) -> str:
         """Change a request into what its model needs. Returns why it is refused, or nothing."""
@@ -91,10 +100,11 @@ def mark_of(forms: str) -> str:
     return os.path.basename(os.path.dirname(forms))
 
 
-def _marked(send: Send, mark: bytes) -> Send:
+def _marked(send: Send, mark: bytes, idle_s: float) -> Send:
     async def marked(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), (MARK.encode(), mark)]}
+            own = [(MARK.encode(), mark), (IDLE.encode(), f"{idle_s:.1f}".encode())]
+            message = {**message, "headers": [*message.get("headers", ()), *own]}
         await send(message)
 
     return marked

@@ -29,7 +29,7 @@ class Served:
 
 
 def served_models(given: Sequence[str], names: Sequence[str], cache: Path, *, trust: bool) -> Served:
-    """Find, fetch and check the models. `names`: of the first ones; the others are called as their folders.
+    """Find, fetch and check the models. `names`: of the first ones; the others, and those with an empty name, are called as their folders.
 
     Raises BadInput for what `find_trained` and `folders_of` refuse, for models that one engine cannot serve together, and for adapters that
     engines do not apply.
@@ -39,7 +39,7 @@ def served_models(given: Sequence[str], names: Sequence[str], cache: Path, *, tr
     if twice := next((each for number, each in enumerate(given) if each in given[:number]), None):
         raise BadInput(f"{twice} is named twice", "name each model once")
     found = {each: find_trained(each) for each in given}
-    called = {each: names[number] if number < len(names) else name_of(each) for number, each in enumerate(given)}
+    called = {each: (names[number] if number < len(names) else "") or name_of(each) for number, each in enumerate(given)}
     _check_one_base(found)
     whole = next((each for each in given if found[each].adapter_uri is None), None)
     first = found[given[0]]

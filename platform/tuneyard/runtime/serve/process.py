@@ -17,7 +17,7 @@ from contextlib import suppress
 from tuneyard.api import JobFailed
 from tuneyard.runtime.interrupt import ShouldStop
 from tuneyard.runtime.parent_death import stop_with_parent
-from tuneyard.runtime.serve.middleware import FORMS, MARK, mark_of
+from tuneyard.runtime.serve.middleware import FORMS, IDLE, MARK, mark_of
 
 _LOOK_S, _TELL_S = 0.25, 10.0
 _END_S = 20.0
@@ -33,9 +33,11 @@ _ERROR = re.compile(r"[\w.]*(Error|Exception): ")
 class ServerProcess:
     """Runs in a session of its own, so that Ctrl-C reaches only the command, and ends with the command however that ends."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], tell: Callable[[str], None]) -> None:
-        """Start it. `tell` gets its log line by line, but only once it is `ready`: before, the log is for errors."""
-        self._tell, self._ready = tell, False
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], tell: Callable[[str], None], *, tells_start: bool = False
+    ) -> None:
+        """Start it. `tell` gets its log line by line, unless `tells_start` only once it is ready: before, the log is for errors."""
+        self._tell, self._ready = tell, tells_start
         self._mark = mark_of(environment[FORMS])
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._process = subprocess.Popen(
@@ -75,6 +77,12 @@ class ServerProcess:
             except subprocess.TimeoutExpired:
                 continue
             raise self._failure(f"the server has ended by itself (exit code {code}): {self._reason()}", "start it again")
+
+    def idle_s(self, url: str) -> float:
+        """Seconds since the last request for an answer, or since the start; 0 while it answers one, or is too busy to tell."""
+        with suppress(OSError, ValueError), _HERE.open(f"{url}/health", timeout=5) as answer:
+            return float(answer.headers[IDLE] or 0.0)
+        return 0.0
 
     def end(self) -> None:
         """End it and all that it has started."""
