@@ -148,6 +148,7 @@ PARTS = (
             "tests/cluster/test_console_in_pods.py",
             "tests/cluster/test_data_pods.py",
             "tests/cluster/test_search_on_gangs.py",
+            "tests/cluster/test_served_in_pods.py",
             "tests/cluster/test_upgrades.py",
         ),
         after=(BUILD,),
