@@ -28,6 +28,15 @@ def sentences(count: int) -> list[str]:
     return [" ".join(words[(i * 7 + j * (i % 5 + 1)) % len(words)] for j in range(5 + i * 3 % 20)) for i in range(count)]
 
 
+def write_weights(folder: Path) -> Path:
+    """One weight, for checks that look whether a model has any."""
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    save_file({"lm_head.weight": np.zeros((1, 1), np.float32)}, folder / "model.safetensors")
+    return folder
+
+
 def write_tokenizer(folder: Path, *, chat_template: str | None = CHAT_TEMPLATE) -> Any:
     """A byte-level BPE tokenizer with a few hundred tokens, trained on `sentences`; written to `folder` and returned."""
     fast = tokenizer_of(["<|user|>", "<|assistant|>", "<|system|>"], eos="<|end|>", chat_template=chat_template)

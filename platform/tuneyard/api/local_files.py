@@ -64,6 +64,11 @@ def looks_like_path(name: str) -> bool:
     return name.startswith((".", "/", "~")) or "://" in name or name.count("/") > 1 or os.sep == name[-1:]
 
 
+def hub_name(name: str) -> str:
+    """The Hugging Face name in `hf://owner/name`; any other text unchanged."""
+    return name.removeprefix("hf://")
+
+
 def is_template_path(template: str) -> bool:
     """Whether a chat template is a path to one: a Jinja template has braces."""
     return "{" not in template

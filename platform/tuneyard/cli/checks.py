@@ -126,15 +126,17 @@ def _lacks(job: Job, file: LocalFile, base_dir: Path) -> list[str]:
         return [missing]
     try:
         if file.what == "model":
+            from tuneyard.training.model_finder import find_model
+
             folder = base_dir / Path(file.text).expanduser()
             refuse_pointers(folder)
-            if (folder / "adapter_config.json").is_file():
-                from tuneyard.runtime.models import base_of_adapter
-
-                base_of_adapter(str(folder))
+            if not (folder / "ranker.json").is_file():
+                find_model(str(folder))
         return _check_first_rows(job, file, base_dir)
     except BadInput as error:
         cause = " ".join(line.strip() for line in error.cause.splitlines())
+        if file.what == "model":
+            cause = cause.replace(str(base_dir / Path(file.text).expanduser()), file.text)
         return [f"{cause}; {error.next_step}" if error.next_step else cause]
 
 
@@ -147,8 +149,6 @@ def _missing(file: LocalFile, base_dir: Path, program: str | None = None) -> str
         return "" if any(base_dir.glob(file.text)) else f"no file matches {file.text}"
     if not there.exists():
         return f"{file.text}: no such file or folder beside the JobSpec"
-    if file.what == "model" and not any((there / name).is_file() for name in ("config.json", "ranker.json", "adapter_config.json")):
-        return f"{file.text} is not a model: it has no config.json, and no adapter_config.json"
     return ""
 
 

@@ -37,42 +37,41 @@ def export(
 ) -> None:
     """Write a finished model as a model folder, a GGUF file, or a GGUF file with a Modelfile for Ollama.
 
-    An adapter is merged into its base first, as `tuneyard merge` does. llama.cpp then loads the GGUF file and answers a few prompts: if
-    its tokens or its answers are not those of transformers, nothing is written. The last line of stdout is FOLDER.
+    An adapter is merged into its base first, as `tuneyard merge` does; a whole model is taken as it is. llama.cpp then loads the GGUF
+    file and answers a few prompts: if its tokens or its answers are not those of transformers, nothing is written. The last line of stdout
+    is FOLDER.
 
     Example: tuneyard export runs/first --format gguf --quantize q8_0 --out models/first-gguf
     """
-    if form is Form.MERGED:
-        if quantize is not None:
-            raise BadInput(
-                "--quantize is for --format gguf and ollama", "leave it out; `tuneyard merge --dtype` sets the type of a merged model"
-            )
-        from tuneyard.cli.merge import merge
-
-        merge(run, out=out, task=task, base=base, trust_remote_code=trust_remote_code)
-        return
+    if form is Form.MERGED and quantize is not None:
+        advice = "leave it out; `tuneyard merge --dtype` sets the type of a merged model"
+        raise BadInput("--quantize is for --format gguf and ollama", advice)
     need("train", "tuneyard export")
-    need("gguf", f"tuneyard export --format {form.value}")
+    if form is not Form.MERGED:
+        need("gguf", f"tuneyard export --format {form.value}")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # its import warns of kernels that it would download
-    from tuneyard.runtime.publish.finished import find_finished
-    from tuneyard.storage import fetch_folder, local_path
+    from tuneyard.cli.merge import merged_folder
+    from tuneyard.runtime.model_folders import folders_of
+    from tuneyard.storage import local_path, open_store
     from tuneyard.training.export.run import export_gguf, refuse_not_empty
+    from tuneyard.training.model_finder import find_model
 
-    found = find_finished(run, task, with_base=base is None)
+    found = find_model(run, task, checked=base is None)
     refuse_not_empty(out)
     with tempfile.TemporaryDirectory(prefix="tuneyard-export-") as scratch, redirect_stdout(sys.stderr):  # DeepSpeed logs to stdout
+        folder = Path(scratch) / "merged"
         if found.origin is not None:
-            from tuneyard.cli.merge import merged_folder
-
-            folder = Path(scratch) / "merged"
-            merged_folder(found.uri, found.origin, base, str(folder), trust=trust_remote_code)
+            merged_folder(found.uri, found.origin, base, out if form is Form.MERGED else str(folder), trust=trust_remote_code)
         else:
-            folder = fetch_folder(found.uri, Path(scratch) / "model")
-        print(f"writing {form.value} of {found.uri}, and answering with llama.cpp", file=sys.stderr)
-        name = local_path(out).absolute().name if "://" not in out else out.rstrip("/").rpartition("/")[2]
-        made = export_gguf(folder, out, name=name or "model", kind=quantize, for_ollama=form is Form.OLLAMA)
-    _tell(made, form)
-    typer.echo(made.uri)
+            folder = folders_of(found, Path(scratch) / "model").model
+            if form is Form.MERGED:
+                print(f"copying the whole model {found.uri}", file=sys.stderr)
+                open_store(out).upload_folder(folder, "")
+        if form is not Form.MERGED:
+            print(f"writing {form.value} of {found.uri}, and answering with llama.cpp", file=sys.stderr)
+            name = local_path(out).absolute().name if "://" not in out else out.rstrip("/").rpartition("/")[2]
+            _tell(export_gguf(folder, out, name=name or "model", kind=quantize, for_ollama=form is Form.OLLAMA), form)
+    typer.echo(out)
 
 
 def _tell(made: Exported, form: Form) -> None:

@@ -27,7 +27,7 @@ class Dtype(StrEnum):
 def merge(
     run: Annotated[str, typer.Argument(metavar="RUN", help="output of a job or of its task, or the folder of an adapter; a path or a URI")],
     out: Annotated[str, typer.Option(metavar="FOLDER", help="the model folder to write: a new folder, or a URI")],
-    task: Annotated[str | None, typer.Option(metavar="NAME", help="the train task; needed if several tasks made adapters")] = None,
+    task: Annotated[str | None, typer.Option(metavar="NAME", help="the train task; default: the last that has succeeded")] = None,
     base: Annotated[str | None, typer.Option(metavar="MODEL", help="the base model; default: as the adapter names it")] = None,
     dtype: Annotated[Dtype | None, typer.Option(help="of the weights; default: the precision of the run")] = None,
     trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="run Python code that comes with the base")] = False,
@@ -39,19 +39,21 @@ def merge(
 
     Example: tuneyard merge runs/first --out models/first
     """
-    from tuneyard.runtime.trained import find_adapter
+    from tuneyard.training.model_finder import find_model
 
     need("train", "tuneyard merge")
-    found = find_adapter(run, task)
+    found = find_model(run, task, merged=False, checked=base is None)
+    if found.origin is None:
+        raise BadInput(f"{found.uri} is a whole model: there is nothing to merge", "use it as it is, or copy it: tuneyard export")
     merged_folder(found.uri, found.origin, base, out, dtype=dtype, trust=trust_remote_code)
     typer.echo(out)
 
 
 def merged_folder(adapter: str, origin: Origin, base: str | None, out: str, *, dtype: Dtype | None = None, trust: bool = False) -> None:
     """Merge an adapter into its base, or into `base`, write the model folder `out`, and tell how good it is."""
-    origin = replace(origin, base=base, revision=None, from_scratch=False) if base else origin
-    if not origin.base:
-        raise BadInput(f"{adapter} does not name its base model", "name it: --base MODEL")
+    from tuneyard.training.model_finder import find_place
+
+    origin = replace(origin, base=find_place(base), revision=None, from_scratch=False) if base else origin
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # its import warns of kernels that it would download
     from tuneyard.training.merge_run import merge_run
 

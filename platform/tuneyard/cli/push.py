@@ -24,10 +24,10 @@ def push(
     Example: tuneyard push runs/first hf://acme/support-bot --private
     """
     from tuneyard.api import BadInput
-    from tuneyard.runtime.publish.finished import find_finished
     from tuneyard.runtime.publish.hub import SCHEME, copy_to_bucket, refuse_other_base, repository, upload
     from tuneyard.runtime.publish.parcel import packed
     from tuneyard.storage import is_local
+    from tuneyard.training.model_finder import find_model
 
     to_hub = target.startswith(SCHEME)
     if not to_hub and is_local(target):
@@ -35,7 +35,7 @@ def push(
     if not to_hub and (private or revision):
         raise BadInput(f"--private and --revision are for hf://, and {target} is a bucket", "leave them out")
     repo = repository(target) if to_hub else ""
-    found = find_finished(run, task, with_base=False)
+    found = find_model(run, task, checked=False)
     with packed(found, base) as parcel:
         count, size = len(parcel.files), parcel.size_bytes / 1e6
         print(f"pushing {count} files of {found.uri}, {size:,.1f} MB, to {target}", file=sys.stderr)

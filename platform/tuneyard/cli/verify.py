@@ -58,12 +58,14 @@ def _findings(
     model: str, scratch: Path, key: Path | None, replay: int, workers: int | None, seed: int | None, trust: bool
 ) -> Iterator[Finding]:
     from tuneyard.training.library_state import clean_libraries
+    from tuneyard.training.model_finder import find_place
     from tuneyard.training.provenance.checking import check, open_subject
     from tuneyard.training.provenance.findings import Finding
     from tuneyard.training.provenance.merged import checked_merge
     from tuneyard.training.provenance.replay import replayed, stretches_of
     from tuneyard.training.provenance.signing import check_signature
 
+    model = find_place(model, merged=False)
     merge = checked_merge(model, scratch, trust=trust)
     if merge is not None:
         with clean_libraries():

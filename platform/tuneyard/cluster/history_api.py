@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tuneyard.api import BadInput
-from tuneyard.api.loading_reasons import nearest
+from tuneyard.api.loading_reasons import did_you_mean, nearest
 from tuneyard.api.moments import moment_of
+from tuneyard.api.status import Phase
 from tuneyard.kubernetes import Kind
 
 HISTORY_GROUP, HISTORY_VERSION = "history.tuneyard.dev", "v1alpha1"
@@ -27,6 +28,8 @@ USER = "tuneyard.dev/user"
 MOST_IN_A_PAGE = 500
 GROUPS = ("team", "user", "sku", "namespace", "job", "cluster", "month")
 """What usage can be summed by."""
+STATES = (*(phase.lower() for phase in Phase), "stopped", "killed")
+"""Of jobs in a history: a hub's phases, and of runs on a machine also those that a person has stopped, and whose process is gone."""
 _TEXTS = ("team", "user", "status", "name", "origin")
 _LONGEST = 253
 
@@ -48,7 +51,10 @@ class HistoryQuery:
     after: str = ""
 
     def __post_init__(self) -> None:
-        """Raises BadInput for a name that no job can have."""
+        """Raises BadInput for a name that no job can have, and for a state that none is in."""
+        if self.status and self.status not in STATES:
+            given = self.status[:50]
+            raise BadInput(f"there is no state {given!r}{did_you_mean(given, STATES)}", f"use one of: {', '.join(STATES)}")
         if len(self.name) > _LONGEST:
             raise BadInput(f"the name has {len(self.name):,} characters; names have at most {_LONGEST}", "give a shorter name or pattern")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,17 +16,17 @@ from typing import Any
 
 from tuneyard.api import BadInput, FindTemplate, JobSpec, ScoreTask, Task
 from tuneyard.api.loading_yaml import Path as Field
-from tuneyard.api.local_files import SHIPPED, LocalFile, is_relative, local_files, looks_like_path
+from tuneyard.api.local_files import SHIPPED, LocalFile, is_relative, local_files
 from tuneyard.api.programs import files_below, missing_object, module_files, module_of, named_files, program_files
 from tuneyard.api.templates import filled_manifest, no_template
 from tuneyard.cluster.errors import Problem
 from tuneyard.metrics.own import program_of
-from tuneyard.storage import MANIFEST, is_local, join
+from tuneyard.storage import MANIFEST, is_local, join, local_path
+from tuneyard.training.model_finder import find_model, is_name
 
 LIMIT_BYTES = 2 << 30
 """The most bytes that one job ships by default. Larger data should be uploaded to storage once, under its own name."""
 _GLOB = "*?["
-_ADAPTER = "adapter_config.json"
 _BLOCK_BYTES = 1 << 22
 
 
@@ -247,7 +246,7 @@ def _parcel(file: LocalFile, base_dir: Path) -> Parcel:
     if file.what == "template":
         raise _bad(f"{file.text} is a folder; the file of a template is expected here")
     if file.what == "model":
-        _check_model(path, file.text)
+        path = _checked(_model_of(path, file.text), base_dir, file.text)
     files = {_name_below(path, each): _checked(each, base_dir) for each in files_below(path)}
     files.pop(MANIFEST, None)  # the manifest of a folder that Tuneyard has stored: the parcel gets its own
     if not files:
@@ -255,19 +254,20 @@ def _parcel(file: LocalFile, base_dir: Path) -> Parcel:
     return Parcel(file.path, file.text, path.resolve().name, files)
 
 
-def _check_model(folder: Path, text: str) -> None:
-    """Raises Problem for a folder without a model, and for an adapter whose base clusters cannot reach."""
-    if any((folder / name).is_file() for name in ("config.json", "ranker.json")):
-        return
+def _model_of(folder: Path, text: str) -> Path:
+    """The folder of the model's own files. Raises BadInput for a folder without a model, and for an adapter whose base clusters cannot
+    reach."""
+    if (folder / "ranker.json").is_file():
+        return folder
     try:
-        base = json.loads((folder / _ADAPTER).read_text()).get("base_model_name_or_path") or ""
-    except FileNotFoundError:
-        raise _bad(f"{text} is no model folder: it has no config.json, and no {_ADAPTER}") from None
-    except (OSError, ValueError, AttributeError) as error:
-        raise _bad(f"{text}/{_ADAPTER} cannot be read: {error}") from error
-    if not base or (is_local(base) and (looks_like_path(base) or Path(base).is_dir())):
+        found = find_model(str(folder), checked=False)
+    except BadInput as error:
+        raise _bad(error.cause.replace(str(folder), text)) from error
+    base = found.model_uri
+    if found.adapter_uri is not None and (not base or (is_local(base) and not is_name(base))):
         whose = f"an adapter of {base}, a folder of this machine" if base else "an adapter that does not name its base model"
         raise _bad(f"{text} is {whose}: merge them (tuneyard merge), or give the URI of an adapter whose base is at a URI")
+    return local_path(found.uri)
 
 
 def _pattern(file: LocalFile, base_dir: Path) -> Parcel:

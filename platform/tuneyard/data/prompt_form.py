@@ -6,6 +6,8 @@ template.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 from tuneyard.api import BadInput
@@ -24,9 +26,10 @@ def set_prompt_form(tokenizer: Any, *, chats: bool, template: str = "") -> None:
 
 
 def templated(tokenizer: Any, prompt: str) -> str:
-    """A prompt of text in the template of the model's training; as it is where there was none.
+    """A prompt of text in the template of the model's training; as it is where there was none. For a template of several columns the text
+    is a JSON object with a text for each.
 
-    Raises BadInput for a template of several columns, which one text cannot fill, and for one that is damaged.
+    Raises BadInput for a prompt that does not fill the template, and for a template that is damaged.
     """
     given = tokenizer.init_kwargs.get(TEMPLATE_KEY)
     if given is None:
@@ -37,12 +40,22 @@ def templated(tokenizer: Any, prompt: str) -> str:
         raise BadInput(
             f"tokenizer_config.json: {TEMPLATE_KEY}: {error}", "write the data.template of the training there, or remove it"
         ) from error
-    if set(template.places) - {INPUT} != {PROMPT}:
+    if set(template.places) - {INPUT} == {PROMPT}:
+        return template.filled({PROMPT: prompt, INPUT: ""})
+    return template.filled(_columns(template.places, prompt))
+
+
+def _columns(places: Sequence[str], prompt: str) -> dict[str, str]:
+    try:
+        given = json.loads(prompt)
+    except ValueError:
+        given = None
+    if not isinstance(given, dict) or set(given) != set(places) or not all(isinstance(value, str) for value in given.values()):
         raise BadInput(
-            f"the model was trained on prompts that a template makes of {', '.join(template.places)}, and a prompt here is one text",
-            "score rows with these columns, in a score task",
+            f"the model was trained on prompts that a template makes of {', '.join(places)}, and this one gives no such texts",
+            f"write them as JSON, in one line: {json.dumps(dict.fromkeys(places, '…'), ensure_ascii=False)}",
         )
-    return template.filled({PROMPT: prompt, INPUT: ""})
+    return given
 
 
 def prompts_are_chats(tokenizer: Any) -> bool:

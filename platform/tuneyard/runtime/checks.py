@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,15 +15,17 @@ from tuneyard.api import BadInput, Embedding, Endpoint, JobSpec, LmEval, ScoreTa
 from tuneyard.api.local_files import looks_like_path
 from tuneyard.api.programs import missing_object, module_files, module_of
 from tuneyard.catalog.built import model_shape_of
+from tuneyard.catalog.weight_files import check_weight_files
 from tuneyard.extras import cpu_scoring_command, gpu_only_vllm, need
 from tuneyard.metrics.own import program_of
-from tuneyard.runtime.models import base_of_adapter, read_config
+from tuneyard.runtime.models import config_of, read_config
 from tuneyard.runtime.process.run import check_working_dir
 from tuneyard.runtime.references import generation_of, named_model, source_of
 from tuneyard.runtime.score.rankers import check_scored_table, ranker_of
 from tuneyard.runtime.trained import find_trained
 from tuneyard.storage import absolute, is_local, local_path
 from tuneyard.tracking import asked_for
+from tuneyard.training.model_finder import FoundModel, find_model, is_name
 
 _EXTRAS = {"train": "train", "rank": "train", "score": "score", "serve": "score"}
 """Kind of task -> the extra of Tuneyard that must be installed where it runs."""
@@ -76,10 +79,13 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine, names: Collecti
                 find_trained(named_model(model.name, base_dir))
         if task.process is not None and task.process.working_dir is not None:
             check_working_dir(task.process, base_dir)
-    _admit(job, machine, names, {task.name: config for task in tasks if (config := _check_model(job, task, base_dir))})
+    models = {task.name: found for task in tasks if (found := _model_of(job, task, base_dir)) is not None}
+    _admit(job, machine, names, {name: config_of(found) for name, found in models.items()})
     for task in tasks:
         for source in task.sources().values():
             _check_source(job, task, source, base_dir)
+        if task.name in models:
+            _check_weights(task, models[task.name])
 
 
 def _admit(job: JobSpec, machine: Machine, names: Collection[str] | None, configs: dict[str, dict[str, Any]]) -> None:
@@ -189,20 +195,26 @@ def _check_vllm(task: Task, machine: Machine) -> None:
         raise BadInput(cause, f"install the one for processors, the extra [score-cpu]: {cpu_scoring_command()}")
 
 
-def _check_model(job: JobSpec, task: Task, base_dir: Path) -> dict[str, Any]:
-    """config.json of the language model that a task names; empty if the job makes the model itself. Raises BadInput if there is none."""
+def _model_of(job: JobSpec, task: Task, base_dir: Path) -> FoundModel | None:
+    """The language model that a task names; None if the job makes the model itself. Raises BadInput if there is none."""
     body = task.train or task.score
     if body is None or body.model.name is None or (task.train is not None and task.train.program is not None):
-        return {}
+        return None
     if ranker_of(job.spec, task, base_dir) is not None:
-        return {}
-    uri = named_model(body.model.name, base_dir)
-    config = read_config(uri, body.model.revision)
-    if task.score is not None and is_local(uri) and (local_path(uri) / "adapter_config.json").is_file() and base_of_adapter(uri):
+        return None
+    found = find_model(named_model(body.model.name, base_dir))
+    if task.score is not None and found.adapter_uri is not None and is_local(found.adapter_uri):
         from tuneyard.scoring.adapter import read_adapter
 
-        read_adapter(local_path(uri))  # engines apply fewer adapters than PEFT
-    return config
+        read_adapter(local_path(found.adapter_uri))  # engines apply fewer adapters than PEFT
+    return replace(found, revision=found.revision or body.model.revision)
+
+
+def _check_weights(task: Task, found: FoundModel) -> None:
+    """Raises BadInput where a model on this machine lacks weights: a rank or an engine finds that out after a minute."""
+    is_here = is_local(found.model_uri) and not is_name(found.model_uri)
+    if is_here and (task.train is None or task.train.model.init == "pretrained"):
+        check_weight_files(local_path(found.model_uri))
 
 
 def _check_source(job: JobSpec, task: Task, source: Source, base_dir: Path) -> None:

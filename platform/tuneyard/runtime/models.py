@@ -4,72 +4,29 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput
-from tuneyard.api.local_files import looks_like_path
 from tuneyard.api.pointers import refuse_pointers
 from tuneyard.catalog import ModelShape, known_config, shape_from_config
-from tuneyard.catalog.adapter_files import check_adapter_files
 from tuneyard.catalog.built import model_shape_of
 from tuneyard.data.prompt_form import TEMPLATE_KEY
 from tuneyard.storage import NotFound, is_local, local_path, open_store
-from tuneyard.storage.marks import changed_marks, model_marks
-from tuneyard.training.origin import Origin, origin_of
+from tuneyard.training.model_finder import CONFIG, FoundModel, find_model, is_name
 
-CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
-ADAPTER = "adapter_config.json"
-
-
-def base_of_adapter(uri: str) -> Origin | None:
-    """The base of the adapter in a folder, or at a URI; None: a whole model, or none at all. Raises BadInput where the base is not known,
-    or was not kept.
-    """
-    if not looks_like_path(uri) and not (is_local(uri) and local_path(uri).exists()):
-        return None  # a Hugging Face name
-    if is_local(uri) and not local_path(uri).is_dir():
-        return None
-    store = open_store(uri)
-    if store.exists(CONFIG) or not store.exists(ADAPTER):
-        return None
-    try:
-        origin = origin_of(store)
-    except ValueError as error:
-        raise BadInput(f"{ADAPTER} of {uri} is not JSON: {error}", "save the adapter again") from error
-    if not origin.base or origin.from_scratch:
-        why = "was trained on random weights, which were not kept" if origin.from_scratch else "does not name its base model"
-        raise BadInput(f"the adapter {uri} {why}", "merge it with its base first: tuneyard merge --base MODEL")
-    folder = local_path(origin.base) if is_local(origin.base) and looks_like_path(origin.base) else None
-    if folder is not None:
-        _check_base(uri, origin)
-    if is_local(uri):
-        check_adapter_files(local_path(uri), folder, finite=False)
-    return origin
+TOKENIZER_CONFIG = "tokenizer_config.json"
 
 
 def saved_prompt_template(uri: str) -> str | None:
     """The template of prompts that a model of ours was trained with; None: it had none, or is no folder or URI."""
-    if not looks_like_path(uri) and not (is_local(uri) and local_path(uri).is_dir()):
+    if is_name(uri):
         return None
     try:
         return json.loads(open_store(uri).get(TOKENIZER_CONFIG)).get(TEMPLATE_KEY) or None
     except (NotFound, ValueError, AttributeError):  # loading the tokenizer says what is wrong with it
         return None
-
-
-def _check_base(adapter: str, origin: Origin) -> None:
-    """Raises BadInput where the base of an adapter, a local folder, is not there, has changed, or is an adapter itself."""
-    folder, copy = local_path(origin.base), "or merge the adapter with a copy of it: tuneyard merge --base MODEL"
-    if not folder.is_dir():
-        raise BadInput(f"the adapter {adapter} was trained on {origin.base}, and there is no such folder", f"restore it there, {copy}")
-    if not (folder / CONFIG).is_file() and (folder / ADAPTER).is_file():
-        advice = f"merge that one first (tuneyard merge {folder}), and this one with the merged model (tuneyard merge --base)"
-        raise BadInput(f"the base of the adapter {adapter} is an adapter itself: {folder}", advice)
-    changed = changed_marks(origin.marks, model_marks(folder)) if origin.marks else []
-    if changed:
-        cause = f"{origin.base} has changed since the adapter {adapter} was trained on it: {', '.join(changed[:3])}"
-        raise BadInput(cause, f"restore it, {copy}")
 
 
 def model_shape(uri: str, revision: str | None = None) -> ModelShape:
@@ -80,24 +37,29 @@ def model_shape(uri: str, revision: str | None = None) -> ModelShape:
 
 def known_shape(uri: str, revision: str | None = None) -> ModelShape | None:
     """The shape of a Hugging Face model in the catalog; None for any other model, and for a named revision."""
-    if revision is not None or looks_like_path(uri) or (is_local(uri) and local_path(uri).exists()):
+    if revision is not None or not is_name(uri):
         return None
     config = known_config(uri)
     return shape_from_config(config) if config is not None else None
 
 
-def read_config(uri: str, revision: str | None = None) -> dict[str, Any]:
+def read_config(given: str, revision: str | None = None) -> dict[str, Any]:
+    """config.json of the model that is named; see `find_model` and `config_of`. Raises BadInput."""
+    found = find_model(given)
+    return config_of(replace(found, revision=found.revision or revision))
+
+
+def config_of(found: FoundModel) -> dict[str, Any]:
     """config.json of a model, from its folder, its store, or the Hugging Face hub (or its cache); of an adapter that of its base. Raises
     BadInput.
     """
-    if (origin := base_of_adapter(uri)) is not None:
-        return read_config(origin.base, origin.revision)
-    if is_local(uri) and local_path(uri).exists():
-        text = _of_folder(local_path(uri))
-    elif looks_like_path(uri):
-        text = _of_store(uri)
+    uri = found.model_uri
+    if is_name(uri):
+        text = _of_hub(uri, found.revision)
     else:
-        text = _of_hub(uri, revision)
+        if is_local(uri):
+            refuse_pointers(local_path(uri))
+        text = open_store(uri).get(CONFIG).decode()
     try:
         config = json.loads(text)
     except ValueError as error:
@@ -105,26 +67,6 @@ def read_config(uri: str, revision: str | None = None) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise BadInput(f"{CONFIG} of the model {uri} is not an object", "save the model again (save_pretrained)")
     return config
-
-
-def _of_folder(folder: Path) -> str:
-    if not (folder / CONFIG).is_file():
-        raise BadInput(
-            f"{folder} is not a model: it has no {CONFIG}", "point model.name at a folder with config.json, weights and tokenizer"
-        )
-    refuse_pointers(folder)
-    return (folder / CONFIG).read_text()
-
-
-def _of_store(uri: str) -> str:
-    if is_local(uri):
-        raise BadInput(f"there is no model folder {uri}", "check model.name: paths start at the JobSpec's folder")
-    try:
-        return open_store(uri).get(CONFIG).decode()
-    except NotFound as error:
-        raise BadInput(
-            f"{uri} is not a model: it has no {CONFIG}", "point model.name at a folder with config.json, weights and tokenizer"
-        ) from error
 
 
 def _of_hub(name: str, revision: str | None) -> str:
@@ -147,7 +89,7 @@ def _of_hub(name: str, revision: str | None) -> str:
     except (RepositoryNotFoundError, RevisionNotFoundError, HFValidationError) as error:
         raise BadInput(
             f"there is no folder and no Hugging Face model {name}" + (f" at revision {revision}" if revision else ""),
-            "check model.name; a private model needs HF_TOKEN in the job's env",
+            "check model.name: the model of a run is named by its output; a private model needs HF_TOKEN in the job's env",
         ) from error
     except (LocalEntryNotFoundError, OSError) as error:  # the first is an EntryNotFoundError too: not in the cache, and no network
         raise BadInput(

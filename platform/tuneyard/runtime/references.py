@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tuneyard.api import BadInput, Generation, Job, JobSpec, MixPart, ModelRef, ScoreData, ScoreTask, Source, Task, TrainData, TrainTask
-from tuneyard.api.local_files import is_template_path, looks_like_path
+from tuneyard.api.local_files import hub_name, is_template_path, looks_like_path
 from tuneyard.api.programs import module_files
 from tuneyard.metrics.own import program_of
-from tuneyard.runtime.models import base_of_adapter, saved_prompt_template
+from tuneyard.runtime.models import saved_prompt_template
 from tuneyard.storage import absolute, join
+from tuneyard.training.model_finder import find_model, holds_model
 
 SourceT = TypeVar("SourceT", bound=Source)
 
@@ -51,24 +52,25 @@ def train_data_of(data: TrainData, base_dir: Path, results: Mapping[str, Mapping
 
 
 def start_of(model: ModelRef, base_dir: Path, results: Mapping[str, Mapping[str, Any]]) -> Start:
-    """URIs of the model. A name without a folder of that name beside the JobSpec is a Hugging Face name, and stays. The folder of an
-    adapter stands for its base with the adapter. Raises BadInput for an adapter without its base.
+    """URIs of the model, as `find_model` finds it. What holds no language model stays as it is: a Hugging Face name, a ranker, what a
+    training program reads. Raises BadInput for an adapter without its base.
     """
+    made = results[model.from_task] if model.from_task is not None and model.path is None else {}
+    if made.get("model_uri"):
+        return Start(made["model_uri"])
     if model.from_task is None:
         uri = named_model(model.name or "", base_dir)
-        origin = base_of_adapter(uri)
-        return Start(uri) if origin is None else Start(origin.base, uri, origin.revision)
-    result = results[model.from_task]
-    if model.path is None and result.get("adapter_uri"):
-        base_of_adapter(result["adapter_uri"])  # a base that has changed since then is refused
-        return Start(result["base_model_uri"], result["adapter_uri"], result.get("base_revision"))
-    if model.path is None and result.get("model_uri"):
-        return Start(result["model_uri"])
-    return Start(output_of(model.from_task, model.path, results))
+    else:
+        uri = made.get("adapter_uri") or output_of(model.from_task, model.path, results)
+    if not holds_model(uri):
+        return Start(uri)
+    found = find_model(uri)
+    return Start(found.model_uri, found.adapter_uri, found.revision)
 
 
 def named_model(name: str, base_dir: Path) -> str:
-    """The absolute URI of a path or URI; a Hugging Face name as it is."""
+    """The absolute URI of a path or URI; a Hugging Face name as it is, without hf://."""
+    name = hub_name(name)
     return absolute(name, base_dir) if looks_like_path(name) or (base_dir / name).is_dir() else name
 
 

@@ -7,9 +7,10 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 
-from tuneyard.api.local_files import looks_like_path
+from tuneyard.api import TuneyardError
 from tuneyard.runtime.references import named_model
 from tuneyard.storage import is_local, local_path
+from tuneyard.training.model_finder import find_model, is_name
 
 TOKENIZER, SETTINGS, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 
@@ -17,10 +18,9 @@ TOKENIZER, SETTINGS, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat
 def tokenizer_file(model: str, name: str, *, revision: str | None, base_dir: Path) -> Path | None:
     """A file of a model's tokenizer, where it is on this machine already."""
     uri = named_model(model, base_dir)
-    if is_local(uri) and (local_path(uri) / name).is_file():
-        return local_path(uri) / name
-    if looks_like_path(uri):
-        return None
+    if not is_name(uri):
+        folder = _folder(uri) if is_local(uri) else None
+        return folder / name if folder is not None and (folder / name).is_file() else None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # in a notebook, tqdm asks for ipywidgets
@@ -29,8 +29,18 @@ def tokenizer_file(model: str, name: str, *, revision: str | None, base_dir: Pat
         return None
     found = None
     with suppress(ValueError):  # a name that the hub does not allow
-        found = try_to_load_from_cache(model, name, revision=revision)
+        found = try_to_load_from_cache(uri, name, revision=revision)
     return Path(found) if isinstance(found, str) else None
+
+
+def _folder(uri: str) -> Path | None:
+    """The folder of the tokenizer of a model on this machine: an adapter has its own, or that of its base."""
+    try:
+        found = find_model(uri, checked=False)
+    except TuneyardError:  # a folder of a tokenizer alone
+        return local_path(uri)
+    folders = [local_path(each) for each in (found.adapter_uri, found.model_uri) if each and is_local(each)]
+    return next((folder for folder in folders if (folder / SETTINGS).is_file() or (folder / TOKENIZER).is_file()), None)
 
 
 def has_chat_template(model: str, *, revision: str | None, base_dir: Path) -> bool | None:

@@ -52,5 +52,5 @@ def _of_hub(name: str, revision: str | None, files: list[str]) -> Path:
         said = next(iter(str(error).splitlines()), "")
         raise BadInput(
             f"the model {name} is no folder here, and cannot be had from the Hugging Face hub: {type(error).__name__}: {said[:200]}",
-            "check its name and the network; a private or gated model needs HF_TOKEN in the job's env; or give its folder",
+            "check its name and the network; a run is named by its output; a private or gated model needs HF_TOKEN; or give its folder",
         ) from error

@@ -5,34 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, PrinterCallback
+from transformers import PrinterCallback
 
 from tuneyard import data
 from tuneyard.api import BadInput
 from tuneyard.api.resuming import Effect, changes, settings_of
 from tuneyard.catalog import gpu
-from tuneyard.data.mapped_rows import by_batches
 from tuneyard.parallel import Shards
 from tuneyard.parallel.context import ContextParallel
 from tuneyard.parallel.exchange import GradientExchange
-from tuneyard.planning import steps_of_epochs
 from tuneyard.storage import Commit, Holder
 from tuneyard.storage.marks import changed_marks
 from tuneyard.tracking.events import Emit, Evaluated, MachineUsed, Stage, Warned
-from tuneyard.training.adapters import with_adapter
-from tuneyard.training.arguments import optimizer_of, training_arguments
+from tuneyard.training.arguments import optimizer_of
 from tuneyard.training.artifacts import Artifacts, Beside, save_artifacts
 from tuneyard.training.checkpoint.checkpoints import Checkpoints
 from tuneyard.training.checkpoint.loading import Restored, load, load_weights, rate_words
 from tuneyard.training.checkpoint.model_files import save_model_files
 from tuneyard.training.checkpoint.state import seed_random
-from tuneyard.training.collate import Collator
+from tuneyard.training.choosing import choose_trainer
 from tuneyard.training.compiled_layers import compiled_layers, uncompiled
-from tuneyard.training.context import SliceCollator
 from tuneyard.training.details import best_of, details_of, exchange_of, figures_of, machines_of
 from tuneyard.training.distributed import World, barrier, gather_objects
 from tuneyard.training.early_stop import BestEvaluation, Cadence
@@ -42,51 +38,21 @@ from tuneyard.training.flops import flops_of, peak_flops
 from tuneyard.training.gradients import exchange_gradients
 from tuneyard.training.ledger import Ledger
 from tuneyard.training.machine_use import MachineUse
+from tuneyard.training.material import Material, prepare_material
 from tuneyard.training.memory import held_gb, host_peak_gb, mapped_libraries_gb, peak_gb, reserved_gb, reset_peak
 from tuneyard.training.model_card import model_card
-from tuneyard.training.models import adapter_source, find_start, load_dtype, load_model, load_tokenizer, vision_warning
-from tuneyard.training.offload_disk import largest_on_disk
-from tuneyard.training.offload_ops import prepare_offload
-from tuneyard.training.order import Batches
-from tuneyard.training.pairs import PairCollator
-from tuneyard.training.preference import PreferenceTrainer, without_dropout
 from tuneyard.training.progress import Progress
-from tuneyard.training.proofs.before import Before, prove_before
+from tuneyard.training.proofs.before import Before
 from tuneyard.training.proofs.first_pass import first_pass
 from tuneyard.training.proofs.saved import SavedProof
 from tuneyard.training.provenance.certificate import Origins, base_marks
-from tuneyard.training.provenance.signing import given_key
-from tuneyard.training.reference import load_reference
 from tuneyard.training.request import TrainRequest, TrainResult
-from tuneyard.training.router_loss import take_router_loss
-from tuneyard.training.sample import show_sample
-from tuneyard.training.sharded_start import load_parts
 from tuneyard.training.stop import StopRequest
-from tuneyard.training.tensor_parallel import keep_logits, shard
-from tuneyard.training.tensor_plan import ProvenPlan, prove_on_first, tensor_plan
 from tuneyard.training.throughput import Throughput
-from tuneyard.training.token_mean import take_token_mean
 from tuneyard.training.trainer import SteppedTrainer
-from tuneyard.training.vocabulary import check_vocabulary, fit_embedding
-from tuneyard.training.ways import ways_of
 
 _LAST_SAVE_S = 60.0
 """After a failure, seconds for a running save to finish."""
-
-
-@dataclass(frozen=True)
-class Material:
-    """Inputs of all later steps: the same on every rank."""
-
-    start: str
-    tokenizer: Any
-    turn_end: int | None
-    """The token that ends an answer, if samples were rendered with a chat template."""
-    data: data.Prepared
-    steps: int
-    batches: Batches
-    cut: ProvenPlan | None = None
-    """The tensor-parallel plan of the model of `start`."""
 
 
 class Attempt:
@@ -222,97 +188,13 @@ class Attempt:
         self.emit(Warned(task=self.request.name, message=message))
 
     def _prepare(self) -> Material:
-        request, task, plan = self.request, self.request.task, self.request.plan
-        prepare_offload(plan, self.world, optimizer=task.optimizer.name, task=request.name, emit=self.emit)
-        with given_key():  # a key that cannot sign is refused now, and not after training
-            self._stage("loading the model")
-        start = find_start(request, self.world)
-        tokenizer = load_tokenizer(request, start)
-        check_vocabulary(tokenizer, request, start)
-        cut = None
-        if plan.tensor_parallel > 1:  # refused before data are prepared
-            trust = task.model.trust_remote_code
-            config = AutoConfig.from_pretrained(start, revision=task.model.revision, trust_remote_code=trust)
-            cut = prove_on_first(config, plan, self.world, dtype=load_dtype(request), trust_remote_code=trust)
-        service = Path(request.streams) if request.streams else None
-        ways = ways_of(request, self.world, tokenizer, self.resumed)
-        how: Any = {"objective": task.objective, "seed": task.seed, "service": service, "emit": self.emit, "task": request.name}
-        prepared = data.prepare(task.data, tokenizer, steps=task.steps, ways=ways, **how)
-        if prepared.chat_template is not None:
-            tokenizer.chat_template = prepared.chat_template
-        data.set_prompt_form(tokenizer, chats=prepared.chats, template=prepared.prompt_template)
-        turn_end = data.turn_end(tokenizer) if prepared.chats else None
-        show_sample(request, tokenizer, prepared, turn_end, self.emit)
-        order = prepared.order
-        steps = task.steps or steps_of_epochs(task.epochs or 1.0, order.epoch_rows, plan.global_batch)
-        batches = Batches(
-            rows_at=order.at_each,
-            micro_batch=plan.micro_batch,
-            grad_accum=plan.grad_accum,
-            rank=self.world.data_rank,
-            workers=self.world.mesh.data,
-            start=0,
-            stop=steps,
-        )
-        return Material(start, tokenizer, turn_end, prepared, steps, batches, cut)
+        return prepare_material(self.request, self.world, self.resumed, self.emit)
 
     def _build_trainer(self, material: Material) -> SteppedTrainer:
-        request, task, plan = self.request, self.request.task, self.request.plan
-        largest = largest_on_disk(request, material.start, self.world)
-        arguments = training_arguments(task, plan, steps=material.steps, scratch=self.scratch, largest_parameter=largest)
-        # A process is a rank. On a machine with several GPUs, transformers would spread a single rank over all of them (DataParallel).
-        arguments._n_gpu = min(arguments.n_gpu, 1)
-        parts = load_parts(request, material.start, material.tokenizer, self.world, material.cut)
-        unplaced: list[str] = []
-        model = load_model(request, material.start, self.world, unplaced.append) if parts is None else parts.model
-        fit_embedding(model, material.tokenizer, request)
-        if plan.recompute and not model.supports_gradient_checkpointing:
-            raise BadInput(f"{type(model).__name__} cannot recompute its layers", "set strategy.recompute to false")
-        cuts = tensor_plan(model, plan, material.cut) if parts is None else parts.plan
-        unsaid = vision_warning(request, material.start, model)
-        for message in [unsaid] if unsaid is not None else unplaced:
-            self._warn(message)
-        self.router_weight = take_router_loss(model, task.router_loss)
-        self.expert_load = ExpertLoad.of(model)
-        if task.objective == "dpo":
-            without_dropout(model)
-        adapter = adapter_source(request, self.world, material.start) if request.adapter_uri and task.method.adapter is not None else None
-        model = with_adapter(model, request, adapter, self._warn)
-        self.shards = shard(model, cuts, self.world) if parts is None else parts.shards
-        if task.proof == "full":
-            with first_pass(model, plan):
-                self.before = prove_before(model, material.data, request, self.world)
-            for message in self.before.warnings:
-                self._warn(message)
-        rows, held_out = (by_batches(each) for each in (material.data.train, material.data.validation))
-        if plan.context_parallel > 1:
-            self.context = ContextParallel(self.world.context_group)
-            self.context.prepare(model)
-        pad = material.tokenizer.pad_token_id
-        if task.objective == "dpo":
-            if cuts is not None and self.shards is not None:
-                keep_logits(model, cuts, self.shards)
-            reference = None
-            if task.method.adapter is None:
-                reference = load_reference(request, material.start, material.tokenizer, self.world, material.cut)
-            return PreferenceTrainer(
-                model=model,
-                args=arguments,
-                data_collator=PairCollator.of(task, plan, pad, self.context),
-                train_dataset=rows,
-                eval_dataset=held_out,
-                loss=task.preference.loss,
-                beta=task.preference.beta,
-                reference=reference,
-                context=self.context,
-            )
-        collator: Any = Collator.of(task, plan, pad)
-        if self.context is not None:
-            collator = SliceCollator(collator, self.context.index, self.context.ranks, collator.pad_token_id)
-        trainer = SteppedTrainer(model=model, args=arguments, data_collator=collator, train_dataset=rows, eval_dataset=held_out)
-        if not take_token_mean(trainer) and cuts is not None and self.shards is not None:
-            keep_logits(model, cuts, self.shards)
-        return trainer
+        chosen = choose_trainer(self.request, material, self.world, self._warn)
+        self.shards, self.context, self.before = chosen.shards, chosen.context, chosen.before
+        self.router_weight, self.expert_load = chosen.router_weight, chosen.expert_load
+        return chosen.trainer
 
     def _checkpoints(self) -> Checkpoints:
         request, task, plan = self.request, self.request.task, self.request.plan

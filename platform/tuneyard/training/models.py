@@ -71,10 +71,6 @@ def adapter_source(request: TrainRequest, world: World, start: str) -> str:
     """A local folder with the adapter to continue from, whole and as its configuration says. `start`: the base's folder or name."""
     assert request.adapter_uri is not None
     folder = fetched(request.adapter_uri, Path(request.scratch) / "start" / "adapter", world)
-    if not (Path(folder) / "adapter_config.json").is_file():
-        raise BadInput(
-            f"{request.adapter_uri} is not an adapter: it has no adapter_config.json", "point at the folder that a LoRA task wrote"
-        )
     check_adapter_files(Path(folder), Path(start) if Path(start).is_dir() else None)
     return folder
 

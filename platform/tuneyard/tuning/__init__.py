@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from tuneyard.tuning.policy import PolicySettings
     from tuneyard.tuning.predictor import Predictor
     from tuneyard.tuning.predictor_bytes import predictor_from_bytes, predictor_to_bytes
+    from tuneyard.tuning.record import Effect, Record, Trial, effects
     from tuneyard.tuning.rows import INPUTS, OPTIONAL, OUTCOMES, setup_of
-    from tuneyard.tuning.search import Effect, IncumbentFailed, Record, Search, Shares, Trial, effects, shares
+    from tuneyard.tuning.search import IncumbentFailed, Search, Shares, shares
     from tuneyard.tuning.searcher import Expectation, Outlook, PolicySearcher, PredictorExpectation, Searcher, SearchSettings
     from tuneyard.tuning.settings import (
         default_settings,
@@ -40,7 +41,8 @@ _ROOMS = {
     "predictor": ("Predictor",),
     "predictor_bytes": ("predictor_from_bytes", "predictor_to_bytes"),
     "rows": ("INPUTS", "OPTIONAL", "OUTCOMES", "setup_of"),
-    "search": ("Effect", "IncumbentFailed", "Record", "Search", "Shares", "Trial", "effects", "shares"),
+    "record": ("Effect", "Record", "Trial", "effects"),
+    "search": ("IncumbentFailed", "Search", "Shares", "shares"),
     "searcher": ("Expectation", "Outlook", "PolicySearcher", "PredictorExpectation", "SearchSettings", "Searcher"),
     "planned": ("PlannedExpectation",),
     "settings": (

@@ -52,7 +52,7 @@ def test_a_folder_that_is_no_model(write_job: WriteJob, inputs: Path, tmp_path: 
 
 def test_a_model_path_that_is_not_there(write_job: WriteJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = write_job({"name": "tune", "train": train(model={"name": "./modell"})})
-    assert "there is no model folder" in refusal(capsys, "run", job, "--out", tmp_path / "out")
+    assert "there is no folder" in refusal(capsys, "run", job, "--out", tmp_path / "out")
 
 
 def test_a_missing_secret(write_job: WriteJob, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,7 +167,7 @@ def test_a_base_that_has_changed_is_not_merged(material: Material, merge: Merge,
     ran = merge(run, "--out", tmp_path / "merged")
 
     assert ran.code == 2
-    assert "has changed since the adapter was trained on it: model.safetensors" in ran.err
+    assert "was trained on it: model.safetensors" in ran.err
     assert not (tmp_path / "merged").exists()
     assert merge(run, "--out", tmp_path / "merged", "--base", tmp_path / "copy").code == 0
 
@@ -206,12 +206,12 @@ def test_what_holds_no_adapter_is_refused(lora: Path, material: Material, merge:
     shutil.copytree(lora / "train", unfinished / "train", ignore=shutil.ignore_patterns("model", "scratch"))
 
     for run, options, words, step in [
-        (tmp_path / "nowhere", (), "holds no adapter of a finished task", "give the output of a finished LoRA, QLoRA or DoRA task"),
-        (two, (), "holds several adapters: a, b", "give --task one of these"),
-        (two, ("--task", "c"), "task c holds no adapter of a finished task", "give the output"),
-        (full, ("--task", "train"), "trained all weights: there is nothing to merge", "use its model as it is"),
-        (unfinished, (), "holds no adapter of a finished task", "writes the adapter of a checkpoint"),
-        (lora, ("--base", str(tmp_path / "no-model")), "no-model does not exist", "check the path"),
+        (tmp_path / "nowhere", (), "there is no folder", "give the folder of a finished `tuneyard run`"),
+        (two, (), "holds several models: a, b", "give --task one of these"),
+        (two, ("--task", "c"), "holds no finished model of task c", "give the folder of a finished `tuneyard run`"),
+        (full, ("--task", "train"), "is a whole model: there is nothing to merge", "use it as it is"),
+        (unfinished, (), "holds checkpoints, and no finished model", "write the model of a checkpoint"),
+        (lora, ("--base", str(tmp_path / "no-model")), "no-model", "check the path"),
     ]:
         ran = merge(run, "--out", tmp_path / "merged", *options)
         assert ran.code in (1, 2)

@@ -24,8 +24,10 @@ from tests.servers.installed import S3
 from tests.servers.model_hub import TOKEN, ModelHub, faults_of_card
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from tuneyard.api import BadInput
 from tuneyard.cli import main
 from tuneyard.storage import open_store
+from tuneyard.training.model_finder import FoundModel, find_model
 
 Push = Callable[..., tuple[int, str, str]]
 KEPT = {"README.md", "chat_template.jinja", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
@@ -232,6 +234,13 @@ def test_a_bucket_gets_what_the_hub_would_get(whole: Path, s3: S3, push: Push) -
     files = {file.path for file in open_store(target).list()}
     assert files == KEPT | {"model.safetensors", "manifest.json"}
     assert faults_of_card(open_store(target).get("README.md").decode()) == []
+    assert find_model(target) == find_model(f"{target}/") == FoundModel("bot", target)
+    run = open_store(f"s3://{s3.bucket}/push-run")
+    for path in (whole / "train" / "model").iterdir():
+        run.put(f"train/model/{path.name}", path.read_bytes())
+    assert find_model(run.uri).uri == find_model(f"{run.uri}/train").uri == f"{run.uri}/train/model"
+    with pytest.raises(BadInput, match="there is nothing at"):
+        find_model(f"s3://{s3.bucket}/push-nothing")
     code, _, err = push(whole, f"s3://{s3.bucket}/push")
     assert code == 2
     assert "holds other files: bot/" in err

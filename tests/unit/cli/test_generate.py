@@ -36,7 +36,7 @@ def test_what_is_wrong_is_said_with_a_next_step(
     out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["generate", str(tmp_path), "hello"]) == 2
-    assert "next: give the folder that `tuneyard run` wrote" in capsys.readouterr().err
+    assert "next: give the folder of a finished `tuneyard run`" in capsys.readouterr().err
     assert main(["generate", str(out), "hello", "--task", "tune"]) == 2
     assert "it has train" in capsys.readouterr().err
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.builders.models import tiny_config, write_tokenizer
+from tests.builders.models import tiny_config, write_tokenizer, write_weights
 
 from tuneyard.api import BadInput, JobSpec, load_documents
 from tuneyard.cli import main
@@ -45,6 +45,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TUNEYARD_CACHE", str(tmp_path / "cache"))
     write_tokenizer(tmp_path / "model")
+    write_weights(tmp_path / "model")
     tiny_config(max_position_embeddings=4096).save_pretrained(tmp_path / "model")
     return tmp_path
 

@@ -60,7 +60,8 @@ def test_files_that_are_not_there_are_warnings(job: Path, tmp_path: Path, capsys
     shown = capsys.readouterr()
     assert shown.out == f"{job}: ok (JobSpec small)\n"
     assert shown.err.splitlines() == [
-        f"warning: {job}:8:15: spec.tasks[0].train.model.name: ./model is not a model: it has no config.json, and no adapter_config.json",
+        f"warning: {job}:8:15: spec.tasks[0].train.model.name: ./model is not a model: it has no config.json, and no adapter_config.json; "
+        "give the folder of a finished `tuneyard run`, of its train task, or of a model",
         f"warning: {job}:9:14: spec.tasks[0].train.data.source: chats.jsonl: no such file or folder beside the JobSpec",
     ]
     job.write_text(JOB.replace("chats.jsonl", "'*.jsonl'"))

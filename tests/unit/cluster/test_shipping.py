@@ -196,7 +196,7 @@ def test_all_that_cannot_be_shipped_is_said_at_once(ship: Ship, folder: Path, tm
         "spec.tasks[4].train.data.source: empty.jsonl is empty",
         "spec.tasks[5].train.data.source: pipe is neither a file nor a folder",
         "spec.tasks[6].train.data.source: no file matches *.csv",
-        "spec.tasks[7].train.model.name: ./weights is no model folder: it has no config.json, and no adapter_config.json",
+        "spec.tasks[7].train.model.name: ./weights is not a model: it has no config.json, and no adapter_config.json",
         "spec.tasks[8].process.command[1]: prepare.py: no such file or folder beside the JobSpec",
         f"spec.tasks[9].process.command: ../secret.jsonl {outside}",
     ]
@@ -288,4 +288,4 @@ def test_an_adapter_is_shipped_where_clusters_reach_its_base(ship: Ship, folder:
     config.write_text("{}")
     assert "./adapter is an adapter that does not name its base model" in refused(ship, train(model="./adapter"))
     config.write_text("[")
-    assert "./adapter/adapter_config.json cannot be read" in refused(ship, train(model="./adapter"))
+    assert "adapter_config.json of ./adapter cannot be read" in refused(ship, train(model="./adapter"))

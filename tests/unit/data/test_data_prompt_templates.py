@@ -133,11 +133,21 @@ def test_a_model_answers_prompts_in_the_template_of_its_training(template: str, 
     assert saved_prompt_template(str(tmp_path / "model")) is None
 
 
-def test_one_text_cannot_fill_a_template_of_several_columns(tokenizer: Any) -> None:
+def test_a_template_of_several_columns_is_filled_by_a_text_for_each(tokenizer: Any) -> None:
     saved = copy.deepcopy(tokenizer)
     set_prompt_form(saved, chats=False, template="{question} ({extra})")
-    with pytest.raises(BadInput, match="a template makes of question, extra"):
-        PromptEncoder(saved, chat=None, max_length=64, templated=False).prompt("the cat")
+    prompts = PromptEncoder(saved, chat=None, max_length=64, templated=False)
+    assert saved.decode(prompts.prompt('{"question": "the cat", "extra": "a dog"}')) == "the cat (a dog)"
+    for prompt in (
+        "the cat",
+        '"the cat"',
+        '{"question": "the cat"}',
+        '{"question": "the cat", "extra": 3}',
+        '{"question": "a", "extra": "b", "c": "d"}',
+    ):
+        with pytest.raises(BadInput, match="a template makes of question, extra") as refused:
+            prompts.prompt(prompt)
+        assert refused.value.next_step.endswith('{"question": "…", "extra": "…"}')
 
 
 def test_named_templates_end_with_a_mark_before_the_answer() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.builders.models import write_weights
 from tests.builders.rankers import features, write_clicks
 
 from tuneyard.admission import Machine, ask_of, choose_workers
@@ -56,10 +57,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of small shape, and data of each kind."""
     made = tmp_path_factory.mktemp("agree")
     (made / "model").mkdir()
-    (made / "model" / "config.json").write_text(json.dumps(_CONFIG))
+    (write_weights(made / "model") / "config.json").write_text(json.dumps(_CONFIG))
     for name in KNOWN:
         (made / name).mkdir(parents=True)
-        (made / name / "config.json").write_text(json.dumps(known_config(name)))
+        (write_weights(made / name) / "config.json").write_text(json.dumps(known_config(name)))
     for kind, row in _ROWS.items():
         (made / f"{kind}.jsonl").write_text(f"{json.dumps(row)}\n" * 20)
     write_clicks(made / "clicks.parquet", 1_000)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ray.exceptions import RayTaskError
+from tests.builders.models import write_weights
 
 from tuneyard.admission import Machine
 from tuneyard.api import BadInput, FailureKind, JobSpec
@@ -26,7 +27,7 @@ def job(folder: Path, heads: int, **more: Any) -> JobSpec:
     """A job that trains a local model in two tasks, and scores the result."""
     (folder / "model").mkdir()
     config = {"model_type": "llama", **DIMENSIONS, "num_attention_heads": heads, **more}
-    (folder / "model" / "config.json").write_text(json.dumps(config))
+    (write_weights(folder / "model") / "config.json").write_text(json.dumps(config))
     (folder / "d.jsonl").write_text('{"text": "a", "q": "b"}\n')
     train = {"data": {"source": "d.jsonl", "format": "text"}, "steps": 2, "batch": {"global": 4}}
     tasks = [

@@ -69,11 +69,11 @@ def test_data_and_shape_from_a_process_task(tmp_path: Path) -> None:
         "name": "base",
         "train": {"model": {"from": "corpus", "path": "model", "init": "scratch"}, "data": {"from": "corpus", "path": "text.jsonl"}},
     }
-    task, start = resolved(job(corpus, base).spec.task("base"), tmp_path, {"corpus": {"output": "s3://b/out/corpus/files"}})
+    task, start = resolved(job(corpus, base).spec.task("base"), tmp_path, {"corpus": {"output": f"{tmp_path}/corpus/files"}})
     assert task.train is not None
-    assert task.train.data.source == "s3://b/out/corpus/files/text.jsonl"
+    assert task.train.data.source == f"{tmp_path}/corpus/files/text.jsonl"
     assert task.train.data.from_task is None
-    assert start.model_uri == "s3://b/out/corpus/files/model"
+    assert start.model_uri == f"{tmp_path}/corpus/files/model"
 
 
 def test_full_weights_from_a_train_task(tmp_path: Path) -> None:
@@ -83,9 +83,12 @@ def test_full_weights_from_a_train_task(tmp_path: Path) -> None:
 
 
 def test_an_adapter_from_a_train_task_comes_with_its_base(tmp_path: Path) -> None:
-    results = {"tune": {"output": "/o/tune", "model_uri": None, "adapter_uri": "/o/tune/model", "base_model_uri": "/o/base/model"}}
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "config.json").write_text("{}")
+    adapter, base = str(adapter_in(tmp_path / "tune" / "model", str(tmp_path / "base"))), str(tmp_path / "base")
+    results = {"tune": {"output": f"{tmp_path}/tune", "model_uri": None, "adapter_uri": adapter, "base_model_uri": base}}
     _, start = resolved(job(BASE, TUNE, SCORE).spec.task("score"), tmp_path, results)
-    assert (start.model_uri, start.adapter_uri) == ("/o/base/model", "/o/tune/model")
+    assert (start.model_uri, start.adapter_uri) == (base, adapter)
 
 
 def test_model_option_leaves_out_what_is_trained_from_scratch(tmp_path: Path) -> None:
@@ -145,9 +148,9 @@ def test_the_folder_of_an_adapter_stands_for_its_base_with_the_adapter(tmp_path:
 
 
 def test_the_model_of_a_task_keeps_the_revision_of_its_base(tmp_path: Path) -> None:
-    results = {"tune": {"adapter_uri": "/out/tune/model", "base_model_uri": "owner/base", "base_revision": "v2"}}
-    task, start = resolved(job(BASE, TUNE, SCORE).spec.tasks[2], tmp_path, results)
-    assert start == Start("owner/base", "/out/tune/model", "v2")
+    adapter = str(adapter_in(tmp_path / "tune" / "model", "owner/base", revision="v2"))
+    task, start = resolved(job(BASE, TUNE, SCORE).spec.tasks[2], tmp_path, {"tune": {"adapter_uri": adapter}})
+    assert start == Start("owner/base", adapter, "v2")
     assert task.score is not None
     assert task.score.model.revision == "v2"
 

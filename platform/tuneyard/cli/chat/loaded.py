@@ -13,14 +13,14 @@ from tuneyard.api import BadInput
 from tuneyard.extras import need
 
 if TYPE_CHECKING:
-    from tuneyard.runtime.trained import Trained
     from tuneyard.scoring.generation import Generator
+    from tuneyard.training.model_finder import FoundModel
 
 
 class LoadedModel:
     """A model that answers, and its base, which is loaded when it is asked for."""
 
-    def __init__(self, found: Trained, cache: Path, *, chat: bool | None) -> None:
+    def __init__(self, found: FoundModel, cache: Path, *, chat: bool | None) -> None:
         """Load the model. `cache`: a folder for what has to be fetched. `chat` as in `Generator`, which says what is raised."""
         from tuneyard.runtime.model_folders import folders_of
         from tuneyard.scoring.generation import Generator
@@ -49,11 +49,11 @@ class LoadedModel:
 
 @contextmanager
 def loaded_model(given: str, task: str | None, command: str, *, chat: bool | None = None) -> Iterator[LoadedModel]:
-    """A model by what a person names (see `find_trained`), loaded for a command. Raises as `find_trained` and `LoadedModel`."""
-    from tuneyard.runtime.trained import find_trained
+    """A model by what a person names (see `find_model`), loaded for a command. Raises as `find_model` and `LoadedModel`."""
+    from tuneyard.training.model_finder import find_model
 
     need("train", f"tuneyard {command}")
-    found = find_trained(given, task)
+    found = find_model(given, task)
     # transformers imports it, and its import warns of kernels for 4-bit weights that it would download.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix=f"tuneyard-{command}-") as cache:

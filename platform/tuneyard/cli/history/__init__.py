@@ -42,7 +42,7 @@ def list_jobs(
     limit: Annotated[int, typer.Option(min=1, help="jobs to show, newest first")] = 20,
     team: TeamOption = None,
     user: Annotated[str | None, typer.Option(help="jobs that this user submitted")] = None,
-    status: Annotated[str | None, typer.Option(help="jobs in this state only: running, killed, succeeded, failed, cancelled, …")] = None,
+    status: Annotated[str | None, typer.Option(metavar="STATE", help="in this state only: running, killed, succeeded, failed, …")] = None,
     name: Annotated[str | None, typer.Option(help="runs of this name only; `*` and `?` stand for other characters: 'nightly-*'")] = None,
     since: SinceOption = None,
     imported: Annotated[bool, typer.Option(help="runs of others, of `tuneyard history import`")] = False,

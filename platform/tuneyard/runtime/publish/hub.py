@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tuneyard.api import BadInput, StorageError, TuneyardError
-from tuneyard.runtime.publish.finished import Finished
 from tuneyard.runtime.publish.parcel import Parcel
 from tuneyard.storage import FileInfo, Store, open_store
+from tuneyard.training.model_finder import FoundModel
 from tuneyard.training.provenance.certificate import FILE, Certificate
 from tuneyard.training.published import is_hub_id
 
@@ -91,7 +91,7 @@ def _is_copy(store: Store, file: FileInfo, own: Path | None) -> bool:
     return own.suffix == ".safetensors" or store.get(file.path) == own.read_bytes()
 
 
-def refuse_other_base(found: Finished, base: str) -> None:
+def refuse_other_base(found: FoundModel, base: str) -> None:
     """Raises BadInput if the hub has no model `base`, or if its weights are not those that the adapter was trained on.
 
     The certificate beside the adapter has the SHA-256 of each file of its base, and so has the hub. Without a certificate, only the

@@ -21,8 +21,8 @@ from tuneyard.api import BadInput
 from tuneyard.api.pointers import refuse_pointers
 from tuneyard.catalog.adapter_files import check_adapter_files
 from tuneyard.catalog.weight_files import check_weight_files
-from tuneyard.runtime.publish.finished import Finished
-from tuneyard.storage import fetch_folder
+from tuneyard.scoring.model_folder import model_folder
+from tuneyard.training.model_finder import FoundModel
 from tuneyard.training.published import is_hub_id, without_paths
 
 CARD, _ADAPTER = "README.md", "adapter_config.json"
@@ -55,14 +55,14 @@ class Parcel:
 
 
 @contextmanager
-def packed(found: Finished, base: str | None) -> Iterator[Parcel]:
+def packed(found: FoundModel, base: str | None) -> Iterator[Parcel]:
     """A parcel of the model, while the context lasts. `base`: the name under which others know the base model of an adapter.
 
     Raises BadInput for weights in another form than safetensors, and for an adapter whose base others cannot load.
     """
     known = _base_for_others(found, base)
     with TemporaryDirectory(prefix="tuneyard-push-") as scratch:
-        source = fetch_folder(found.uri, Path(scratch) / "source").resolve()
+        source = model_folder(found.uri, Path(scratch) / "source", found.revision).resolve()
         refuse_pointers(source)
         check_adapter_files(source) if found.origin is not None else check_weight_files(source)
         has_code = _has_code(source)
@@ -99,7 +99,7 @@ def _leaves(name: str) -> bool:
     return any(fnmatch(name, pattern) for pattern in _LEAVE)
 
 
-def _base_for_others(found: Finished, base: str | None) -> str | None:
+def _base_for_others(found: FoundModel, base: str | None) -> str | None:
     if base is not None and not is_hub_id(base):
         raise BadInput(f"--base {base} is no name on the Hugging Face hub", "write --base owner/name")
     if found.origin is None:
@@ -120,7 +120,7 @@ def _base_for_others(found: Finished, base: str | None) -> str | None:
     return known
 
 
-def _adapter_config(text: str, found: Finished, base: str | None) -> str:
+def _adapter_config(text: str, found: FoundModel, base: str | None) -> str:
     config: dict[str, Any] = json.loads(text)
     if found.origin is not None and base != found.origin.base:
         config["revision"] = None  # of another base

@@ -9,10 +9,10 @@ from pathlib import Path
 from tuneyard.api import BadInput
 from tuneyard.runtime.model_folders import folders_of
 from tuneyard.runtime.serve.forms import Form, forms_of
-from tuneyard.runtime.trained import Trained, find_trained, name_of
 from tuneyard.scoring.adapter import LoraAdapter, read_adapter
 from tuneyard.scoring.settings import tokenizer_folder
 from tuneyard.storage import is_local, local_path
+from tuneyard.training.model_finder import FoundModel, find_model, name_of
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Served:
 def served_models(given: Sequence[str], names: Sequence[str], cache: Path, *, trust: bool) -> Served:
     """Find, fetch and check the models. `names`: of the first ones; the others, and those with an empty name, are called as their folders.
 
-    Raises BadInput for what `find_trained` and `folders_of` refuse, for models that one engine cannot serve together, and for adapters that
+    Raises BadInput for what `find_model` and `folders_of` refuse, for models that one engine cannot serve together, and for adapters that
     engines do not apply.
     """
     if len(names) > len(given):
         raise BadInput(f"there are {len(names)} names for {len(given)} models", "give --name once for each of them, in their order")
     if twice := next((each for number, each in enumerate(given) if each in given[:number]), None):
         raise BadInput(f"{twice} is named twice", "name each model once")
-    found = {each: find_trained(each) for each in given}
+    found = {each: find_model(each) for each in given}
     called = {each: (names[number] if number < len(names) else "") or name_of(each) for number, each in enumerate(given)}
     _check_one_base(found)
     whole = next((each for each in given if found[each].adapter_uri is None), None)
@@ -58,7 +58,7 @@ def served_models(given: Sequence[str], names: Sequence[str], cache: Path, *, tr
     return Served(all_names, base, model, next(iter(tokenizers.values())), adapters, forms)
 
 
-def _check_one_base(found: dict[str, Trained]) -> None:
+def _check_one_base(found: dict[str, FoundModel]) -> None:
     whole = [each for each, model in found.items() if model.adapter_uri is None]
     if len(whole) > 1:
         raise BadInput(f"{whole[0]} and {whole[1]} are whole models, and an engine has one", "start a server for each, on another --port")
@@ -71,12 +71,12 @@ def _check_one_base(found: dict[str, Trained]) -> None:
             )
 
 
-def _weights(found: Trained) -> tuple[str, str | None]:
+def _weights(found: FoundModel) -> tuple[str, str | None]:
     uri = found.model_uri
     return (str(local_path(uri).resolve()) if is_local(uri) and local_path(uri).exists() else uri), found.revision
 
 
-def _said(found: Trained) -> str:
+def _said(found: FoundModel) -> str:
     return f"{found.model_uri} at revision {found.revision}" if found.revision else found.model_uri
 
 

@@ -14,9 +14,10 @@ from tuneyard.planning import steps_of_epochs
 from tuneyard.storage import fetch_folder, open_store
 from tuneyard.training.arguments import training_arguments
 from tuneyard.training.artifacts import Artifacts
-from tuneyard.training.attempt import Attempt, Material
+from tuneyard.training.attempt import Attempt
 from tuneyard.training.details import figures_of
 from tuneyard.training.distributed import gather_objects
+from tuneyard.training.material import Material
 from tuneyard.training.model_card import program_card
 from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches

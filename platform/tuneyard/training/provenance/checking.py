@@ -31,7 +31,6 @@ from tuneyard.training.provenance.findings import Finding, compared, tried
 from tuneyard.training.provenance.merged import Sum, adapter_of_run, compare_with_sum
 from tuneyard.training.request import TrainRequest
 
-_MODEL = "model"
 _NAMED = 3
 
 
@@ -63,16 +62,15 @@ class Subject:
 
 
 def open_subject(uri: str, scratch: Path, *, trust_remote_code: bool = False) -> Subject:
-    """The model in `uri`: its folder, or the output of its task or job, if there is only one model in it. Raises BadInput."""
-    found = _model_folder(uri)
-    folder = fetch_folder(found, scratch / "model")
+    """The model in the folder `uri`. Raises BadInput for one without a certificate."""
+    folder = fetch_folder(uri, scratch / "model")
     if not (folder / FILE).is_file():
         raise BadInput(
-            f"{found} has no {FILE}",
+            f"{uri} has no {FILE}",
             "name the model folder of a train task that this version trained; programs and rankers have no certificate",
         )
-    certificate = Certificate.from_json((folder / FILE).read_text(), f"{found}/{FILE}")
-    parent = open_store(found.rstrip("/").rpartition("/")[0] or ".")
+    certificate = Certificate.from_json((folder / FILE).read_text(), f"{uri}/{FILE}")
+    parent = open_store(uri.rpartition("/")[0] or "/")
     return Subject(folder, certificate, parent if parent.list(LOG) else None, trust_remote_code)
 
 
@@ -89,16 +87,6 @@ def check(subject: Subject, scratch: Path) -> Iterator[Finding]:
     yield tried("checkpoints", lambda: _checkpoints(run, subject.certificate))
     yield tried("weights", lambda: _weights(run, subject, scratch))
     yield tried("log", lambda: _log(run, subject.certificate))
-
-
-def _model_folder(uri: str) -> str:
-    store = open_store(uri)
-    if store.exists(FILE):
-        return uri.rstrip("/")
-    found = sorted(file.path for file in store.list() if file.path.split("/")[-2:] == [_MODEL, FILE] and file.path.count("/") <= 2)
-    if len(found) > 1:
-        raise BadInput(f"{uri} holds {len(found)} models: {', '.join(path.removesuffix(f'/{FILE}') for path in found)}", "name one of them")
-    return store.url(found[0].removesuffix(f"/{FILE}")) if found else uri.rstrip("/")
 
 
 def _files(subject: Subject) -> Finding:

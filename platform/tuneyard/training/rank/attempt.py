@@ -27,9 +27,9 @@ from tuneyard.ranking.stream import StreamedTable, open_table_stream
 from tuneyard.tracking.events import Stage
 from tuneyard.training.arguments import training_arguments
 from tuneyard.training.artifacts import Artifacts
-from tuneyard.training.attempt import Material
 from tuneyard.training.details import figures_of
 from tuneyard.training.distributed import broadcast_object
+from tuneyard.training.material import Material
 from tuneyard.training.model_card import ranker_card
 from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches
