@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -12,11 +13,12 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.builders.models import write_chats
+from tests.builders.models import write_chats, write_model
 from tests.servers.installed import S3
 
 from tuneyard.api import BadInput, ScoreData, StorageError, Task, TrainData
-from tuneyard.data import Prepared, ScoreRows, inspect, open_dataset, prepare
+from tuneyard.cli import main
+from tuneyard.data import Prepared, ScoreRows, inspect, open_dataset, prepare, probing
 from tuneyard.data.access import filesystem
 from tuneyard.data.chat import template_text
 from tuneyard.data.file_types import FoundFile
@@ -39,6 +41,36 @@ def bucket(s3: S3) -> Any:
     folder.mkdir(exist_ok=True)
     yield folder
     filesystem.cache_clear()
+
+
+def test_the_first_rows_of_a_bucket_are_looked_at_before_a_job_starts(
+    bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a process of its own, by a megabyte or two of larger files; what was found is kept under the version of the objects."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TUNEYARD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(probing, "REMOTE_S", 240.0)  # the test machine may be busy
+    write_model(tmp_path / "model")
+    rows = [{"prompt": f"the cat {n} sat", "completion": " ".join(["on a mat"] * 60)} for n in range(12_000)]
+    (bucket / "big.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pq.write_table(pa.Table.from_pylist([{**row, "prompt": os.urandom(400).hex()} for row in rows]), bucket / "big.parquet")
+    strange = [{"messages": [{"role": "client", "content": "hi"}, {"role": "clerk", "content": "yes"}]}] * 9
+    (bucket / "strange.jsonl").write_text("".join(json.dumps(row) + "\n" for row in strange))
+    sizes = {name: (bucket / name).stat().st_size / 1e6 for name in ("big.jsonl", "big.parquet")}
+    assert min(sizes.values()) > 5
+    parts = ", ".join(f"{{source: s3://tests/data/{name}, chat: true}}" for name in (*sizes, "strange.jsonl"))
+    (tmp_path / "job.yaml").write_text(
+        "apiVersion: tuneyard.dev/v1alpha1\nkind: JobSpec\nmetadata: {name: small}\nspec:\n  tasks:\n  - name: train\n"
+        f"    train: {{model: {{name: ./model}}, data: {{mix: [{parts}]}}, steps: 3}}\n    resources: {{sku: [cpu]}}\n"
+    )
+    for _ in range(2):
+        assert main(["plan", "job.yaml"]) in (0, 1)
+        said = capsys.readouterr().err
+        for name, size in sizes.items():
+            [read] = re.findall(rf"train: rendered the first 200 rows, for which ([\d.]+) MB were read of s3://tests/data/{name}", said)
+            assert 0 < float(read) < size / 2
+        assert "spec.tasks[0].train.data.mix[2]: 9 of 9 rows cannot be used" in said
+        assert len(list((tmp_path / "cache" / "probes").iterdir())) == 3
 
 
 def test_training_data_from_s3(bucket: Path, tmp_path: Path, make: Make) -> None:
