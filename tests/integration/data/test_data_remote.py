@@ -1,8 +1,11 @@
 """The same samples from S3 and HDFS (real servers), and what is said when there is no access."""
 
+import hashlib
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -10,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.builders.models import write_chats, write_model
-from tests.servers.installed import S3
+from tests.servers.installed import S3, Hdfs, libhdfs
 
 from tuneyard.api import BadInput, ScoreData, StorageError, Task, TrainData
 from tuneyard.cli import main
@@ -219,9 +223,21 @@ def test_no_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         inspect("s3://no-such-bucket-of-ours/a.jsonl")
 
 
-def test_training_data_from_webhdfs(webhdfs_port: int, tmp_path: Path, make: Make) -> None:
-    import fsspec
+def test_a_fork_reads_over_hdfs_by_many_threads(hdfs_server: Hdfs, tmp_path: Path) -> None:
+    """In a process of its own, which loads a JVM: forks have no thread of it."""
+    web = fsspec.filesystem("webhdfs", host="127.0.0.1", port=hdfs_server.http_port, user="tester")
+    web.makedirs("/forked", exist_ok=True)
+    text = write_chats(tmp_path / "a.jsonl", count=600).read_bytes()
+    web.pipe_file("/forked/a.jsonl", text)
+    env = {**os.environ, **libhdfs(), "HADOOP_USER_NAME": "tester", "PYTHONPATH": str(Path(__file__).parents[3])}
+    command = [sys.executable, "-m", "tests.servers.hdfs_fork", f"hdfs://127.0.0.1:{hdfs_server.rpc_port}/forked/a.jsonl"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    hashed = hashlib.sha256(text).hexdigest()
+    assert json.loads(done.stdout.splitlines()[-1]) == {"parent": hashed, "fork": hashed}
 
+
+def test_training_data_from_webhdfs(webhdfs_port: int, tmp_path: Path, make: Make) -> None:
     hdfs = fsspec.filesystem("webhdfs", host="127.0.0.1", port=webhdfs_port, user="tester")
     hdfs.makedirs("/chats", exist_ok=True)
     hdfs.pipe_file("/chats/a.jsonl", write_chats(tmp_path / "a.jsonl").read_bytes())
