@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -258,9 +259,51 @@ def hadoop_jars() -> Path:
     return made_once(f"hadoop/{hashlib.sha256(_POM.encode()).hexdigest()[:16]}", fetch)
 
 
+_PYDOOP = "pydoop==2.0.0"
+"""Its source archive holds that of libhdfs, which Hadoop's jars lack."""
+
+
+def libhdfs() -> dict[str, str]:
+    """The environment in which hdfs:// works: Java, Hadoop's jars, and libhdfs, compiled once."""
+    jni = Path(shutil.which("javac") or "javac").resolve().parents[1]
+    if not (jni / "include" / "jni.h").exists() or shutil.which("gcc") is None:
+        pytest.skip("libhdfs needs a JDK and gcc: install them (Debian: apt-get install default-jdk-headless gcc)")
+    jars = hadoop_jars()
+
+    def build(folder: Path) -> None:
+        old = folder / "constraints"  # its setup.py, which pip runs, imports pkg_resources
+        old.write_text("setuptools<70\n")
+        env = {"PIP_CONSTRAINT": str(old), "JAVA_HOME": str(jni)}
+        call([sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:", "-d", str(folder), _PYDOOP], env=env)
+        call(["tar", "-xzf", str(next(folder.glob("*.tar.gz"))), "-C", str(folder), "--strip-components=3", "pydoop-2.0.0/src/libhdfs"])
+        sources = [str(path.relative_to(folder)) for path in folder.rglob("*.c") if "windows" not in path.parts]
+        headers = [str(jni / "include"), str(jni / "include" / "linux"), ".", "common", "include", "os", "os/posix"]
+        java = str(jni / "lib" / "server")
+        words = ["-shared", "-fPIC", "-O1", "-w", *(f"-I{each}" for each in headers), *sources, f"-L{java}", "-ljvm", f"-Wl,-rpath,{java}"]
+        call(["gcc", *words, "-o", "libhdfs.so"], cwd=folder)
+
+    library = made_once(f"libhdfs/{hashlib.sha256(f'{_PYDOOP} {jni}'.encode()).hexdigest()[:16]}", build)
+    classes = ":".join(str(path) for path in sorted(jars.glob("*.jar")))
+    options = "-Xmx200m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    return {"JAVA_HOME": str(jni), "ARROW_LIBHDFS_DIR": str(library), "CLASSPATH": classes, "LIBHDFS_OPTS": options}
+
+
+@dataclass(frozen=True)
+class Hdfs:
+    """Ports of a real name node, with one data node behind it: of WebHDFS, and of Hadoop's own protocol."""
+
+    http_port: int
+    rpc_port: int
+
+
 @pytest.fixture(scope="session")
-def webhdfs_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Port of a real name node's WebHDFS interface, with one data node behind it."""
+def webhdfs_port(hdfs_server: Hdfs) -> int:
+    """Port of a real name node's WebHDFS interface."""
+    return hdfs_server.http_port
+
+
+@pytest.fixture(scope="session")
+def hdfs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
     folder = tmp_path_factory.mktemp("hdfs")
     http_port, rpc_port = free_port(), free_port()
     command = [
@@ -279,7 +322,7 @@ def webhdfs_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     details = folder / "up.json"  # Written when the data node has joined, which is after the first answer of the name node.
     command += ["-httpport", str(http_port), "-nnport", str(rpc_port), "-writeDetails", str(details)]
     with running(command, port=http_port, log=folder / "hdfs.log", env={"HADOOP_USER_NAME": "tester"}, ready=details.exists):
-        yield http_port
+        yield Hdfs(http_port, rpc_port)
 
 
 # --- PostgreSQL

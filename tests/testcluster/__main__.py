@@ -18,11 +18,18 @@ def main() -> int:
     parser.add_argument("--state", type=Path, default=DEFAULT_FOLDER, help="folder that holds the clusters (default: %(default)s)")
     parser.add_argument("--members", type=int, default=2, help="members with a real node (default: %(default)s)")
     parser.add_argument("--no-operator", action="store_true", help="leave Tuneyard's operator to you")
+    parser.add_argument(
+        "--with",
+        dest="wanted",
+        choices=["auto", "kind", "k3d", "source"],
+        default="auto",
+        help="what makes the clusters; auto: kind or k3d where a container engine answers, else programs of this machine, built if missing",
+    )
     given = parser.parse_args()
     state = given.state.resolve()
     try:
         if given.verb == "up":
-            print(f"KUBECONFIG={up(state, members=given.members, operator=not given.no_operator)}")
+            print(f"KUBECONFIG={up(state, members=given.members, operator=not given.no_operator, wanted=given.wanted)}")
         elif given.verb == "down":
             down(state)
         else:

@@ -9,21 +9,25 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.servers.installed import installed, made_once
-from tests.testcluster.progress import stage
+from tests.servers.installed import CACHE, installed, made_once
+from tests.testcluster.progress import say, stage
 from tests.testcluster.unavailable import Unavailable
 
 MODULES = Path(__file__).parent / "go"
 CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 _VERSION = "k8s.io/component-base/version"
 _KUBERNETES = "v1.36.3"
+_CPU_MIN = 25 / 12
+"""Processor minutes of a program, on average: the twelve of a hub and its members take 25 from an empty cache."""
 _STAMP = f"-X {_VERSION}.gitVersion={_KUBERNETES} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=36"
 """Without it the server calls itself v0.0.0, and clients that read the version fail."""
 
@@ -102,6 +106,28 @@ def binary(name: str) -> str:
     if shutil.which("go") is None:
         raise Unavailable(f"no {name} in KUBEBUILDER_ASSETS or on PATH, and no Go to build it: install either")
     return str(made_once(f"bin/{_hash(program.module)}/{name}", functools.partial(_build, name, program)) / name)
+
+
+def have_built(names: Sequence[str]) -> None:
+    """Build the programs that are missing, and say first what that takes. Raises as `binary`.
+
+    One after the other: two builds at once would compile what they share twice.
+    """
+    missing = [name for name in names if not is_here(name)]
+    if missing:
+        say(
+            f"{len(names) - len(missing)} of {len(names)} programs are there. The others are built once and kept in {CACHE / 'bin'}; "
+            f"on a fresh machine this takes about {math.ceil(_CPU_MIN * len(missing))} minutes of processor time"
+        )
+    for number, name in enumerate(missing, start=1):
+        say(f"building {name}, {number} of {len(missing)}")
+        binary(name)
+
+
+def is_here(name: str) -> bool:
+    """Whether a program is on this machine, found or built."""
+    program = PROGRAMS[name]
+    return bool(_found(name, program)) or (CACHE / f"bin/{_hash(program.module)}/{name}").is_dir()
 
 
 def kuberay_crds() -> Path:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.testcluster.binaries import binary
+from tests.testcluster.binaries import have_built
+from tests.testcluster.contained import ContainedHub, ContainedMember
+from tests.testcluster.engines import kept
 from tests.testcluster.hub import Hub
 from tests.testcluster.member import Member
 from tests.testcluster.progress import stage
@@ -21,23 +23,24 @@ class Clusters:
     @classmethod
     def in_folder(cls, folder: Path, members: int) -> Clusters:
         """A hub and members with a real node and KubeRay each; not started."""
-        names = [f"member-{number + 1}" for number in range(members)]
-        return cls(Hub("hub", folder / "hub"), tuple(Member(name, folder / name) for name in names))
+        return cls._named(folder, [f"member-{number + 1}" for number in range(members)])
 
     @classmethod
     def found(cls, folder: Path) -> Clusters:
         """What lies in a folder, running or not."""
-        names = sorted(path.parent.name for path in folder.glob("*/network.json") if path.parent.name != "hub")
-        return cls(Hub("hub", folder / "hub"), tuple(Member(name, folder / name) for name in names))
+        return cls._named(folder, sorted(path.parent.name for path in folder.glob("*/network.json") if path.parent.name != "hub"))
+
+    @classmethod
+    def _named(cls, folder: Path, names: Iterable[str]) -> Clusters:
+        of_hub, of_member = (ContainedHub, ContainedMember) if kept(folder) else (Hub, Member)
+        return cls(of_hub("hub", folder / "hub"), tuple(of_member(name, folder / name) for name in names))
 
     @property
     def all(self) -> Sequence[Hub]:
         return (self.hub, *self.members)
 
     def start(self) -> None:
-        # One after the other: two builds at once would compile what they share twice.
-        for program in dict.fromkeys(program for cluster in self.all for program in cluster.programs()):
-            binary(program)
+        have_built(list(dict.fromkeys(program for cluster in self.all for program in cluster.programs())))
 
         def boot(cluster: Hub) -> None:
             with stage(f"{cluster.name} is up"):

@@ -102,7 +102,7 @@ class Hub:
             return
         self.close()
         self.folder.mkdir(parents=True)
-        network.claim(self.folder)
+        self._claim_network()
         self._start_plane()
         wait_for("the default service account", lambda: self.api.find("/api/v1/namespaces/default/serviceaccounts/default"))
 
@@ -148,6 +148,9 @@ class Hub:
     @cached_property
     def _plane(self) -> ControlPlane:
         return ControlPlane(self.folder, network.of(self.folder))
+
+    def _claim_network(self) -> None:
+        network.claim(self.folder)
 
     def _start_plane(self) -> None:
         plane = self._plane

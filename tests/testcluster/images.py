@@ -68,24 +68,32 @@ def host_image(folder: Path) -> Path:
     return layout(folder / "host.tar", HOST_IMAGE, layer.getvalue(), run)
 
 
-def pod_template(server: str) -> dict[str, Any]:
-    """What every pod of a job on such a cluster needs: `Cluster.spec.podTemplate`.
-
-    A fragment of a PodTemplate; its one container has no name, and is laid over every container of a pod. `server`: URL of the cluster's
-    API server as pods reach it; no kube-proxy runs that would lead the usual address there.
-    """
-    host, port = server.removeprefix("https://").rsplit(":", 1)
+def mounted_folders() -> dict[str, Path]:
+    """Folders of this machine that pods mount, by a short name."""
     mounted = {"usr": Path("/usr"), "repository": ROOT, "venv": Path(sys.prefix).resolve(), "python": Path(sys.base_prefix).resolve()}
     folders: dict[str, Path] = {}
     for name, path in mounted.items():
         if not any(path.is_relative_to(other) for other in folders.values()):
             folders[name] = path
-    volumes: list[dict[str, Any]] = [{"name": f"host-{name}", "hostPath": {"path": str(path)}} for name, path in folders.items()]
+    return folders
+
+
+def pod_template(server: str | None, *, below: str = "") -> dict[str, Any]:
+    """What every pod of a job on such a cluster needs: `Cluster.spec.podTemplate`.
+
+    A fragment of a PodTemplate; its one container has no name, and is laid over every container of a pod. `server`: URL of the cluster's
+    API server as pods reach it where no kube-proxy leads the usual address there. `below`: where a node has this machine's folders.
+    """
+    folders = mounted_folders()
+    volumes: list[dict[str, Any]] = [{"name": f"host-{name}", "hostPath": {"path": f"{below}{path}"}} for name, path in folders.items()]
     mounts: list[dict[str, Any]] = [{"name": f"host-{name}", "mountPath": str(path), "readOnly": True} for name, path in folders.items()]
     for name, inside in {"tmp": "/tmp", "home": _HOME}.items():
         volumes.append({"name": f"host-{name}", "emptyDir": {}})
         mounts.append({"name": f"host-{name}", "mountPath": inside})
-    variables = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port, "KUBERNETES_SERVICE_PORT_HTTPS": port}
+    variables: dict[str, str] = {}
+    if server is not None:
+        host, port = server.removeprefix("https://").rsplit(":", 1)
+        variables = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port, "KUBERNETES_SERVICE_PORT_HTTPS": port}
     env = [{"name": name, "value": value} for name, value in variables.items()]
     return {"spec": {"volumes": volumes, "containers": [{"volumeMounts": mounts, "env": env}]}}
 

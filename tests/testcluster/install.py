@@ -15,7 +15,7 @@ from tests.servers.installed import free_port, versitygw
 from tests.testcluster.aggregated import log_api
 from tests.testcluster.clusters import Clusters
 from tests.testcluster.hub import Hub
-from tests.testcluster.images import HOST_IMAGE, pod_template
+from tests.testcluster.images import HOST_IMAGE
 from tests.testcluster.member import Member
 from tests.testcluster.node import SKU_LABEL, SLOT
 from tests.testcluster.processes import Processes
@@ -116,7 +116,7 @@ def register(hub: Hub, member: Member, storage: Storage) -> None:
         "storage": [f"s3://{BUCKET}"],
         "namespace": JOBS,
         "env": [*plain, *keys],
-        "podTemplate": pod_template(member.pod_server),
+        "podTemplate": member.pod_template(),
     }
     cluster = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": member.name}, "spec": goal}
     hub.apply(_secret(secret, SYSTEM, {"kubeconfig": member.kubeconfig.read_text()}), cluster)

@@ -8,11 +8,14 @@ import signal
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from tests.testcluster import fake_nodes, kuberay
 from tests.testcluster.fake_nodes import FakeNodes
 from tests.testcluster.hub import Hub
+from tests.testcluster.images import pod_template
 from tests.testcluster.mounts import small_disk
+from tests.testcluster.network import Network
 from tests.testcluster.node import SLOT, Node
 from tests.testcluster.processes import kill_all
 from tests.testcluster.unavailable import Unavailable
@@ -38,6 +41,10 @@ class Member(Hub):
     def programs(self) -> list[str]:
         node = [] if self.fake else ["kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "pause", "coredns"]
         return [*super().programs(), "kube-scheduler", *node, *(["kuberay-operator"] if self.with_kuberay else [])]
+
+    def pod_template(self) -> dict[str, Any]:
+        """What every pod of a job here needs: `Cluster.spec.podTemplate`."""
+        return pod_template(self.pod_server)
 
     # --- faults
 
@@ -143,13 +150,19 @@ class Member(Hub):
         for node in self._nodes:
             self._start_node(node)
         if self.with_kuberay:
-            self.apply(*kuberay.crds())
-            self._processes.start("kuberay-operator", *kuberay.operator(self.kubeconfig, self._plane.network))
+            self._start_kuberay(self._plane.network)
         for node in self._nodes:
             self._wait_for_node(node)
         if not self.fake:
-            slots = {"capacity": {SLOT: str(self.slots)}, "allocatable": {SLOT: str(self.slots)}}
-            self.api.patch(f"/api/v1/nodes/{self.node_name}/status", {"status": slots})
+            self._set_slots()
+
+    def _start_kuberay(self, network: Network) -> None:
+        self.apply(*kuberay.crds())
+        self._processes.start("kuberay-operator", *kuberay.operator(self.kubeconfig, network))
+
+    def _set_slots(self) -> None:
+        slots = {"capacity": {SLOT: str(self.slots)}, "allocatable": {SLOT: str(self.slots)}}
+        self.api.patch(f"/api/v1/nodes/{self.node_name}/status", {"status": slots})
 
     def _start_node(self, node: Node) -> None:
         self._wait_for_containerd(node)

@@ -67,10 +67,10 @@ def bridge_name(folder: Path) -> str:
     return "ty" + hashlib.sha256(str(folder).encode()).hexdigest()[:10]
 
 
-def claim(folder: Path) -> Network:
-    """A new network for the cluster of a state folder."""
+def claim(folder: Path, *, bridge: bool = True) -> Network:
+    """A new network for the cluster of a state folder. `bridge`: whether it may have one, for pods."""
     with _claims():
-        network = Network(_free_number(), bridge_name(folder) if os.geteuid() == 0 else None)
+        network = Network(_free_number(), bridge_name(folder) if bridge and os.geteuid() == 0 else None)
         (CLAIMS / str(network.number)).write_text(str(folder))
     (folder / "network.json").write_text(json.dumps(asdict(network)))
     if network.bridge:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.testcluster.clusters import Clusters
+from tests.testcluster.engines import Wanted, choose
 from tests.testcluster.install import OPERATOR, install, start_operator
 from tests.testcluster.mounts import remove_folder
 from tests.testcluster.processes import Processes
@@ -18,9 +19,9 @@ DEFAULT_FOLDER = Path("/tmp/tuneyard-cluster")
 _COMPLETE = "up.json"
 
 
-def up(folder: Path, *, members: int, operator: bool = True, options: Sequence[str] = ()) -> Path:
+def up(folder: Path, *, members: int, operator: bool = True, options: Sequence[str] = (), wanted: Wanted = "auto") -> Path:
     """Path of the hub's kubeconfig. Clusters that run already stay; what a killed run left is removed first.
-    `options`: of the operator."""
+    `options`: of the operator. `wanted`: what makes the clusters (`engines.choose`). Raises Unavailable."""
     with _alone(folder):
         if _runs(folder, members):
             own = Processes(folder / "processes")
@@ -30,7 +31,11 @@ def up(folder: Path, *, members: int, operator: bool = True, options: Sequence[s
             return Clusters.found(folder).hub.kubeconfig
         with stage("removed what was left"):
             _remove(folder)
+        tool, reason = choose(wanted)
+        say(reason)
         folder.mkdir(mode=0o700)
+        if tool is not None:
+            tool.keep(folder)
         clusters = Clusters.in_folder(folder, members)
         with stage("clusters are up"):
             clusters.start()

@@ -12,6 +12,8 @@ from tuneyard.api import BadInput
 from tuneyard.catalog.adapter_files import safetensors_header
 
 _INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_SETTINGS = ("config.json", "generation_config.json")
+"""transformers takes usual settings in place of a damaged second one, without the tokens that end an answer."""
 _WEIGHTS = ("*.safetensors", "*.bin")
 _ADVICE = "copy or download the folder again"
 
@@ -21,6 +23,8 @@ def check_weight_files(folder: Path) -> None:
     off."""
     if not (folder / "config.json").is_file():
         raise BadInput(f"{folder} is not a whole model: it has no config.json", _ADVICE)
+    for name in _SETTINGS:
+        _refuse_damaged(folder / name)
     names = _names(folder)
     if missing := [name for name in names if not (folder / name).is_file()]:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -28,6 +32,14 @@ def check_weight_files(folder: Path) -> None:
     for name in names:
         if name.endswith(".safetensors"):
             safetensors_header(folder / name, _ADVICE)
+
+
+def _refuse_damaged(file: Path) -> None:
+    try:
+        if file.is_file():
+            json.loads(file.read_text())
+    except ValueError as error:
+        raise BadInput(f"{file} is damaged: {error}", _ADVICE) from error
 
 
 def _names(folder: Path) -> list[str]:

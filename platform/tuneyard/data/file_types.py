@@ -16,6 +16,7 @@ from tuneyard.data.encoding import refuse_utf_16
 from tuneyard.data.foreign.json_notation import json_notation
 from tuneyard.data.foreign.unread_types import unread_by_content, unread_by_name
 from tuneyard.data.opening import REMOTE_BLOCK_BYTES, Version, check_unchanged, local_mark, open_found
+from tuneyard.data.read_limit import PIECE_BYTES, limit
 
 Kind = Literal["parquet", "jsonl", "json", "csv", "text", "arrow", "excel"]
 Compression = Literal["", "gzip", "zstd", "bz2"]
@@ -115,7 +116,7 @@ class DataFile:
     def open_buffered(self, block_bytes: int | None = None) -> IO[bytes]:
         """As `open_raw`, for sequential reads. `block_bytes`: size of one request."""
         raw: Any = self.open_raw()
-        return raw if self.is_local else io.BufferedReader(raw, block_bytes or REMOTE_BLOCK_BYTES)
+        return raw if self.is_local else io.BufferedReader(raw, block_bytes or (REMOTE_BLOCK_BYTES if limit() is None else PIECE_BYTES))
 
     def open(self, block_bytes: int | None = None) -> IO[bytes]:
         """The bytes, decompressed while they are read. `block_bytes`: size of one request to a store."""

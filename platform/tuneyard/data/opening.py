@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 from tuneyard.api import BadInput
 from tuneyard.data.access import READ_RETRY_S, Bucket, patiently, reading
 from tuneyard.data.fork_reader import read_range
+from tuneyard.data.read_limit import limit
 from tuneyard.storage.forks import is_cut_off
 
 if TYPE_CHECKING:
@@ -42,9 +43,14 @@ class Version:
 
 
 def open_found(found: FoundFile) -> IO[bytes]:
-    """The stored bytes, seekable. Raises BadInput where the file has changed since the listing."""
+    """The stored bytes, seekable. Raises BadInput where the file has changed since the listing, and ReadLimit under a limit."""
     if found.content is not None:
         return io.BytesIO(found.content)
+    stream = _opened(found)
+    return stream if found.fs is None or limit() is None else _Limited(found, stream)  # type: ignore[return-value]
+
+
+def _opened(found: FoundFile) -> IO[bytes]:
     if found.fs is not None and is_cut_off():
         return RangesOfFork(found)  # type: ignore[return-value]
     if isinstance(found.fs, Bucket):
@@ -136,6 +142,20 @@ class RangesOfFork(_Ranges):
 
     def _range(self, size: int) -> bytes:
         return read_range(self._found, self._position, size)
+
+
+class _Limited(_Ranges):
+    """A remote file whose reads count (`read_limit`)."""
+
+    def __init__(self, found: FoundFile, stream: IO[bytes]) -> None:
+        super().__init__(found)
+        self._stream = stream
+
+    def _range(self, size: int) -> bytes:
+        if (counted := limit()) is not None:
+            counted.take(size)
+        self._stream.seek(self._position)
+        return self._stream.read(size)
 
 
 class ObjectFile(_Ranges):

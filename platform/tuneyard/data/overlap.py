@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
 from tuneyard.api import BadInput, ScoreData, TrainData
 from tuneyard.api.prompt_templates import of_prompt
+from tuneyard.data.kept import facts_of, keep, kept, key_of
 from tuneyard.data.roles import Chat, Completion, Pair, Sample
 from tuneyard.data.samples import Objective, Tally, training_samples
 from tuneyard.data.score_rows import ScoreRows
@@ -21,6 +23,8 @@ from tuneyard.data.tool_calls import Message
 MOST_SAMPLES, MOST_ROWS = 50_000, 20_000
 """Training samples of each data set, and scored rows, that are compared: more would hold up the start of a job."""
 _SHOWN = 3
+_FOLDER, _VERSION = "overlaps", 1
+"""Where counts are kept; those of an earlier version are not taken."""
 _NOT_WORDS = re.compile(r"[\W_]+")
 
 
@@ -50,6 +54,25 @@ class Prompts:
 
 
 @dataclass(frozen=True)
+class Trained:
+    """The data sets that a model was trained on, with resolved sources, and their objectives."""
+
+    sets: Sequence[tuple[TrainData, Objective]]
+
+    @cached_property
+    def prompts(self) -> Prompts:
+        """Raises BadInput."""
+        prompts = Prompts()
+        for data, objective in self.sets:
+            prompts.add(data, objective)
+        return prompts
+
+    def facts(self) -> list[Any]:
+        """What the prompts depend on. Raises BadInput."""
+        return [(facts_of(data), objective) for data, objective in self.sets]
+
+
+@dataclass(frozen=True)
 class Overlap:
     """`exact`, `alike`: scored rows whose prompt was trained on, word for word, and but for case, blanks and punctuation. `rows`: that were
     looked at. `examples`: numbers of rows. `complete`: all rows, and all samples."""
@@ -73,8 +96,20 @@ class Overlap:
         )
 
 
-def overlap_of(data: ScoreData, prompts: Prompts) -> Overlap | None:
-    """The overlap of the rows of `data`, whose source is resolved, with trained prompts; None where there is none. Raises BadInput."""
+def overlap_of(data: ScoreData, trained: Trained) -> Overlap | None:
+    """The overlap of the rows of `data`, whose source is resolved, with trained prompts; None where there is none. It is counted once for
+    the same data. Raises BadInput.
+    """
+    key = key_of(_VERSION, facts_of(data), trained.facts())
+    found: dict[str, Any] | None = kept(_FOLDER, key)
+    if found is None:
+        counted = _counted(data, trained.prompts)
+        keep(_FOLDER, key, asdict(counted) if counted is not None else {})
+        return counted
+    return Overlap(**found) if found else None
+
+
+def _counted(data: ScoreData, prompts: Prompts) -> Overlap | None:
     rows = _opened(data, prompts.template)
     exact, alike, total = list[int](), list[int](), min(rows.count(), MOST_ROWS)
     for start in range(0, total, 1000):

@@ -1,5 +1,5 @@
-"""A look at some 200 rows of a data set, spread over it, rendered and tokenised by the code that trains: what cannot be trained on is known
-before anything starts, and lengths in tokens are those of training.
+"""A look at some 200 rows of a data set, rendered and tokenised by the code that trains: what cannot be trained on is known before anything
+starts, and lengths in tokens are those of training. The rows are spread over the set; of a set in a store, they are its first ones.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tuneyard.api import TrainData
+from tuneyard.data import read_limit
 from tuneyard.data.canonical import Canonical
 from tuneyard.data.encoders import encoder_of
 from tuneyard.data.measure import sample_size
@@ -39,6 +40,8 @@ class Probe:
     """Rows that were looked at, good or bad."""
     complete: bool
     """They are all rows."""
+    read_bytes: int | None = None
+    """Bytes that were read of a set in a store, whose first rows are looked at. None: the rows are spread over the set."""
     format: str = ""
     """`Roles.format`."""
     bad: int = 0
@@ -55,17 +58,41 @@ class Probe:
     has_template: bool = False
     """The tokenizer has a chat template."""
 
+    @property
+    def is_head(self) -> bool:
+        """The rows are the first ones of more, and need not be like the others."""
+        return self.read_bytes is not None and not self.complete
+
+    @property
+    def extent(self) -> str:
+        """How much was looked at, for people."""
+        if self.complete:
+            return f"all {self.rows:,} rows"
+        if self.read_bytes is None:
+            return f"{self.rows:,} rows, spread over all"
+        return f"the first {self.rows:,} rows, for which {self.read_bytes / 1e6:.1f} MB were read"
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def probe(spec: TrainData, tokenizer: Any, *, objective: Objective) -> Probe:
-    """Look at the data of `spec`, one data set with a resolved `source`. Raises BadInput where columns or tokenizer do not fit."""
+    """Look at the data of `spec`, one data set with a resolved `source`; under a limit of `read_limit` at its first rows.
+
+    Raises BadInput where columns or tokenizer do not fit, and ReadLimit.
+    """
     assert spec.source is not None
     located = locate(spec.source, file_type=spec.file_type, split=spec.split, sheet=spec.sheet)
-    roles, _ = training_samples(located, Tally(located.uri), source=spec, spec=spec, objective=objective)
-    rows, complete = _spread_rows(located, spec.limit)
-    if spec.limit is None and located.size_bytes > READ_WHOLE_BYTES and any(file.kind == "csv" for file in located.files):
+    limited = read_limit.limit()
+    rows, complete = _spread_rows(located, spec.limit) if limited is None else _first_rows(located, spec.limit)
+    head = None if limited is None else iter(rows)
+    roles, _ = training_samples(located, Tally(located.uri), source=spec, spec=spec, objective=objective, rows=head)
+    if (
+        limited is None
+        and spec.limit is None
+        and located.size_bytes > READ_WHOLE_BYTES
+        and any(file.kind == "csv" for file in located.files)
+    ):
         rows = [row for row in rows if isinstance(row, Record)]  # a block may begin inside of a quoted field: its bad rows say nothing
     tally = Tally(located.uri)
     samples = list(samples_of(iter(rows), tally, Canonical(roles, objective == "sft" and spec.loss_on != "all")))
@@ -84,6 +111,7 @@ def probe(spec: TrainData, tokenizer: Any, *, objective: Objective) -> Probe:
     return Probe(
         rows=len(rows),
         complete=complete,
+        read_bytes=limited.read if limited is not None else None,
         format=roles.format,
         bad=tally.bad,
         bad_examples=tally.bad_examples,
@@ -94,6 +122,19 @@ def probe(spec: TrainData, tokenizer: Any, *, objective: Objective) -> Probe:
         glued="" if roles.as_messages else _glued(samples),
         has_template=tokenizer.chat_template is not None,
     )
+
+
+def _first_rows(located: Located, limit: int | None) -> tuple[list[Record | BadRow], bool]:
+    """The first rows, up to ROWS, and whether these are all. Raises ReadLimit where not one row is within the limit."""
+    rows, most = list[Record | BadRow](), min(ROWS, limit or ROWS)
+    try:
+        for row in islice(read_records(located.files), most):
+            rows.append(row)
+    except read_limit.ReadLimit:
+        if not rows:
+            raise
+        return rows, False
+    return rows, len(rows) < most or most == limit
 
 
 def _spread_rows(located: Located, limit: int | None) -> tuple[list[Record | BadRow], bool]:

@@ -46,10 +46,11 @@ def findings(data: TrainData, found: Probe) -> Iterator[Finding]:
 def _bad_rows(data: TrainData, found: Probe) -> Iterator[Finding]:
     if not found.bad:
         return
-    share, looked = found.bad / found.rows, "" if found.complete else " that were looked at"
-    cause = f"{found.bad:,} of {found.rows:,} rows{looked} cannot be used, such as {found.bad_examples[0]}"
+    share = found.bad / found.rows
+    what = "rows" if found.complete else "first rows" if found.is_head else "rows that were looked at"
+    cause = f"{found.bad:,} of {found.rows:,} {what} cannot be used, such as {found.bad_examples[0]}"
     step = found.advice or "repair them; `tuneyard data inspect --tokenizer MODEL` shows more"
-    surely = share if found.complete else _lower_bound(found.bad, found.rows)
+    surely = share if found.complete else 0.0 if found.is_head else _lower_bound(found.bad, found.rows)
     if not found.tokens or surely > data.max_bad_fraction:
         yield Finding("", f"{cause}; data.maxBadFraction tolerates {data.max_bad_fraction:.1%}", step, fatal=True)
     elif share > data.max_bad_fraction:
@@ -68,7 +69,7 @@ def _lengths(data: TrainData, found: Probe) -> Iterator[Finding]:
     if not longer:
         return
     enough = f"set data.maxLength: {_holding(found.tokens, 0.99)}, which holds 99 % of the samples whole"
-    looked = "all samples" if found.complete else f"the {count:,} samples that were looked at"
+    looked = "all samples" if found.complete else f"the {'first ' * found.is_head}{count:,} samples that were looked at"
     if data.overlong == "error":
         cause = f"{longer:,} of {looked} have more tokens than maxLength {limit}, up to {max(found.tokens):,}, and overlong is error"
         yield Finding("maxLength", cause, enough, fatal=True)
@@ -81,7 +82,7 @@ def _lengths(data: TrainData, found: Probe) -> Iterator[Finding]:
             if data.overlong == "drop"
             else f"the first token that carries loss is number {least:,} or later"
         )
-        yield Finding("maxLength", f"maxLength {limit} leaves nothing to learn of {looked}: {why}", enough, fatal=True)
+        yield Finding("maxLength", f"maxLength {limit} leaves nothing to learn of {looked}: {why}", enough, fatal=not found.is_head)
     elif lost > _FEW_CUT * count:
         yield Finding("maxLength", f"maxLength {limit} leaves nothing to learn of {lost / count:.0%} of {looked}", enough)
     elif longer > _FEW_CUT * count:

@@ -1,7 +1,9 @@
 """Probes of several data sets, in a process of their own unless this one has transformers loaded: the client's commands import neither
 torch nor transformers. What a probe found is kept, so that `init`, `validate`, `plan` and `run` of the same data look once.
 
-`python -m tuneyard.data.probing` is that process: requests on stdin, answers on stdout, as JSON.
+Of data in a store, the first rows are looked at, always in that process, which is ended after some seconds.
+
+`python -m tuneyard.data.probing` is that process: requests on stdin as JSON, an answer a line on stdout.
 """
 
 from __future__ import annotations
@@ -11,59 +13,57 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stdout
 from dataclasses import dataclass
-from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tuneyard.api import BadInput, TrainData
-from tuneyard.data.cache import cache_root
-from tuneyard.data.chat import template_text
-from tuneyard.data.preparation import CODE_VERSION
+from tuneyard.api import BadInput, TrainData, TuneyardError
+from tuneyard.data.kept import facts_of, fields_of, keep, kept, key_of
 from tuneyard.data.probe import Probe
+from tuneyard.data.read_limit import ReadLimit, first_bytes
 from tuneyard.data.samples import Objective
-from tuneyard.data.sources import locate
+from tuneyard.data.sources import Located, locate
+from tuneyard.storage import is_local
 
 _LONGEST_S = 300.0
+REMOTE_S, REMOTE_BYTES = 15.0, 32_000_000
+"""What a look at data in stores may take, of all stores and of each data set."""
+_FOLDER = "probes"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "added_tokens.json")
-
-
-_NO_PART = {
-    *("max_length", "overlong", "pack", "validation_fraction", "validation", "max_bad_fraction", "show_sample", "shuffle", "mix"),
-    *("streaming", "workers", "service", "temperature", "when_exhausted"),
-}
-"""Fields that change no sample: another maxLength needs no other look."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A data set to look at. `data`: one set with a resolved, local source. `tokenizer`: the folder of its files."""
+    """A data set to look at. `data`: one set with a resolved source. `tokenizer`: the folder of its files."""
 
     data: TrainData
     objective: Objective
     tokenizer: Path
 
+    @classmethod
+    def of(cls, request: Mapping[str, Any]) -> Wanted:
+        return cls(TrainData.model_validate(request["data"]), request["objective"], Path(request["tokenizer"]))
+
     def request(self) -> dict[str, Any]:
         """As JSON, for another process."""
-        data = self.data.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True, exclude=_NO_PART)
-        return {"data": data, "objective": self.objective, "tokenizer": str(self.tokenizer)}
+        return {"data": fields_of(self.data), "objective": self.objective, "tokenizer": str(self.tokenizer)}
 
-    def key(self) -> str:
+    @property
+    def is_remote(self) -> bool:
+        return not is_local(self.data.source or "")
+
+    def key(self, located: Located | None = None) -> str:
         """The name of the result: a hash of all that it depends on. Raises BadInput."""
-        located = locate(self.data.source or "", file_type=self.data.file_type, split=self.data.split, sheet=self.data.sheet)
-        files = [(file.reader, file.uri, file.found.mark, file.size_bytes) for file in located.files]
         tokenizer = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in self._files()]
-        template = template_text(self.data.chat_template) if self.data.chat_template else None
-        known = [CODE_VERSION, _VERSION, self.request(), files, tokenizer, template]
-        return sha256(json.dumps(known, default=str).encode()).hexdigest()[:32]
+        return key_of(_VERSION, self.objective, str(self.tokenizer), tokenizer, facts_of(self.data, located))
 
     def _files(self) -> list[Path]:
         return [path for name in _TOKENIZER_FILES if (path := self.tokenizer / name).is_file()]
 
 
-_VERSION = 2
+_VERSION = 3
 """Of the look: what an earlier one has found is not taken."""
 Found = Probe | BadInput | str
 """A probe, the fault of the data or the tokenizer, or the reason why nothing was looked at."""
@@ -74,18 +74,23 @@ def probe_all(wanted: Sequence[Wanted]) -> list[Found]:
     found: dict[int, Found] = {}
     keys: dict[int, str] = {}
     for number, each in enumerate(wanted):
+        if each.is_remote:
+            continue
         try:
             keys[number] = each.key()
         except BadInput as error:
             found[number] = error
             continue
-        if (kept := _kept(keys[number])) is not None:
-            found[number] = kept
-    left = [number for number in range(len(wanted)) if number not in found]
-    for number, answer in zip(left, _asked([wanted[number].request() for number in left]) if left else (), strict=True):
+        if (answer := kept(_FOLDER, keys[number])) is not None:
+            found[number] = _read(answer)
+    remote = [number for number, each in enumerate(wanted) if each.is_remote]
+    here = [number for number in range(len(wanted)) if number not in found and number not in remote]
+    for number, answer in zip(here, _asked([wanted[number].request() for number in here]) if here else (), strict=True):
         found[number] = _read(answer)
         if "probe" in answer:  # an error may be of this install, or of permissions, which the key does not know
-            _keep(keys[number], answer)
+            keep(_FOLDER, keys[number], answer)
+    for number, answer in zip(remote, _asked_apart([wanted[number].request() for number in remote], REMOTE_S), strict=True):
+        found[number] = _read(answer)
     return [found[number] for number in range(len(wanted))]
 
 
@@ -93,21 +98,51 @@ def _asked(requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Answers to requests."""
     if "transformers" in sys.modules:
         return [_answer(request) for request in requests]
+    return _asked_apart(requests, _LONGEST_S)
+
+
+def _asked_apart(requests: Sequence[Mapping[str, Any]], longest_s: float) -> list[dict[str, Any]]:
+    """Answers of another process, which is ended after `longest_s`: clients of stores try again for minutes."""
+    if not requests:
+        return []
     if find_spec("transformers") is None or find_spec("trl") is None:
         return [{"failure": "it needs the extra train (pip install 'tuneyard[train]')"}] * len(requests)
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     command = [sys.executable, "-P", "-m", "tuneyard.data.probing"]  # no file of the working folder is run
     try:
-        done = subprocess.run(
-            command, input=json.dumps(requests), capture_output=True, text=True, timeout=_LONGEST_S, env=environment, check=False
-        )
-        answers: list[dict[str, Any]] = json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        return [{"failure": f"it took longer than {_LONGEST_S:.0f} s"}] * len(requests)
-    except ValueError:
-        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        return [{"failure": f"the process that looks ended: {said[:200]}"}] * len(requests)
-    return answers
+        asked = json.dumps(requests).encode()
+        done = subprocess.run(command, input=asked, capture_output=True, timeout=longest_s, env=environment, check=False)
+        said, why = done.stdout, _last_words(done)
+    except subprocess.TimeoutExpired as late:
+        said, why = late.stdout or b"", f"it took longer than {longest_s:.0f} s"
+    answers: list[dict[str, Any]] = [json.loads(line) for line in said.splitlines(keepends=True) if line.endswith(b"\n")]
+    return answers + [{"failure": why}] * (len(requests) - len(answers))
+
+
+def _last_words(done: subprocess.CompletedProcess[bytes]) -> str:
+    said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
+    return f"the process that looks ended: {said[-1][:200]}"
+
+
+def _answer_remote(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer for data in a store, from its first rows. That a store cannot be reached from here is a reason, because the ranks may be
+    elsewhere.
+    """
+    wanted = Wanted.of(request)
+    with first_bytes(REMOTE_BYTES):
+        try:
+            data = wanted.data
+            key = wanted.key(locate(data.source or "", file_type=data.file_type, split=data.split, sheet=data.sheet))
+        except TuneyardError as error:
+            return {"failure": error.cause.splitlines()[0]}
+        except ReadLimit as error:
+            return {"failure": str(error)}
+        answer: dict[str, Any] | None = kept(_FOLDER, key)
+        if answer is None:
+            answer = _answer(request)
+            if "probe" in answer:
+                keep(_FOLDER, key, answer)
+    return answer
 
 
 def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,30 +169,13 @@ def _read(answer: Mapping[str, Any]) -> Found:
     return BadInput(*answer["error"]) if "error" in answer else str(answer["failure"])
 
 
-def _place(key: str) -> Path:
-    return cache_root() / "probes" / f"{key}.json"
-
-
-def _kept(key: str) -> Found | None:
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        return _read(json.loads(_place(key).read_text()))
-    return None
-
-
-def _keep(key: str, answer: Mapping[str, Any]) -> None:
-    """Keep an answer. A disk that is full or read-only costs the next look alone."""
-    with suppress(OSError):
-        _place(key).parent.mkdir(parents=True, exist_ok=True)
-        beside = _place(key).with_suffix(f".{os.getpid()}")
-        beside.write_text(json.dumps(answer))
-        beside.replace(_place(key))
-
-
 def _main() -> None:
     sys.modules["torch"] = None  # type: ignore[assignment]  # tokenizers work without it, and its import takes longer than the look
+    answers = sys.stdout
     with redirect_stdout(sys.stderr):
-        answers = [_answer(request) for request in json.load(sys.stdin)]
-    print(json.dumps(answers))
+        for request in json.load(sys.stdin):
+            answer = _answer_remote(request) if Wanted.of(request).is_remote else _answer(request)
+            print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":

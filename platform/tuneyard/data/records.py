@@ -22,6 +22,7 @@ from tuneyard.data.foreign.json_documents import SeveralLists, rows_of_document
 from tuneyard.data.foreign.workbooks import sheet_records
 from tuneyard.data.json_text import HALF_CHARACTER, KeyTwice, has_half_character, parsed_documents, parsed_json
 from tuneyard.data.lines import ONE_ARRAY, LongLine, lines_of, whole_of
+from tuneyard.data.read_limit import PIECE_BYTES, limit
 from tuneyard.data.reading_ahead import read_ahead
 from tuneyard.data.row_records import BadRow, Record
 
@@ -51,7 +52,9 @@ def parquet_file(file: DataFile, *, buffer_bytes: int = 0) -> Any:
 
     file.check_unchanged()
     try:
-        return pq.ParquetFile(file.path if file.is_local else file.open_raw(), buffer_size=buffer_bytes)
+        source = file.path if file.is_local else file.open_raw()
+        # Arrow fetches whole column chunks ahead unless it is told not to.
+        return pq.ParquetFile(source, buffer_size=buffer_bytes, pre_buffer=not buffer_bytes)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         if isinstance(error, OSError) and (error.errno or not file.is_local):
             raise
@@ -67,7 +70,7 @@ def _parquet(file: DataFile) -> Iterator[Record | BadRow]:
 
 def parquet_rows(file: DataFile, groups: range | None = None) -> Iterator[Record | BadRow]:
     """The rows of a Parquet file, or of some row groups. A damaged group is one BadRow that counts all its rows. Raises BadInput."""
-    parquet = parquet_file(file)
+    parquet = parquet_file(file, buffer_bytes=0 if limit() is None else PIECE_BYTES)
     counts = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
     for group in range(len(counts)) if groups is None else groups:
         yield from row_group_records(file, parquet, group, sum(counts[:group]))

@@ -22,7 +22,6 @@ from tuneyard.runtime.models import config_of, read_config
 from tuneyard.runtime.process.run import check_working_dir
 from tuneyard.runtime.references import generation_of, named_model, source_of
 from tuneyard.runtime.score.rankers import check_scored_table, ranker_of
-from tuneyard.runtime.trained import find_trained
 from tuneyard.storage import absolute, is_local, local_path
 from tuneyard.tracking import asked_for
 from tuneyard.training.model_finder import FoundModel, find_model, is_name
@@ -76,7 +75,7 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine, names: Collecti
             _check_vllm(task, machine)
         for model in task.serve.models if task.serve is not None else ():
             if model.name is not None:
-                find_trained(named_model(model.name, base_dir))
+                find_model(named_model(model.name, base_dir))
         if task.process is not None and task.process.working_dir is not None:
             check_working_dir(task.process, base_dir)
     models = {task.name: found for task in tasks if (found := _model_of(job, task, base_dir)) is not None}

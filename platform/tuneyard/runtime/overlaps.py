@@ -11,14 +11,14 @@ from tuneyard.runtime.references import source_of, train_data_of
 from tuneyard.storage import is_local
 
 if TYPE_CHECKING:
-    from tuneyard.data.overlap import Prompts
+    from tuneyard.data.overlap import Trained
 
 
 def overlaps_of(job: JobSpec, base_dir: Path) -> Iterator[tuple[str, str]]:
     """Score task and warning. Only data on this machine are compared; faults of data are told by other checks."""
-    from tuneyard.data.overlap import Prompts, overlap_of
+    from tuneyard.data.overlap import overlap_of
 
-    known: dict[tuple[str, ...], Prompts] = {}
+    known: dict[tuple[str, ...], Trained] = {}
     for task in job.spec.tasks:
         score = task.score
         if score is None or score.judge is not None or score.data.lm_eval is not None or not _is_here(score.data.source):
@@ -28,7 +28,7 @@ def overlaps_of(job: JobSpec, base_dir: Path) -> Iterator[tuple[str, str]]:
             continue
         try:
             if chain not in known:
-                known[chain] = _prompts_of(job, chain, base_dir, Prompts())
+                known[chain] = _trained_on(job, chain, base_dir)
             found = overlap_of(source_of(score.data, base_dir, {}), known[chain])
         except TuneyardError:
             continue
@@ -51,16 +51,17 @@ def _trained(job: JobSpec, task: Task) -> Iterator[str]:
         body = maker.train
 
 
-def _prompts_of(job: JobSpec, names: tuple[str, ...], base_dir: Path, prompts: Prompts) -> Prompts:
+def _trained_on(job: JobSpec, names: tuple[str, ...], base_dir: Path) -> Trained:
     from tuneyard.data.mix_parts import data_sets
+    from tuneyard.data.overlap import Trained
     from tuneyard.data.way import VALIDATION
 
-    for name in names:
-        train = job.spec.task(name).train
-        assert train is not None
-        for of_set, data in data_sets(train.data).items():
-            if of_set == VALIDATION or not _is_here(data.source):
-                continue
-            resolved = train_data_of(data, base_dir, {})
-            prompts.add(resolved, train.objective)
-    return prompts
+    trained = [train for name in names if (train := job.spec.task(name).train) is not None]
+    return Trained(
+        [
+            (train_data_of(data, base_dir, {}), train.objective)
+            for train in trained
+            for of_set, data in data_sets(train.data).items()
+            if of_set != VALIDATION and _is_here(data.source)
+        ]
+    )

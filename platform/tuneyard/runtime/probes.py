@@ -1,4 +1,5 @@
-"""Probes of the training data of a job, where the data and the tokenizer are on this machine (`data.probe`)."""
+"""Probes of the training data of a job, where the tokenizer is on this machine (`data.probe`). Of data in stores, the first rows are
+looked at."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuneyard.api import BadInput, JobSpec, Task, TrainData, TuneyardError
+from tuneyard.api.secrets import redact
 from tuneyard.runtime.references import train_data_of
 from tuneyard.runtime.tokenizer_files import TOKENIZER, tokenizer_file
 from tuneyard.storage import is_local
@@ -42,6 +44,12 @@ class Probed:
                 data = self.data[name]
                 yield from ((name, each) for each in findings(data, found))
 
+    def heads(self) -> Iterator[str]:
+        """How much was looked at of data sets in stores."""
+        for name, found in self.found.items():
+            if not isinstance(found, (BadInput, str)) and found.read_bytes is not None:
+                yield f"{found.extent} of {redact(self.data[name].source or '')}"
+
     def unknown(self) -> Iterator[str]:
         """Why data sets were not looked at."""
         for found in self.found.values():
@@ -50,25 +58,27 @@ class Probed:
 
 
 def probe_job(job: JobSpec, base_dir: Path, *, wanted: Collection[str] | None = None) -> dict[str, Probed]:
-    """Probes by task, of the train tasks whose data and tokenizer are on this machine. `wanted`: names of tasks; None: all.
+    """Probes by task, of the train tasks whose tokenizer is on this machine. `wanted`: names of tasks; None: all.
 
     Of a mixture each part is looked at, and of `data.validation` the set too. Products of earlier tasks do not exist yet.
     """
     from tuneyard.data.probing import probe_all
 
-    asked: list[tuple[str, str, Wanted]] = []
+    asked: list[tuple[str, str, TrainData, Wanted | str]] = []
     for task in job.spec.tasks:
         if task.train is not None and (wanted is None or task.name in wanted):
-            asked += [(task.name, name, each) for name, each in _wanted(job, task, base_dir)]
-    found = probe_all([each for *_, each in asked])
+            asked += [(task.name, *each) for each in _wanted(job, task, base_dir)]
+    answers = iter(probe_all([each for *_, each in asked if not isinstance(each, str)]))
+    found = [each if isinstance(each, str) else next(answers) for *_, each in asked]
     probed: dict[str, Probed] = {}
     for name in dict.fromkeys(task for task, *_ in asked):
-        own = [(data_set, each.data, answer) for (task, data_set, each), answer in zip(asked, found, strict=True) if task == name]
+        own = [(data_set, data, answer) for (task, data_set, data, _), answer in zip(asked, found, strict=True) if task == name]
         probed[name] = Probed(name, {key: data for key, data, _ in own}, {key: answer for key, _, answer in own})
     return probed
 
 
-def _wanted(job: JobSpec, task: Task, base_dir: Path) -> Iterator[tuple[str, Wanted]]:
+def _wanted(job: JobSpec, task: Task, base_dir: Path) -> Iterator[tuple[str, TrainData, Wanted | str]]:
+    """Each data set with its name and the look at it, or the reason why there is none."""
     from tuneyard.data.mix_parts import data_sets
     from tuneyard.data.probing import Wanted
 
@@ -77,18 +87,21 @@ def _wanted(job: JobSpec, task: Task, base_dir: Path) -> Iterator[tuple[str, Wan
     if train.program is not None or train.model.trust_remote_code:  # code of the model runs in ranks alone
         return
     folder = _tokenizer_of(job, task, base_dir)
-    if folder is None:
-        return
     for name, data in data_sets(train.data).items():
-        if data.source is None or data.source.startswith("hf://"):
+        if data.source is None:
+            continue
+        if data.source.startswith("hf://"):
+            yield name, data, f"{data.source} is downloaded when the task starts"
             continue
         try:
             resolved = train_data_of(data, base_dir, {})
         except TuneyardError:  # told by the checks of files
             continue
-        if is_local(resolved.source or ""):
-            own = data.model_copy(update={key: getattr(resolved, key) for key in ("source", "chat_template")})
-            yield name, Wanted(own, train.objective, folder)
+        own = data.model_copy(update={key: getattr(resolved, key) for key in ("source", "chat_template")})
+        if folder is not None:
+            yield name, own, Wanted(own, train.objective, folder)
+        elif not is_local(resolved.source or ""):
+            yield name, own, "the tokenizer is not on this machine"
 
 
 def _tokenizer_of(job: JobSpec, task: Task, base_dir: Path) -> Path | None:

@@ -15,7 +15,7 @@ from tuneyard.runtime.process.run import ProcessRequest, run_process, working_fo
 from tuneyard.runtime.score.rankers import ranker_of
 from tuneyard.runtime.score.run import run_score
 from tuneyard.runtime.task_context import Attempts, Result, TaskContext
-from tuneyard.runtime.train.attempt import TrainSetting
+from tuneyard.runtime.train.attempt import StoppedBeforeSteps, TrainSetting
 from tuneyard.runtime.train.request import train_request
 from tuneyard.runtime.train.run import run_train
 from tuneyard.storage import open_store
@@ -133,7 +133,10 @@ def _run_train(task: Task, context: TaskContext, attempts: Attempts) -> Result:
             preflight["preflight"] = {"all_reduce_gb_per_s": event.all_reduce_gb_per_s, "seconds": event.seconds}
         context.emit(event)
 
-    result = asdict(run_train(request, setting, emit, context.should_stop)) | preflight
+    try:
+        result = asdict(run_train(request, setting, emit, context.should_stop)) | preflight
+    except StoppedBeforeSteps:
+        return {"status": "stopped", "plan": request.plan.to_dict()} | preflight
     if not context.machine.has_gpus:
         keep_libraries_gb(max(result["libraries_gb"]))
     if "metrics" in result["details"]:  # metrics of held-out rows

@@ -52,6 +52,11 @@ ROWS_OF_EVALUATION = "making the rows of the first evaluation"
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepsBegin(Event):
+    """The first step of an attempt begins. Before it, its ranks have nothing to save when they are asked to stop."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Stage(Event):
     """Long work outside the steps: loading a model, tokenising, saving. `of` is 0 where the length is not known. `left_s`: seconds to its
     end, as far as they can be told.

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from transformers import TrainerCallback
 
-from tuneyard.tracking.events import Emit, Step
+from tuneyard.tracking.events import Emit, Step, StepsBegin
 from tuneyard.training.distributed import World
 from tuneyard.training.expert_load import busiest, moved, relative_load
 from tuneyard.training.memory import peak_gb
@@ -78,11 +78,17 @@ class Ledger(TrainerCallback):
         self._open: deque[_Entry] = deque()
         self._smooth_step_s = 0.0
         self._told = 0
+        self._begun = False
         self.stopped = False
 
     def attach(self, trainer: SteppedTrainer, stop: StopRequest) -> None:
         self._trainer = trainer
         self._stop = stop
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - transformers' signature
+        if not self._begun:
+            self._begun = True
+            self._emit(StepsBegin(task=self._task))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002 - transformers' signature
         account = self._trainer.account_step()

@@ -1,7 +1,11 @@
 """The same samples from S3 and HDFS (real servers), and what is said when there is no access."""
 
+import hashlib
 import json
 import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -9,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.builders.models import write_chats
-from tests.servers.installed import S3
+from tests.builders.models import write_chats, write_model
+from tests.servers.installed import S3, Hdfs, libhdfs
 
 from tuneyard.api import BadInput, ScoreData, StorageError, Task, TrainData
-from tuneyard.data import Prepared, ScoreRows, inspect, open_dataset, prepare
+from tuneyard.cli import main
+from tuneyard.data import Prepared, ScoreRows, inspect, open_dataset, prepare, probing
 from tuneyard.data.access import filesystem
 from tuneyard.data.chat import template_text
 from tuneyard.data.file_types import FoundFile
@@ -39,6 +45,36 @@ def bucket(s3: S3) -> Any:
     folder.mkdir(exist_ok=True)
     yield folder
     filesystem.cache_clear()
+
+
+def test_the_first_rows_of_a_bucket_are_looked_at_before_a_job_starts(
+    bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a process of its own, by a megabyte or two of larger files; what was found is kept under the version of the objects."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TUNEYARD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(probing, "REMOTE_S", 240.0)  # the test machine may be busy
+    write_model(tmp_path / "model")
+    rows = [{"prompt": f"the cat {n} sat", "completion": " ".join(["on a mat"] * 60)} for n in range(12_000)]
+    (bucket / "big.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pq.write_table(pa.Table.from_pylist([{**row, "prompt": os.urandom(400).hex()} for row in rows]), bucket / "big.parquet")
+    strange = [{"messages": [{"role": "client", "content": "hi"}, {"role": "clerk", "content": "yes"}]}] * 9
+    (bucket / "strange.jsonl").write_text("".join(json.dumps(row) + "\n" for row in strange))
+    sizes = {name: (bucket / name).stat().st_size / 1e6 for name in ("big.jsonl", "big.parquet")}
+    assert min(sizes.values()) > 5
+    parts = ", ".join(f"{{source: s3://tests/data/{name}, chat: true}}" for name in (*sizes, "strange.jsonl"))
+    (tmp_path / "job.yaml").write_text(
+        "apiVersion: tuneyard.dev/v1alpha1\nkind: JobSpec\nmetadata: {name: small}\nspec:\n  tasks:\n  - name: train\n"
+        f"    train: {{model: {{name: ./model}}, data: {{mix: [{parts}]}}, steps: 3}}\n    resources: {{sku: [cpu]}}\n"
+    )
+    for _ in range(2):
+        assert main(["plan", "job.yaml"]) in (0, 1)
+        said = capsys.readouterr().err
+        for name, size in sizes.items():
+            [read] = re.findall(rf"train: rendered the first 200 rows, for which ([\d.]+) MB were read of s3://tests/data/{name}", said)
+            assert 0 < float(read) < size / 2
+        assert "spec.tasks[0].train.data.mix[2]: 9 of 9 rows cannot be used" in said
+        assert len(list((tmp_path / "cache" / "probes").iterdir())) == 3
 
 
 def test_training_data_from_s3(bucket: Path, tmp_path: Path, make: Make) -> None:
@@ -187,9 +223,21 @@ def test_no_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         inspect("s3://no-such-bucket-of-ours/a.jsonl")
 
 
-def test_training_data_from_webhdfs(webhdfs_port: int, tmp_path: Path, make: Make) -> None:
-    import fsspec
+def test_a_fork_reads_over_hdfs_by_many_threads(hdfs_server: Hdfs, tmp_path: Path) -> None:
+    """In a process of its own, which loads a JVM: forks have no thread of it."""
+    web = fsspec.filesystem("webhdfs", host="127.0.0.1", port=hdfs_server.http_port, user="tester")
+    web.makedirs("/forked", exist_ok=True)
+    text = write_chats(tmp_path / "a.jsonl", count=600).read_bytes()
+    web.pipe_file("/forked/a.jsonl", text)
+    env = {**os.environ, **libhdfs(), "HADOOP_USER_NAME": "tester", "PYTHONPATH": str(Path(__file__).parents[3])}
+    command = [sys.executable, "-m", "tests.servers.hdfs_fork", f"hdfs://127.0.0.1:{hdfs_server.rpc_port}/forked/a.jsonl"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    hashed = hashlib.sha256(text).hexdigest()
+    assert json.loads(done.stdout.splitlines()[-1]) == {"parent": hashed, "fork": hashed}
 
+
+def test_training_data_from_webhdfs(webhdfs_port: int, tmp_path: Path, make: Make) -> None:
     hdfs = fsspec.filesystem("webhdfs", host="127.0.0.1", port=webhdfs_port, user="tester")
     hdfs.makedirs("/chats", exist_ok=True)
     hdfs.pipe_file("/chats/a.jsonl", write_chats(tmp_path / "a.jsonl").read_bytes())

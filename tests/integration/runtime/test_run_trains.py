@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 from tests.builders.checkpoints import committed, stop_after
@@ -189,6 +192,47 @@ def test_ctrl_c_keeps_a_checkpoint_and_another_layout_ends_the_same(
     again = run_joined(smaller, out, "--resume", QUIET_TOKEN=SECRET)
     assert again.returncode == 0, again.stderr
     assert read_report(out)["tasks"] == done["tasks"]
+
+
+@pytest.mark.usefixtures("warm_servers")
+def test_a_stop_while_ranks_load_waits_for_nothing(run_joined: RunJoined, tmp_path: Path) -> None:
+    """A rank that loads, for ever here, has nothing to save. benchmarks/ended_runs.py draws the instant at random."""
+    loads = tmp_path / "loads"
+    loads.touch()
+    wait = f"import os, time\n        while os.path.exists({str(loads)!r}) and 'RANK' in os.environ: time.sleep(0.05)"
+    write_program(tmp_path / "program", model=f"{wait}\n        return nn.Linear(2, 1)")
+    body = {"program": "line:Line", "programDir": "program", "data": {"source": "program/rows.jsonl"}, "batch": {"global": 8}, "steps": 3}
+    job = write_jobspec(tmp_path / "job.yaml", {"name": "fit", "train": body, "resources": {"workers": 2}})
+    out, history = tmp_path / "out", {"TUNEYARD_HISTORY": "on", "TUNEYARD_HISTORY_URL": f"sqlite:///{tmp_path}/history.db"}
+    process = subprocess.Popen(
+        [*TUNEYARD, "run", str(job), "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(**history),
+        start_new_session=True,
+    )
+    logs = [out / "logs" / f"fit-rank-{rank}.log" for rank in range(2)]
+    for log in logs:
+        wait_for(log, process)
+    while "loading the program" not in logs[0].read_text():
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+    ranks = [int(pid) for log in logs for pid in re.findall(r"process (\d+)", log.read_text())]
+    os.killpg(process.pid, signal.SIGTERM)
+    stderr = process.communicate(timeout=300)[1]
+    assert process.returncode == 1, stderr
+    report = read_report(out)
+    assert report["status"] == report["tasks"]["fit"]["status"] == "stopped"
+    [listed] = json.loads(tuneyard("history", "list", "-o", "json", **history).stdout)
+    assert listed["status"] == "stopped"
+    assert len(ranks) == 2
+    assert [pid for pid in ranks if psutil.pid_exists(pid)] == []
+
+    loads.unlink()
+    resumed = run_joined(job, out, "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert read_report(out)["tasks"]["fit"]["steps"] == 3
 
 
 def test_a_resume_takes_another_rate_and_says_so_and_refuses_another_seed(

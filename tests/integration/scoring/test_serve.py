@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,9 +84,9 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-@pytest.fixture(scope="module")
-def server(out: Path) -> Iterator[Server]:
-    command = [TUNEYARD, "serve", f"{out}/chats", f"{out}/plain", "--name", "chatty", "--port", "0"]
+@contextmanager
+def serving(*words: str) -> Iterator[Server]:
+    command = [TUNEYARD, "serve", *words, "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -99,6 +100,12 @@ def server(out: Path) -> Iterator[Server]:
     yield Server(process, line.split()[1], told)
     process.kill()
     process.wait()
+
+
+@pytest.fixture(scope="module")
+def server(out: Path) -> Iterator[Server]:
+    with serving(f"{out}/chats", f"{out}/plain", "--name", "chatty") as one:
+        yield one
 
 
 def generated(model: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -192,6 +199,16 @@ def test_a_serve_task_serves_what_its_job_has_trained_until_nobody_asks(out: Pat
     assert printed(answers, generated(out / "chats", capsys))
     assert "no request for 20 s" in "".join(told)
     assert "sk-of-the-bot" not in "".join(file.read_text(errors="replace") for file in (out / "logs").rglob("*.log"))
+
+
+@pytest.mark.long
+def test_two_servers_of_one_adapter_do_not_know_each_other(server: Server, out: Path) -> None:
+    """In `make test`: a port in use is refused (`test_a_port_in_use_is_named_with_a_free_one`)."""
+    expected = chatted(server, "chatty")
+    with serving(f"{out}/chats", "--name", "chatty") as second:
+        assert second.url != server.url
+        assert chatted(second, "chatty") == expected
+    assert chatted(server, "chatty") == expected
 
 
 def test_sigterm_leaves_no_process(server: Server) -> None:

@@ -147,6 +147,50 @@ def test_what_is_half_there_is_refused(chat: Chat, model: Path, adapter: Path, t
         assert (code, cause in said) == (2, True), said
 
 
+@pytest.mark.parametrize(
+    ("name", "left", "cause"),
+    [
+        ("config.json", None, "is no run and no model"),
+        ("config.json", 40, "config.json is damaged"),
+        ("tokenizer.json", None, "cannot be loaded"),
+        ("tokenizer.json", 500, "cannot be loaded"),
+        ("tokenizer_config.json", 20, "cannot be loaded"),
+        ("generation_config.json", 20, "generation_config.json is damaged"),
+        ("shards", None, "model-00002-of-00002.safetensors of 2 files of weights is not there"),
+    ],
+)
+def test_a_folder_that_has_lost_a_file_or_its_end_is_refused(
+    name: str, left: int | None, cause: str, chat: Chat, model: Path, tmp_path: Path
+) -> None:
+    """`left`: bytes of the file; None: it is gone. `shards`: one of two files of weights is."""
+    folder = shutil.copytree(model, tmp_path / "half")
+    if name == "shards":
+        shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+        (folder / "model.safetensors").rename(folder / shards[0])
+        index = {"weight_map": {"lm_head.weight": shards[1], "model.norm.weight": shards[0]}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    elif left is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes((folder / name).read_bytes()[:left])
+    code, lines, said = chat(folder, ASKED[0])
+    assert (code, lines) == (2, []), said
+    assert cause in said, said
+    assert "half" in said
+
+
+def test_a_run_whose_model_was_deleted_is_refused(chat: Chat, model: Path, tmp_path: Path) -> None:
+    run = tmp_path / "first"
+    shutil.copytree(model, run / "train" / "model")
+    (run / "report.json").write_text(json.dumps({"tasks": {"train": {"kind": "train"}}}))
+    (run / "train" / "result.json").write_text(json.dumps({"model_uri": "gone", "base_model_uri": str(model)}))
+    assert chat(run, ASKED[0])[0] == 0
+    shutil.rmtree(run / "train" / "model")
+    code, lines, said = chat(run, ASKED[0])
+    assert (code, lines) == (1, []), said
+    assert f"{run}/train/model does not exist" in said
+
+
 def test_a_server_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chat", "--url", "http://127.0.0.1:9/v1"]) == 1
     assert "does not answer: " in capsys.readouterr().err

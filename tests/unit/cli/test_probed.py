@@ -14,6 +14,7 @@ from tests.builders.models import tiny_config, write_tokenizer, write_weights
 from tuneyard.api import BadInput, JobSpec, load_documents
 from tuneyard.cli import main
 from tuneyard.cli.checks import check_shipped_data
+from tuneyard.data import overlap, probing
 
 JOB = """\
 apiVersion: tuneyard.dev/v1alpha1
@@ -116,16 +117,45 @@ def test_parts_of_a_mixture_and_validation_are_looked_at(here: Path, capsys: pyt
     ]
 
 
-def test_prompts_that_are_trained_on_and_scored_are_counted(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prompts_that_are_trained_on_and_scored_are_counted_once(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     held = [PAIRS[3], {**PAIRS[5], "question": PAIRS[5]["question"].upper() + "!"}, {"question": "another?", "answer": "no"}]
     write(here, PAIRS, "{source: rows.jsonl, template: response}", SCORE, held=held)
     assert main(["plan", "job.yaml"]) in (0, 1)
     said = capsys.readouterr().err
     assert "spec.tasks[1].score.data: 2 of 3 prompts stand in the training data of train too" in said
     assert "(1 word for word, 1 but for case, blanks and punctuation), such as rows 0, 1" in said
-    write(here, PAIRS, "{source: rows.jsonl, template: response}", SCORE, held=held[2:])
+    counted = overlap._counted
+    monkeypatch.setattr(overlap, "_counted", lambda *_: pytest.fail("it counted again"))
     assert main(["plan", "job.yaml"]) in (0, 1)
-    assert "prompts stand in" not in capsys.readouterr().err
+    assert "2 of 3 prompts stand in the training data" in capsys.readouterr().err
+    monkeypatch.setattr(overlap, "_counted", counted)
+    for rows, scored, found in ((PAIRS, held[2:], ""), (PAIRS[4:], held, "1 of 3 prompts stand in")):
+        write(here, rows, "{source: rows.jsonl, template: response}", SCORE, held=scored)
+        assert main(["plan", "job.yaml"]) in (0, 1)
+        said = capsys.readouterr().err
+        assert found in said
+        assert ("prompts stand in" in said) == bool(found)
+
+
+def test_data_that_are_not_looked_at_are_told_with_the_reason(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "REMOTE_S", 240.0)  # the test machine may be busy
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "none")
+    write(here, PAIRS, "{mix: [{source: rows.jsonl, chat: true}, {source: hf://a/b}], validation: {source: s3://lost/b.jsonl}}")
+    assert main(["plan", "job.yaml"]) in (0, 1)
+    said = capsys.readouterr().err
+    assert "train: rows are not rendered before the job runs: hf://a/b is downloaded when the task starts" in said
+    assert "train: rows are not rendered before the job runs: s3://lost/b.jsonl: could not be read" in said
+    (here / "model" / "tokenizer.json").unlink()
+    (here / "model" / "tokenizer_config.json").unlink(missing_ok=True)
+    write(here, PAIRS, "{source: s3://lost/b.jsonl}")
+    assert main(["plan", "job.yaml"]) in (0, 1)
+    assert "rows are not rendered before the job runs: the tokenizer is not on this machine" in capsys.readouterr().err
 
 
 def test_init_writes_no_more_tokens_than_the_model_has_positions(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -185,7 +185,7 @@ def test_another_process_finds_the_same_and_what_was_found_is_kept(tokenizer: An
     asked_ = subprocess.run(
         [sys.executable, "-m", "tuneyard.data.probing"], input=json.dumps([wanted[0].request()]), capture_output=True, text=True, check=True
     )
-    assert Probe(**json.loads(asked_.stdout)[0]["probe"]) == found
+    assert Probe(**json.loads(asked_.stdout)["probe"]) == found
     assert probe_all(wanted) == [found]
     monkeypatch.setattr(probing, "_asked", lambda _: pytest.fail("it looked again"))
     assert probe_all([Wanted(spec.model_copy(update={"max_length": 8}), "sft", tmp_path / "model")]) == [found]

@@ -225,6 +225,8 @@ def _probes(document: Document, job: JobSpec, base_dir: Path) -> Mapping[str, Pr
     for name, words in overlaps_of(job, base_dir):
         typer.echo(f"warning: {document.complaint(('spec', 'tasks', index[name], 'score', 'data'), words)}", err=True)
     for name, found in probes.items():
+        for head in dict.fromkeys(found.heads()):
+            typer.echo(f"{name}: rendered {head}", err=True)
         for why in dict.fromkeys(found.unknown()):
             typer.echo(f"{name}: rows are not rendered before the job runs: {why}", err=True)
     return probes

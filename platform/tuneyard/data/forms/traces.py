@@ -6,7 +6,9 @@ Each side is a text, a message, a list of messages, an answer of an API, or an o
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from tuneyard.data.forms.form import Form, Row, by_paths
@@ -75,12 +77,15 @@ def _sides(row: Row) -> tuple[Side, Side] | None:
 
 
 def _found(row: Row, stems: tuple[str, ...], names: tuple[str, ...]) -> Iterator[Side]:
-    for stem in stems:
-        for column in row:
-            if _stem(str(column)) == stem and (found := _side(row[column], names, str(column), named=column in NAMES["completion"])):
-                yield found
+    columns = defaultdict[str, list[str]](list)
+    for column in row:
+        columns[_stem(str(column))].append(column)
+    for column in (column for stem in stems for column in columns.get(stem, ())):
+        if found := _side(row[column], names, str(column), named=column in NAMES["completion"]):
+            yield found
 
 
+@lru_cache(maxsize=1 << 18)  # the columns of all rows are the same, and may be many
 def _stem(column: str) -> str:
     """`attributes.input.value` -> `input`."""
     name, before = re.sub(r"[^a-z]", "", column.lower()), ""

@@ -13,7 +13,7 @@ from tuneyard.runtime.gang.mailbox import GangEnd, RankEnd, RankProcess, by_rank
 from tuneyard.runtime.interrupt import ShouldStop
 from tuneyard.runtime.machines import LogName, Machines, rank_log
 from tuneyard.runtime.train.failures import Evidence, Lost, could_not_start, explain, first_to_fail
-from tuneyard.tracking import Emit, Placed, Stage, Warned
+from tuneyard.tracking import Emit, Placed, Stage, StepsBegin, Warned
 from tuneyard.training.lost_peer import is_collateral
 from tuneyard.training.request import TrainRequest, TrainResult
 
@@ -50,6 +50,10 @@ class TrainSetting:
         return self.gangs if self.gangs is not None else self.machines.gangs
 
 
+class StoppedBeforeSteps(Exception):
+    """A stop was asked for before the first step. The ranks had nothing to save, and were killed. It is no failure."""
+
+
 @dataclass
 class TrainAttempt:
     """One start of all ranks. Call `run` once."""
@@ -65,10 +69,11 @@ class TrainAttempt:
     _failed_since: float | None = None
     _short_since: float | None = None
     """Since when the machines lack room for all ranks, while ranks still start."""
+    _makes_steps: bool = False
     _began: float = field(default_factory=time.monotonic)
 
     def run(self) -> TrainResult:
-        """Run the ranks. Returns the result of rank 0 once all ranks have ended. Raises the error of the attempt."""
+        """Run the ranks. Returns the result of rank 0 once all ranks have ended. Raises the error of the attempt, or StoppedBeforeSteps."""
         self._kills_before = self._machines.oom_kills()
         self._gang = gang = self.setting.held.of(self.request.plan.workers, use_gpu=self._machines.machine.has_gpus)
         self.emit(Stage(task=self.request.name, name=f"starting {gang.workers} rank{'' if gang.workers == 1 else 's'}"))
@@ -82,6 +87,9 @@ class TrainAttempt:
                 return result
             self._check()
             if stop_deadline is None and self.should_stop():
+                if not self._makes_steps:  # a rank that loads reads no flag: it would load to the end, and train a step
+                    self._give_up()
+                    raise StoppedBeforeSteps
                 gang.ask_stop()
                 grace_s = self.setting.stop_grace_s()
                 stop_deadline = time.monotonic() + grace_s
@@ -109,6 +117,7 @@ class TrainAttempt:
         letters = self._gang.read(_POLL_S)
         self._welcome(letters.begun)
         for event in letters.events:
+            self._makes_steps = self._makes_steps or isinstance(event, StepsBegin)
             self.emit(event)
         for remark in letters.remarks:
             self.emit(Warned(task=self.request.name, message=remark))

@@ -18,7 +18,7 @@ from tuneyard.training.request import TrainRequest, TrainResult
 def run_train(request: TrainRequest, setting: TrainSetting, emit: Emit, should_stop: ShouldStop) -> TrainResult:
     """Train until an attempt succeeds, a stop is asked for, or `retries` allows no further attempt.
 
-    Every attempt starts from the newest committed checkpoint. Raises the last attempt's error.
+    Every attempt starts from the newest committed checkpoint. Raises the last attempt's error, or StoppedBeforeSteps.
     """
     result = _run_with_service(request, setting, emit, should_stop)
     problem = (result.details.get("shared_shards") or {}).get("sentence")

@@ -15,7 +15,7 @@ from tuneyard.api.evaluation import Evaluation
 from tuneyard.api.tuned_settings import searched_as
 from tuneyard.runtime.environment import hide
 from tuneyard.runtime.interrupt import ShouldStop
-from tuneyard.runtime.train.attempt import TrainSetting
+from tuneyard.runtime.train.attempt import StoppedBeforeSteps, TrainSetting
 from tuneyard.runtime.train.run import run_train
 from tuneyard.storage import open_store
 from tuneyard.tracking import Event, Placed, Step, TaskEvent
@@ -214,7 +214,10 @@ def _trained(number: int, request: TrainRequest, setting: TrainSetting, listener
     """Start the ranks once, and delete their output."""
     alone = replace(setting, retries=Retries(max=0), stop_grace_s=lambda: _STOP_GRACE_S, source=f"trial-{number}-rank")
     with leaving_nothing(request.output, request.scratch):
-        result = run_train(request, alone, listener, should_stop)
+        try:
+            result = run_train(request, alone, listener, should_stop)
+        except StoppedBeforeSteps:
+            return Outcome(rate=None)
     measured = listener.speed(request.task.steps or 0)
     if measured is None:
         return Outcome(rate=None)
