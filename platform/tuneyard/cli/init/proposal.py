@@ -33,6 +33,14 @@ _SEPARATED = "{prompt}\n\n### Response:\n"
 """The prompts of a model without a chat template."""
 _STEPS_AN_EPOCH = 20
 """The least number of steps per epoch. The batch becomes smaller for it, down to 4 rows."""
+_STEPS, _MOST_EPOCHS = 100, 25
+"""The least number of steps, and the epochs that it may take: fewer leave an adapter, which begins at zero, where it began. OpenAI's
+fine-tuning has the same bounds: 100 rows, one a step, and 25 epochs.
+"""
+_RATE, _RATE_OF_PREFERENCE, _RATED_WIDTH = 2e-4, 5e-6, 4096
+"""Learning rates of adapters on a model of this hidden size, as in QLoRA (Dettmers et al. 2023) and in TRL's script for DPO. They fall with
+the square root of the width: between the exponents that tinker's recipes have fitted for Llama (0.78) and Qwen (0.08) models.
+"""
 _TOLERATED_BAD = 0.01
 """The default of `data.maxBadFraction`."""
 TOLERATED_AT_MOST = 0.1
@@ -62,6 +70,7 @@ class Proposal:
     validation_fraction: float
     max_bad_fraction: float
     learning_rate: float
+    width: int | None
     batch: int
     epochs: int
     notes: list[str] = field(default_factory=list)
@@ -69,6 +78,10 @@ class Proposal:
     @property
     def rows_text(self) -> str:
         return f"{self.rows:,} sample{'' if self.rows == 1 else 's'}" if self.complete else f"more than {self.rows:,} samples"
+
+    @property
+    def _by_width(self) -> str:
+        return f" on a model of hidden size {self.width:,}" if self.width is not None else ""
 
     def text(self) -> str:
         """The JobSpec as YAML with a comment on each setting."""
@@ -118,7 +131,7 @@ class Proposal:
         return [
             "      # Adapters beside frozen weights: little memory. Others: {full: {}}, {qlora: {rank: 16}}, {dora: {rank: 16}}.",
             "      method: {lora: {rank: 16}}",
-            f"      optimizer: {{learningRate: {self.learning_rate:g}}}   # about a tenth of it for `full`",
+            f"      optimizer: {{learningRate: {self.learning_rate:g}}}   # for adapters{self._by_width}; about a tenth of it for `full`",
             f"      batch: {{global: {self.batch}}}   # rows per step, over all workers",
             f"      epochs: {self.epochs}",
         ]
@@ -145,10 +158,11 @@ def propose(
     has_template: bool | None = True,
     tokens: Sequence[int] = (),
     positions: int | None = None,
+    width: int | None = None,
 ) -> Proposal:
     """Settings for inspected data with samples and a known format. `source`: the data's name in the JobSpec. `has_template`: whether the
     model's tokenizer has a chat template; None: it is not known. `tokens`: of some samples; empty: they are estimated from characters.
-    `positions`: tokens of a row at most, if the model has a limit.
+    `positions`: tokens of a row at most, if the model has a limit. `width`: its hidden size; None: it is not known.
     """
     reading, chat = _form_of_prompts(found, reading, has_template)
     max_length, why, cut = _length(found, sorted(tokens))
@@ -157,7 +171,7 @@ def propose(
     pack, rows = _rows(found, max_length, sorted(tokens))
     batch = next((size for size in (32, 16, 8) if rows >= _STEPS_AN_EPOCH * size), 4)
     bad = found.bad / (found.bad + found.samples)
-    preference = found.format == "preference"
+    validation = 0.0 if found.samples < 100 else 0.05 if found.samples < 10_000 else 0.01
     notes = [*found.notes, *cut]
     if bad > _TOLERATED_BAD:
         and_so = f"; {found.advice}" if found.advice else ""
@@ -176,11 +190,12 @@ def propose(
         max_length=max_length,
         length_why=why,
         pack=pack,
-        validation_fraction=0.0 if found.samples < 100 else 0.05 if found.samples < 10_000 else 0.01,
+        validation_fraction=validation,
         max_bad_fraction=_above(bad),
-        learning_rate=5e-6 if preference else 2e-4,
+        learning_rate=_learning_rate(found.format, width),
+        width=width,
         batch=batch,
-        epochs=1 if preference or rows >= 10 * _STEPS_AN_EPOCH * batch else 3,
+        epochs=_epochs(found.format, rows * (1 - validation) / batch),
         notes=notes,
     )
 
@@ -208,6 +223,18 @@ def _rows(found: Inspection, max_length: int, tokens: Sequence[int]) -> tuple[bo
     if found.format == "text" or (found.format != "preference" and packed >= _STEPS_AN_EPOCH * 8):
         return True, packed
     return False, found.samples
+
+
+def _epochs(format: str, steps: float) -> int:
+    """Epochs of `steps` steps each. Less data are read more often."""
+    usual = 1 if format == "preference" or steps >= 2 * _STEPS else 3
+    return max(usual, min(_MOST_EPOCHS, math.ceil(_STEPS / max(1, math.floor(steps)))))
+
+
+def _learning_rate(format: str, width: int | None) -> float:
+    """In two figures."""
+    rate = _RATE_OF_PREFERENCE if format == "preference" else _RATE
+    return float(f"{rate * math.sqrt(_RATED_WIDTH / (width or _RATED_WIDTH)):.1e}")
 
 
 def _length(found: Inspection, tokens: Sequence[int]) -> tuple[int, str, list[str]]:
