@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.defaults_data import DataSet, data_sets  # noqa: E402 -- found by the line above
-from benchmarks.defaults_model import CHATS, STEPS, small_chat_model, texts_of_data  # noqa: E402
+from benchmarks.defaults_model import CHATS, STEPS, small_chat_model  # noqa: E402
 from benchmarks.training_cases import write_page  # noqa: E402
 
 from tuneyard.api import load_jobspec  # noqa: E402
@@ -45,7 +45,7 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="measure what has been measured")
     given = parser.parse_args()
     folder: Path = given.folder.absolute()
-    model = small_chat_model(folder / "small", texts_of_data())
+    model = small_chat_model(folder / "small")
     kept = folder / "results.json"
     results: dict[str, Figures] = json.loads(kept.read_text()) if kept.exists() else {}
     for data in data_sets():

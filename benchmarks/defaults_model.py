@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.defaults_data import data_sets
 from benchmarks.defaults_words import skills
+from benchmarks.new_user_journeys import PAIRS
 
 CHATS = 8000
 STEPS = 900
@@ -50,8 +51,8 @@ spec:
 """
 
 
-def small_chat_model(folder: Path, texts: Iterator[str] = iter(())) -> Path:
-    """The model's folder, which is made if it is not there. `texts`: more texts for the tokenizer. Raises CalledProcessError."""
+def small_chat_model(folder: Path) -> Path:
+    """The model's folder, which is made if it is not there. Raises CalledProcessError."""
     done = folder / "model"
     if done.exists():
         return done
@@ -59,7 +60,7 @@ def small_chat_model(folder: Path, texts: Iterator[str] = iter(())) -> Path:
     folder.mkdir(parents=True)
     chats = list(skills(CHATS))
     (folder / "skills.jsonl").write_text("".join(f"{json.dumps({'messages': chat})}\n" for chat in chats), encoding="utf-8")
-    _write_shape(folder / "shape", [*(turn["content"] for chat in chats for turn in chat), *texts])
+    _write_shape(folder / "shape", [*(turn["content"] for chat in chats for turn in chat), *_texts_of_data()])
     (folder / "job.yaml").write_text(_JOB.format(steps=STEPS), encoding="utf-8")
     command = [str(Path(sys.executable).parent / "tuneyard"), "run", "job.yaml", "--out", "run"]
     subprocess.run(command, cwd=folder, check=True)
@@ -67,8 +68,9 @@ def small_chat_model(folder: Path, texts: Iterator[str] = iter(())) -> Path:
     return done
 
 
-def texts_of_data() -> Iterator[str]:
+def _texts_of_data() -> Iterator[str]:
     """Texts as the data sets have them: a tokenizer of a language knows their words."""
+    yield from (" ".join(pair) for pair in PAIRS)
     for data in data_sets():
         yield from islice((str(asked.prompt) + " " + asked.answer for asked in data.asked), 20)
 
@@ -76,11 +78,11 @@ def texts_of_data() -> Iterator[str]:
 def _write_shape(folder: Path, texts: list[str]) -> None:
     from tuneyard.data.small_model import SmallLlama, write_model
 
-    shape = SmallLlama(hidden=128, ffn=384, layers=4, heads=4, kv_heads=2, vocabulary=1536, digits_per_token=1, initializer_range=0.05)
+    shape = SmallLlama(hidden=128, ffn=384, layers=4, heads=4, kv_heads=2, vocabulary=1536, initializer_range=0.05)
     write_model(folder, shape, texts)
     settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": TEMPLATE}, indent=2), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    print(small_chat_model(Path(sys.argv[1]), texts_of_data()))
+    print(small_chat_model(Path(sys.argv[1]).absolute()))
