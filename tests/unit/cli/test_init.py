@@ -166,6 +166,15 @@ def test_the_width_is_that_of_the_model(here: Path) -> None:
     assert rates == [1.6e-3, 4.3e-4, 2e-4]
 
 
+def test_a_system_text_beside_pairs_is_a_part_of_their_chats(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(here / "orders.jsonl", {"system": "Write JSON.", "prompt": "2 cups", "response": '{"cups": 2}'})
+    assert main(["init"]) == 0
+    shown = capsys.readouterr().err
+    assert "columns prompt, completion = response, system" in shown
+    assert "not used" not in shown
+    assert trained(here / "job.yaml").data.chat
+
+
 @pytest.fixture
 def looked_at(tmp_path: Path) -> Callable[..., Inspection]:
     from dataclasses import replace

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +29,6 @@ _TEACHES = {
 _INSTRUCT, _BASE = "Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-0.5B"
 _MODELS = {"chat": _INSTRUCT, "prompt-completion": _INSTRUCT, "preference": _INSTRUCT, "text": _BASE}
 """Models by format."""
-_SEPARATED = "{prompt}\n\n### Response:\n"
-"""The prompts of a model without a chat template."""
 _STEPS_AN_EPOCH = 20
 """The least number of steps per epoch. The batch becomes smaller for it, down to 4 rows."""
 _STEPS, _MOST_EPOCHS = 100, 25
@@ -59,8 +57,6 @@ class Proposal:
     asked: str
     answered: str
     """Columns of prompts and answers, for an example of a score task."""
-    chat: str
-    """Why `data.chat` is true; empty: it is not set."""
     rows: int
     complete: bool
     """False: `rows` counts the rows that were read, and the data have more."""
@@ -110,10 +106,7 @@ class Proposal:
     def _data(self) -> list[str]:
         lines = ["      data:", f"        source: {_yaml(self.source)}", f"        format: {self.format}"]
         for name, value, why in self.reading.fields():
-            pairs = ", ".join(f"{_yaml(key)}: {_yaml(each)}" for key, each in value.items()) if isinstance(value, dict) else ""
-            lines.append(f"        {name}: {f'{{{pairs}}}' if pairs else _yaml(str(value))}{f'   # {why}' if why else ''}")
-        if self.chat:
-            lines.append(f"        chat: true   # {self.chat}")
+            lines.append(f"        {name}: {_written(value)}{f'   # {why}' if why else ''}")
         lines.append(f"        maxLength: {self.max_length}   # tokens per row: {self.length_why}")
         if self.pack:
             lines.append("        pack: true   # samples share rows, without attention across them: no time is spent on padding")
@@ -155,16 +148,14 @@ def propose(
     source: str,
     model: str | None,
     reading: Reading,
-    has_template: bool | None = True,
     tokens: Sequence[int] = (),
     positions: int | None = None,
     width: int | None = None,
 ) -> Proposal:
-    """Settings for inspected data with samples and a known format. `source`: the data's name in the JobSpec. `has_template`: whether the
-    model's tokenizer has a chat template; None: it is not known. `tokens`: of some samples; empty: they are estimated from characters.
-    `positions`: tokens of a row at most, if the model has a limit. `width`: its hidden size; None: it is not known.
+    """Settings for inspected data with samples and a known format. `source`: the data's name in the JobSpec. `tokens`: of some samples;
+    empty: they are estimated from characters. `positions`: tokens of a row at most, if the model has a limit. `width`: its hidden size;
+    None: it is not known.
     """
-    reading, chat = _form_of_prompts(found, reading, has_template)
     max_length, why, cut = _length(found, sorted(tokens))
     if positions is not None and positions < max_length:
         max_length, why = positions, f"the positions of the model; {why}"
@@ -184,7 +175,6 @@ def propose(
         reading=reading,
         asked=found.roles.get("prompt", "question"),
         answered=found.roles.get("completion", "answer"),
-        chat=chat,
         rows=found.samples,
         complete=found.complete,
         max_length=max_length,
@@ -198,21 +188,6 @@ def propose(
         epochs=_epochs(found.format, rows * (1 - validation) / batch),
         notes=notes,
     )
-
-
-def _form_of_prompts(found: Inspection, reading: Reading, has_template: bool | None) -> tuple[Reading, str]:
-    """How pairs of texts are read, and why data.chat is true (empty: it is not). A prompt never runs into its answer."""
-    if found.format not in ("prompt-completion", "preference") or found.as_messages:
-        return reading, ""
-    if found.format == "preference" and found.roles and "prompt" not in found.roles:
-        return reading, ""  # whole dialogues as texts, which have their own marks
-    if has_template is None:
-        return reading, "pairs become chats, by the model's chat template; of a tokenizer without one, by Tuneyard's"
-    if has_template:
-        return reading, "pairs become chats, by the model's chat template: a user's question, and the assistant's answer"
-    template = f"{reading.template}\n\n### Response:\n" if reading.template else _SEPARATED
-    why = "the model has no chat template: this mark stands between a prompt and its answer"
-    return replace(reading, template=template, why={**reading.why, "template": why}), ""
 
 
 def _rows(found: Inspection, max_length: int, tokens: Sequence[int]) -> tuple[bool, int]:
@@ -258,6 +233,13 @@ def _job_name(source: str) -> str:
     """A DNS label from the name of the data."""
     stem = PurePosixPath(source.rstrip("/").partition("://")[2] or source).name.split(".")[0]
     return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:50].strip("-") or "train"
+
+
+def _written(value: Any) -> str:
+    """The value of a field on one line."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_yaml(key)}: {_yaml(each)}' for key, each in value.items())}}}"
+    return "true" if value is True else _yaml(str(value))
 
 
 def _yaml(text: str) -> str:
