@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -48,16 +49,31 @@ def main() -> int:
     model = small_chat_model(folder / "small")
     kept = folder / "results.json"
     results: dict[str, Figures] = json.loads(kept.read_text()) if kept.exists() else {}
-    for data in data_sets():
-        if given.only and data.name not in given.only:
-            continue
-        for job in given.jobs:
-            if given.again or job not in results.get(data.name, {}):
-                results.setdefault(data.name, {})[job] = _JOBS[job](data, folder / data.name / job, model)
-                print(f"{data.file} {job}: {results[data.name][job]}", file=sys.stderr, flush=True)
-                kept.write_text(json.dumps(results, indent=1))
+    with _fork_server(folder):
+        for data in data_sets():
+            if given.only and data.name not in given.only:
+                continue
+            for job in given.jobs:
+                if given.again or job not in results.get(data.name, {}):
+                    results.setdefault(data.name, {})[job] = _JOBS[job](data, folder / data.name / job, model)
+                    print(f"{data.file} {job}: {results[data.name][job]}", file=sys.stderr, flush=True)
+                    kept.write_text(json.dumps(results, indent=1))
     write_page("defaults", "What `tuneyard init` writes, beside an expert's job", list(page(results)))
     return 0
+
+
+@contextlib.contextmanager
+def _fork_server(folder: Path) -> Iterator[None]:
+    """One for the ranks of all runs: each would load torch anew."""
+    socket = folder / "training"
+    socket.unlink(missing_ok=True)
+    os.environ |= {"TUNEYARD_WARM_SERVERS": str(folder), "TUNEYARD_HISTORY": "off"}
+    server = subprocess.Popen([sys.executable, "-m", "tuneyard.runtime.stack_server", "training", str(socket)])
+    try:
+        yield
+    finally:
+        server.terminate()
+        server.wait()
 
 
 def by_init(data: DataSet, folder: Path, model: Path) -> Figures:

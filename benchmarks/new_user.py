@@ -105,8 +105,8 @@ def _write_judge(folder: Path) -> None:
 
 
 def _caches() -> dict[str, str]:
-    """uv's: a user would download its packages."""
-    return {"UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", str(CACHE / "uv"))}
+    """Those of uv and pip: a user would download their packages once."""
+    return {name: os.environ.get(name, str(CACHE / tool)) for name, tool in (("UV_CACHE_DIR", "uv"), ("PIP_CACHE_DIR", "pip"))}
 
 
 def _commit() -> str:
@@ -117,8 +117,8 @@ def page(results: dict[str, Any]) -> Iterator[str]:
     """Lines of the page below its head."""
     yield "Every command stands in the page beside it, which a test checks. Each journey has a home folder of its own, empty at first."
     yield "What a user does by hand is in italics. A folder with a small chat model (`benchmarks/defaults_model.py`) stands in for a"
-    yield "download, which this machine cannot make. The cache of uv and the programs of Kubernetes were there; pip downloaded what it"
-    yield "installed. Aim: 5 minutes. Answers are checked."
+    yield "download, which this machine cannot make. The caches of uv and pip and the programs of Kubernetes were there. Aim: 5 minutes."
+    yield "Answers are checked."
     about = journeys(Path())
     for name in NAMES:
         if name in results:

@@ -115,7 +115,7 @@ def _clone(folder: Path) -> Journey:
                 shows=re.escape(f'"content":"{ANSWER}"'),
             ),
         ),
-        ends_by=_by_hand("ends the server", "kill -INT $(cat serve.pid) 2>/dev/null; true", "nothing that runs"),
+        ends_by=_by_hand("ends the server", _END_SERVER, "nothing that runs"),
     )
 
 
@@ -222,6 +222,9 @@ def _clusters(folder: Path) -> Journey:
         ),
         ends_by=Step("make cluster-down", CLUSTERS, "nothing that runs", typed=f"{make} cluster-down {options}"),
     )
+
+
+_END_SERVER = 'pid=$(cat serve.pid 2>/dev/null) && kill "$pid" && while kill -0 "$pid" 2>/dev/null; do sleep 0.5; done; true'
 
 
 def _cloned() -> tuple[Step, ...]:
