@@ -161,7 +161,7 @@ def page(results: dict[str, Figures]) -> Iterator[str]:
         "model. Then held-out prompts are asked at temperature 0. Right is an answer that equals the expected one in every character.",
         "Held-out prompts join parts, such as a color and a thing, that the training has only seen apart.",
         "",
-        f"The model is a Llama of a million parameters. It has been trained from random weights on {CHATS:,} chats of general skills",
+        f"The model is a Llama of half a million parameters. It has been trained from random weights on {CHATS:,} chats of general skills",
         f"({STEPS} steps, `benchmarks/defaults_words.py`): repeat words, find a field, know what is an animal, read lists, write JSON.",
     )
     for title, apart in (("Eight kinds of data", False), ("Five kinds apart", True)):

@@ -1,6 +1,6 @@
 """The small chat model that `benchmarks/defaults.py` and `benchmarks/new_user.py` tune: `python benchmarks/defaults_model.py FOLDER`.
 
-A Llama of a million parameters, trained from random weights on chats of general skills by a job of Tuneyard. It takes some minutes on
+A Llama of half a million parameters, trained from random weights on chats of general skills by a job of Tuneyard. It takes some minutes on
 two cores. Its chat template knows tools.
 """
 
@@ -21,7 +21,7 @@ from benchmarks.defaults_words import skills
 from benchmarks.new_user_journeys import PAIRS
 
 CHATS = 8000
-STEPS = 900
+STEPS = 500
 TEMPLATE = (
     "{%- if tools %}{{- '<|system|>\\nFunctions: ' }}{%- for tool in tools %}{{- tool.function | tojson + '\\n' }}{%- endfor %}{%- endif %}"
     "{%- for message in messages %}"
@@ -46,7 +46,7 @@ spec:
       model: {{name: shape, init: scratch}}
       data: {{source: skills.jsonl, format: chat, pack: true, maxLength: 256}}
       optimizer: {{learningRate: 3e-3, warmup: 0.05, betas: [0.9, 0.95]}}
-      batch: {{global: 16}}
+      batch: {{global: 8}}
       steps: {steps}
 """
 
@@ -78,7 +78,7 @@ def _texts_of_data() -> Iterator[str]:
 def _write_shape(folder: Path, texts: list[str]) -> None:
     from tuneyard.data.small_model import SmallLlama, write_model
 
-    shape = SmallLlama(hidden=128, ffn=384, layers=4, heads=4, kv_heads=2, vocabulary=1536, initializer_range=0.05)
+    shape = SmallLlama(hidden=128, ffn=352, layers=2, heads=4, kv_heads=2, vocabulary=1536, initializer_range=0.05)
     write_model(folder, shape, texts)
     settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": TEMPLATE}, indent=2), encoding="utf-8")

@@ -257,7 +257,7 @@ def _checked() -> Step:
 
 def _model(folder: Path, name: str) -> Step:
     copied = f"mkdir -p {name} && cp -r {shlex.quote(str(folder / 'small'))}/. {name}"
-    return _by_hand("has a model on disk", copied, f"`{name}`: a stand-in for a download, a million weights")
+    return _by_hand("has a model on disk", copied, f"`{name}`: a stand-in for a download, half a million weights")
 
 
 def _line(text: str) -> str:

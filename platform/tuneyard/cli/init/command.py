@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuneyard.api import BadInput, JobSpec
-from tuneyard.catalog.estimates import width_of
-from tuneyard.catalog.rows import positions_of
 from tuneyard.cli.checks import check_file, configs_at_hand
 from tuneyard.cli.data.roles import ColumnsOption, SheetOption, SpeakersOption, roles_of, say_columns, speakers_of
 from tuneyard.cli.init.proposal import TOLERATED_AT_MOST, propose
@@ -57,11 +55,11 @@ def init(
     proposal = propose(found, **how)
     job = _write(out, proposal.text())
     if config := configs_at_hand(job.spec, out.absolute().parent).get("train"):
-        how |= {"positions": positions_of(config), "width": width_of(config)}
+        how["config"] = config
     probes = probes_of(job, out.absolute().parent)
     if (probe := probes["train"].probe() if probes else None) is not None and probe.tokens:
         how["tokens"] = probe.tokens
-    if how.keys() & {"positions", "tokens"}:
+    if how.keys() & {"config", "tokens"}:
         proposal = propose(found, **how)
         job = _write(out, proposal.text())
     proposed += [f"warning: {finding}" for _, finding in findings_of(job, probes_of(job, out.absolute().parent))]

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from tuneyard.catalog.estimates import width_of
+from tuneyard.catalog.rows import positions_of
 from tuneyard.cli.init.reading import Reading
 
 if TYPE_CHECKING:
@@ -29,16 +31,16 @@ _TEACHES = {
 _INSTRUCT, _BASE = "Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-0.5B"
 _MODELS = {"chat": _INSTRUCT, "prompt-completion": _INSTRUCT, "preference": _INSTRUCT, "text": _BASE}
 """Models by format."""
-_STEPS_AN_EPOCH = 20
-"""The least number of steps per epoch. The batch becomes smaller for it, down to 4 rows."""
+_STEPS_AN_EPOCH = 50
+"""The least number of steps per epoch. The batch becomes smaller for it, down to 4 rows: adapters learn more from many small steps."""
 _STEPS, _MOST_EPOCHS = 100, 25
 """The least number of steps, and the epochs that it may take: fewer leave an adapter, which begins at zero, where it began. OpenAI's
 fine-tuning has the same bounds: 100 rows, one a step, and 25 epochs.
 """
 _RATE, _RATE_OF_PREFERENCE, _RATED_WIDTH = 2e-4, 5e-6, 4096
-"""Learning rates of adapters on a model of this hidden size, as in QLoRA (Dettmers et al. 2023) and in TRL's script for DPO. They fall with
-the square root of the width: between the exponents that tinker's recipes have fitted for Llama (0.78) and Qwen (0.08) models.
-"""
+"""Learning rates of adapters on a model of this hidden size, as in QLoRA (Dettmers et al. 2023) and in TRL's script for DPO."""
+_EXPONENT, _EXPONENT_OF_QWEN = 0.78, 0.08
+"""They fall with this power of the hidden size. Tinker's recipes have fitted both; the first is that of Llama models."""
 _TOLERATED_BAD = 0.01
 """The default of `data.maxBadFraction`."""
 TOLERATED_AT_MOST = 0.1
@@ -149,13 +151,12 @@ def propose(
     model: str | None,
     reading: Reading,
     tokens: Sequence[int] = (),
-    positions: int | None = None,
-    width: int | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> Proposal:
     """Settings for inspected data with samples and a known format. `source`: the data's name in the JobSpec. `tokens`: of some samples;
-    empty: they are estimated from characters. `positions`: tokens of a row at most, if the model has a limit. `width`: its hidden size;
-    None: it is not known.
+    empty: they are estimated from characters. `config`: config.json of the model; None: it is not known.
     """
+    positions, width = positions_of(config or {}), width_of(config or {})
     max_length, why, cut = _length(found, sorted(tokens))
     if positions is not None and positions < max_length:
         max_length, why = positions, f"the positions of the model; {why}"
@@ -182,7 +183,7 @@ def propose(
         pack=pack,
         validation_fraction=validation,
         max_bad_fraction=_above(bad),
-        learning_rate=_learning_rate(found.format, width),
+        learning_rate=_learning_rate(found.format, width, str((config or {}).get("model_type", ""))),
         width=width,
         batch=batch,
         epochs=_epochs(found.format, rows * (1 - validation) / batch),
@@ -206,10 +207,11 @@ def _epochs(format: str, steps: float) -> int:
     return max(usual, min(_MOST_EPOCHS, math.ceil(_STEPS / max(1, math.floor(steps)))))
 
 
-def _learning_rate(format: str, width: int | None) -> float:
+def _learning_rate(format: str, width: int | None, model_type: str) -> float:
     """In two figures."""
     rate = _RATE_OF_PREFERENCE if format == "preference" else _RATE
-    return float(f"{rate * math.sqrt(_RATED_WIDTH / (width or _RATED_WIDTH)):.1e}")
+    exponent = _EXPONENT_OF_QWEN if model_type.startswith("qwen") else _EXPONENT
+    return float(f"{rate * (_RATED_WIDTH / (width or _RATED_WIDTH)) ** exponent:.1e}")
 
 
 def _length(found: Inspection, tokens: Sequence[int]) -> tuple[int, str, list[str]]:
