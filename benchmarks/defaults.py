@@ -164,12 +164,12 @@ def page(results: dict[str, Figures]) -> Iterator[str]:
         f"The model is a Llama of half a million parameters. It has been trained from random weights on {CHATS:,} chats of general skills",
         f"({STEPS} steps, `benchmarks/defaults_words.py`): repeat words, find a field, know what is an animal, read lists, write JSON.",
     )
-    for title, apart in (("Eight kinds of data", False), ("Five kinds apart", True)):
+    for title, apart in (("Eight kinds of data", False), ("Kinds apart", True)):
         sets = [data for data in data_sets() if data.apart is apart and data.name in results]
         if sets:
             yield from ("", f"## {title}", "")
             if apart:
-                yield from ("No default was chosen by a look at these.", "")
+                yield from ("No default was chosen by a look at these. An empty cell has not been measured.", "")
             yield "| file | kind | rows | steps of `init` | before | `init` | expert | of |"
             yield "|---|---|---:|---:|---:|---:|---:|---:|"
             yield from (_row(data, results[data.name]) for data in sets)
