@@ -34,7 +34,7 @@ EXPERT: dict[str, dict[str, Any]] = {
     "sft": {"method": {"full": {}}, "optimizer": {"learningRate": 1e-3}, "batch": {"global": 16}, "steps": 250},
     "dpo": {"method": {"full": {}}, "optimizer": {"learningRate": 5e-5}, "batch": {"global": 16}, "steps": 100},
 }
-"""Settings of one who knows this model, tried until they answered right."""
+"""Settings of one who knows this model."""
 Figures = dict[str, Any]
 
 
