@@ -23,7 +23,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.new_user_journeys import CACHE, Journey, bring, journeys  # noqa: E402 -- found by the line above
+from benchmarks.defaults_model import small_chat_model  # noqa: E402 -- found by the line above
+from benchmarks.new_user_journeys import CACHE, Journey, bring, journeys  # noqa: E402
 from benchmarks.new_user_steps import Done, Shell, StepFailed  # noqa: E402
 from benchmarks.training_cases import write_page  # noqa: E402
 
@@ -56,6 +57,7 @@ def played(name: str, *, keep: bool) -> dict[str, Any]:
     """One journey in a folder of its own, which is removed. Raises StepFailed."""
     folder = Path(tempfile.mkdtemp(prefix=f"tuneyard-new-user-{name}-"))
     bring(folder / "brought")
+    shutil.copytree(small_chat_model(ROOT / "build" / "defaults" / "small"), folder / "brought" / "small")
     _write_judge(folder / "brought")
     journey = journeys(folder / "brought")[name]
     shell = Shell(folder, _caches())
@@ -103,8 +105,8 @@ def _write_judge(folder: Path) -> None:
 
 
 def _caches() -> dict[str, str]:
-    """uv's: a user would download its packages."""
-    return {"UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", str(CACHE / "uv"))}
+    """Those of uv and pip: a user would download their packages once."""
+    return {name: os.environ.get(name, str(CACHE / tool)) for name, tool in (("UV_CACHE_DIR", "uv"), ("PIP_CACHE_DIR", "pip"))}
 
 
 def _commit() -> str:
@@ -114,8 +116,9 @@ def _commit() -> str:
 def page(results: dict[str, Any]) -> Iterator[str]:
     """Lines of the page below its head."""
     yield "Every command stands in the page beside it, which a test checks. Each journey has a home folder of its own, empty at first."
-    yield "What a user does by hand is in italics; a folder with a tiny model stands in for a download, which this machine cannot make. The"
-    yield "cache of uv and the programs of Kubernetes were there; pip downloaded what it installed."
+    yield "What a user does by hand is in italics. A folder with a small chat model (`benchmarks/defaults_model.py`) stands in for a"
+    yield "download, which this machine cannot make. The caches of uv and pip and the programs of Kubernetes were there. Aim: 5 minutes."
+    yield "Answers are checked."
     about = journeys(Path())
     for name in NAMES:
         if name in results:

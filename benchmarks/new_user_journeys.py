@@ -1,9 +1,10 @@
-"""What a new user types, page by page: from a clone, with pip, and to clusters."""
+"""What a new user types, page by page: from a clone to a chat and a server, with pip, and to clusters."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,14 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
 """Holds the programs of Kubernetes, which Go takes twenty minutes to build."""
 INSTALL, OWN_DATA, README = "docs/install.md", "docs/own-data.md", "README.md"
 SUBMIT, CLUSTERS, QUICKSTART = "docs/submit.md", "docs/test-clusters.md", "docs/quickstart.md"
-MODEL, PROPOSED = "Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B-Instruct"
-"""The names that README's example and `init` give; a folder of that name beside the job stands in for a download."""
-ANSWER = "Yes, within two days."
+SERVING, EXPORTING = "docs/serving.md", "docs/exporting.md"
+MODEL, SMALL = "Qwen/Qwen2.5-0.5B", "models/small"
+"""The names that README's example and docs/own-data.md give; a folder of that name beside the job stands in for a download."""
+ASKED, ANSWER = "Do you deliver to Graz, Linz and Wels?", "Yes, within two days."
+SECOND_ASKED, SECOND_ANSWER = "What does plan C cost?", "Plan C costs 29 euros, taxes included."
+PORT = 8765
 PAIRS = [
-    ("Do you deliver to Graz, Linz and Wels?", ANSWER),
+    (ASKED, ANSWER),
     ('Where is the button "Save"?', 'At the top right, beside "Cancel".'),
     ("Wie lange dauert die Rückgabe?", "Höchstens fünf Werktage, außer an Feiertagen."),
     ("Can I pay by invoice?", ""),
@@ -35,6 +39,11 @@ PAIRS = [
     ),
 ]
 """A table as companies have them: commas, quotes, umlauts, and one row without an answer."""
+CURL = (
+    'curl http://127.0.0.1:8000/v1/chat/completions -H "Content-Type: application/json" '
+    """-d '{"model": "first", "messages": [{"role": "user", "content": "Do you deliver to Graz?"}], "temperature": 0}'"""
+)
+"""As it stands in docs/serving.md."""
 
 
 @dataclass(frozen=True)
@@ -74,17 +83,39 @@ def bring(folder: Path) -> None:
 def _clone(folder: Path) -> Journey:
     return Journey(
         "clone",
-        "From a clone to a model that answers.",
+        "From a clone to a model that chats, and that others ask over the network.",
         (
             *_cloned(),
             Step("make setup", INSTALL, "everything, in locked versions, in `.venv`", limit_minutes=30),
             Step('export PATH="$PWD/.venv/bin:$PATH"', QUICKSTART, "the command by its name"),
             _table(folder),
+            _model(folder, SMALL),
             _looked_at(),
             _checked(),
-            _model("faq.csv", PROPOSED),
             *_planned_and_tuned(),
+            Step(
+                "tuneyard export runs/first --format ollama --quantize q8_0 --out models/bot",
+                EXPORTING,
+                "a GGUF file and a Modelfile, compared with transformers",
+                shows="greedy tokens are those of transformers",
+            ),
+            Step(
+                "tuneyard serve runs/first",
+                SERVING,
+                "a server with OpenAI's API",
+                typed=f"{{ tuneyard serve runs/first --port {PORT} & echo $! > serve.pid; }} > serve.log 2>&1; "
+                'until grep "^models:" serve.log; do sleep 0.5; kill -0 "$(cat serve.pid)" || break; done; cat serve.log',
+                shows=f"serving: http://127.0.0.1:{PORT}/v1",
+            ),
+            Step(
+                CURL,
+                SERVING,
+                "the table's answer, from the server",
+                typed=CURL.replace("8000", str(PORT)).replace("Do you deliver to Graz?", ASKED),
+                shows=re.escape(f'"content":"{ANSWER}"'),
+            ),
         ),
+        ends_by=_by_hand("ends the server", _END_SERVER, "nothing that runs"),
     )
 
 
@@ -98,6 +129,7 @@ def _pip(folder: Path) -> Journey:
             Step("source ~/tuneyard-venv/bin/activate", INSTALL, "the environment is active"),
             Step("pip install .", INSTALL, "the client, without torch", shows="Successfully installed", limit_minutes=20),
             _table(folder),
+            _model(folder, SMALL),
             _looked_at(),
             _checked(),
             Step("tuneyard plan job.yaml --sku h100", OWN_DATA, "what it takes on a GPU", shows="h100-80gb"),
@@ -109,7 +141,6 @@ def _pip(folder: Path) -> Journey:
                 typed="cd ~/tuneyard && pip install '.[train]' && cd ~/faq",
                 limit_minutes=40,
             ),
-            _model("faq.csv", PROPOSED),
             *_planned_and_tuned(),
             Step("pip install uv", INSTALL, "the installer that knows overrides"),
             Step(
@@ -134,7 +165,6 @@ def _clusters(folder: Path) -> Journey:
     make = f"XDG_CACHE_HOME={shlex.quote(str(CACHE))} make -C ~/tuneyard"
     options = f'ARGS="--state {state}"'
     bucket = "s3://tuneyard/support-bot"
-    asked = '"Do you deliver to Graz, Linz and Wels?"'
     return Journey(
         "clusters",
         "README's own example on a hub with two members (`docs/test-clusters.md`).",
@@ -147,7 +177,7 @@ def _clusters(folder: Path) -> Journey:
                 f"mkdir ~/bot && cd ~/bot && cp {shlex.quote(str(folder))}/*.* .",
                 "`job.yaml`, `chats.jsonl`, `holdout.parquet`",
             ),
-            _model("chats.jsonl", MODEL),
+            _model(folder, MODEL),
             Step(
                 "make cluster-up",
                 CLUSTERS,
@@ -187,11 +217,14 @@ def _clusters(folder: Path) -> Journey:
                 'tuneyard generate s3://models/support-bot "Do you deliver to Graz?"',
                 SUBMIT,
                 "an answer of the tuned model, on this machine",
-                typed=f"tuneyard generate {bucket} {asked} --max-tokens 16",
+                typed=f'tuneyard generate {bucket} "{ASKED}" --max-tokens 16',
             ),
         ),
         ends_by=Step("make cluster-down", CLUSTERS, "nothing that runs", typed=f"{make} cluster-down {options}"),
     )
+
+
+_END_SERVER = 'pid=$(cat serve.pid 2>/dev/null) && kill "$pid" && while kill -0 "$pid" 2>/dev/null; do sleep 0.5; done; true'
 
 
 def _cloned() -> tuple[Step, ...]:
@@ -214,32 +247,41 @@ def _table(folder: Path) -> Step:
 
 
 def _looked_at() -> Step:
-    return Step("tuneyard init --data faq.csv", OWN_DATA, "`job.yaml`, with a comment on each setting", shows="job.yaml")
+    command = f"tuneyard init --data faq.csv --model {SMALL}"
+    return Step(command, OWN_DATA, "`job.yaml`, with a comment on each setting", shows="job.yaml")
 
 
 def _checked() -> Step:
     return Step("tuneyard validate job.yaml", OWN_DATA, "a file without mistakes", shows="ok")
 
 
-def _model(data: str, name: str) -> Step:
-    script = shlex.quote(str(ROOT / "benchmarks" / "new_user_model.py"))
-    return _by_hand(
-        "has a model on disk", f"python {script} {name} {data}", f"`{name}`: a stand-in for a download, 0.5 million random weights"
-    )
+def _model(folder: Path, name: str) -> Step:
+    copied = f"mkdir -p {name} && cp -r {shlex.quote(str(folder / 'small'))}/. {name}"
+    return _by_hand("has a model on disk", copied, f"`{name}`: a stand-in for a download, half a million weights")
+
+
+def _line(text: str) -> str:
+    """A pattern of a line that holds this text alone."""
+    return rf"(?m:^{re.escape(text)}$)"
 
 
 def _planned_and_tuned() -> tuple[Step, ...]:
-    edits = "s/method: .*/method: {full: {}}/; s/learningRate: [0-9.e-]*/learningRate: 0.003/; s/epochs: .*/epochs: 60/"
     return (
-        _by_hand("changes three settings", f"sed -i {shlex.quote(edits)} job.yaml", "a job by which so small a model can learn"),
         Step("tuneyard plan job.yaml", OWN_DATA, "memory, speed and time on this machine", shows="memory of a rank"),
         Step("tuneyard run job.yaml --out runs/first", OWN_DATA, "a tuned model, and its report", shows="report.json"),
         Step("tuneyard report runs/first", OWN_DATA, "the figures once more", shows="succeeded"),
         Step(
-            'tuneyard generate runs/first "Do you deliver to Graz, Linz and Wels?"',
+            f'tuneyard generate runs/first "{ASKED}"',
             OWN_DATA,
             "the table's answer, from the tuned model",
-            shows=f"^{ANSWER}$".replace(".", r"\.").replace("^", "(?m)^"),
+            shows=_line(ANSWER),
+        ),
+        Step(
+            "tuneyard chat runs/first",
+            SERVING,
+            "two answers of the table, through a pipe",
+            typed=f"printf '%s\\n' {shlex.quote(SECOND_ASKED)} /reset {shlex.quote(ASKED)} | tuneyard chat runs/first",
+            shows=f"{_line(SECOND_ANSWER)}(.|\n)*{_line(ANSWER)}",
         ),
         Step("tuneyard history list", OWN_DATA, "the run among earlier ones", shows="faq"),
     )

@@ -10,6 +10,7 @@ import argparse
 import atexit
 import json
 import os
+import re
 import shlex
 import shutil
 import sqlite3
@@ -22,8 +23,8 @@ from functools import cache
 from io import StringIO
 from pathlib import Path
 
-from benchmarks.new_user_journeys import MODEL, bring
-from benchmarks.new_user_model import write_model
+from benchmarks.defaults_model import small_chat_model
+from benchmarks.new_user_journeys import SMALL, bring
 from rich.console import Console
 from rich.text import Text
 from tests.servers.chromium import browser, look_at
@@ -139,8 +140,8 @@ def _recorded_runs() -> tuple[Path, list[str]]:
     _small_job(folder)
     job = (folder / "job.yaml").read_text(encoding="utf-8")
     history = {"TUNEYARD_HISTORY": "on", "TUNEYARD_HISTORY_URL": url_of(folder)}
-    for name, rate in (("first", "0.003"), ("slower", "0.001")):
-        (folder / "job.yaml").write_text(job.replace("learningRate: 0.003", f"learningRate: {rate}"), encoding="utf-8")
+    for name, rate in (("first", "0.001"), ("slower", "0.0003")):
+        (folder / "job.yaml").write_text(re.sub("learningRate: [0-9.]+", f"learningRate: {rate}", job), encoding="utf-8")
         _run(f"tuneyard run job.yaml --out runs/{name}", folder, variables=history)
     (folder / "export.yaml").write_text(_FAILS, encoding="utf-8")
     _run("tuneyard run export.yaml --out runs/export", folder, variables=history, may_fail=True)
@@ -149,13 +150,9 @@ def _recorded_runs() -> tuple[Path, list[str]]:
 
 
 def _small_job(folder: Path) -> None:
-    """The job that `init` writes for a table, with settings by which a tiny model can learn."""
-    _run("tuneyard init --data faq.csv --out job.yaml --force", folder)
-    job = (folder / "job.yaml").read_text(encoding="utf-8")
-    for old, new in (("{lora: {rank: 16}}", "{full: {}}"), ("learningRate: 0.0002", "learningRate: 0.003"), ("epochs: 3", "epochs: 60")):
-        job = job.replace(old, new)
-    (folder / "job.yaml").write_text(job, encoding="utf-8")
-    write_model(folder / MODEL, [folder / "faq.csv"])
+    """The job that `init` writes for a table, and a small model on disk."""
+    shutil.copytree(small_chat_model(ROOT / "build" / "defaults" / "small"), folder / SMALL)
+    _run(f"tuneyard init --data faq.csv --model {SMALL} --out job.yaml --force", folder)
 
 
 _FAILS = """\

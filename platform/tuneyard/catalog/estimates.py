@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tuneyard.catalog.config_reader import ConfigReader
+
 _NAMES = {
     "hidden_size": ("hidden_size", "n_embd", "d_model", "dim_model", "emb_dim", "embedding_dim"),
     "num_hidden_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "num_blocks"),
@@ -42,6 +44,11 @@ def usual_names(values: Mapping[str, Any]) -> dict[str, Any] | None:
     if (found["num_experts"] or 0) < 2 or not found["num_experts_per_tok"]:
         found |= {"num_experts": None, "num_experts_per_tok": None}
     return {name: value for name, value in values.items() if name != "text_config"} | found
+
+
+def width_of(config: Mapping[str, Any]) -> int | None:
+    """The hidden size of a model, by its config.json; None where it names none."""
+    return _number(ConfigReader(config).values, _NAMES["hidden_size"])
 
 
 def _listed_layers(values: Mapping[str, Any]) -> int | None:

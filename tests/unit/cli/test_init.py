@@ -139,13 +139,51 @@ def test_a_file_is_written_over_when_asked(here: Path) -> None:
 
 @pytest.mark.parametrize(
     ("samples", "characters", "batch", "epochs", "pack"),
-    [(5, 100, 4, 3, False), (500, 100, 16, 3, False), (100_000, 300, 32, 1, True)],
+    [(5, 100, 4, 25, False), (60, 100, 4, 7, False), (500, 100, 8, 3, False), (100_000, 300, 32, 1, True)],
 )
 def test_little_data_gets_small_batches_and_several_epochs(
     samples: int, characters: int, batch: int, epochs: int, pack: bool, looked_at: Callable[..., Inspection]
 ) -> None:
     found = propose(looked_at(samples, characters), source="chats.jsonl", model=None, reading=Reading())
     assert (found.batch, found.epochs, found.pack) == (batch, epochs, pack)
+
+
+@pytest.mark.parametrize(
+    ("config", "rate"),
+    [
+        (None, 2e-4),
+        ({"hidden_size": 4096}, 2e-4),
+        ({"n_embd": 8192}, 1.2e-4),
+        ({"hidden_size": 128, "model_type": "llama"}, 3e-3),
+        ({"hidden_size": 896, "model_type": "qwen2"}, 2.3e-4),
+    ],
+)
+def test_a_wider_model_gets_a_smaller_learning_rate(
+    config: Mapping[str, Any] | None, rate: float, looked_at: Callable[..., Inspection]
+) -> None:
+    found = propose(looked_at(500, 100), source="chats.jsonl", model=None, reading=Reading(), config=config)
+    assert found.learning_rate == rate
+    assert ("hidden size" in found.text()) is (config is not None)
+
+
+def test_the_width_is_that_of_the_model(here: Path) -> None:
+    write(here / "chats.jsonl", CHAT)
+    (here / "tiny").mkdir()
+    (here / "tiny" / "config.json").write_text(json.dumps({"text_config": {"hidden_size": 64}}))
+    rates = []
+    for model in ("tiny", "Qwen/Qwen2.5-0.5B-Instruct", "nobody/knows-it"):
+        assert main(["init", "--model", model, "--force"]) == 0
+        rates.append(trained(here / "job.yaml").optimizer.learning_rate)
+    assert rates == [5.1e-3, 2.3e-4, 2e-4]
+
+
+def test_a_system_text_beside_pairs_is_a_part_of_their_chats(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(here / "orders.jsonl", {"system": "Write JSON.", "prompt": "2 cups", "response": '{"cups": 2}'})
+    assert main(["init"]) == 0
+    shown = capsys.readouterr().err
+    assert "columns prompt, completion = response, system" in shown
+    assert "not used" not in shown
+    assert trained(here / "job.yaml").data.chat
 
 
 @pytest.fixture

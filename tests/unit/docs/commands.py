@@ -17,7 +17,8 @@ from tests.unit.docs.markdown import Block, Page
 PYTHONS = ("python", "python3", ".venv/bin/python")
 CHECKED = ("tuneyard", ".venv/bin/tuneyard", "kubectl", "make", "helm", "pip", ".venv/bin/pip", "bash", "torchrun", *PYTHONS)
 """Programs whose verbs, options or files are compared with the code."""
-OTHERS = ("aws", "cd", "comet", "cp", "docker", "eval", "export", "git", "mkdir", "rm", "source", "uv", "sudo", "apt-get", "echo", "cat")
+_OF_THE_SYSTEM = ("apt-get", "cat", "cd", "cp", "curl", "echo", "eval", "export", "mkdir", "rm", "source", "sudo")
+OTHERS = (*_OF_THE_SYSTEM, "aws", "comet", "docker", "git", "uv")
 """Programs of which only the files of this repository that they name are looked for."""
 PROGRAMS = (*CHECKED, *OTHERS)
 _USAGE = re.compile(r"[\[\]·…|]|\.\.\.|\b[A-Z]{2,}\b|\bN\b")

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuneyard.api import BadInput, JobSpec
-from tuneyard.catalog.rows import positions_of
 from tuneyard.cli.checks import check_file, configs_at_hand
 from tuneyard.cli.data.roles import ColumnsOption, SheetOption, SpeakersOption, roles_of, say_columns, speakers_of
 from tuneyard.cli.init.proposal import TOLERATED_AT_MOST, propose
-from tuneyard.cli.init.reading import Reading, proposed_reading
+from tuneyard.cli.init.reading import Reading, proposed_reading, with_form_of_prompts
 from tuneyard.cli.probed import findings_of, probes_of
 
 if TYPE_CHECKING:
@@ -50,30 +49,31 @@ def init(
     if not out.parent.is_dir():
         raise BadInput(f"--out {out}: there is no folder {out.parent}", "make it, or give a file in a folder that exists")
     uri = data or _only_data_here()
-    reading = Reading(roles_of(columns), speakers_of(roles), sheet)
-    found, reading = _look(uri, reading)
+    found, reading = _look(uri, Reading(roles_of(columns), speakers_of(roles), sheet), _has_template(model))
     proposed = [f"{name}: {_shown(getattr(reading, name))}, {why}" for name, why in reading.why.items()]
     how: Any = {"source": _from(out, uri), "model": _from(out, model) if model else None, "reading": reading}
-    how["has_template"] = _has_template(model)
     proposal = propose(found, **how)
     job = _write(out, proposal.text())
     if config := configs_at_hand(job.spec, out.absolute().parent).get("train"):
-        how["positions"] = positions_of(config)
+        how["config"] = config
     probes = probes_of(job, out.absolute().parent)
     if (probe := probes["train"].probe() if probes else None) is not None and probe.tokens:
         how["tokens"] = probe.tokens
-    if how.get("positions") or how.get("tokens"):
+    if how.keys() & {"config", "tokens"}:
         proposal = propose(found, **how)
         job = _write(out, proposal.text())
     proposed += [f"warning: {finding}" for _, finding in findings_of(job, probes_of(job, out.absolute().parent))]
-    lines = [f"{uri}: {found.format}, {proposal.rows_text}; {found.why}", *proposed, *proposal.notes]
+    why = found.why.replace(" (given)", " (proposed)") if "columns" in reading.why else found.why
+    lines = [f"{uri}: {found.format}, {proposal.rows_text}; {why}", *proposed, *proposal.notes]
     print("\n".join(lines), file=sys.stderr)
     print(f"next: tuneyard plan {out}, then tuneyard run {out} (or tuneyard submit {out})", file=sys.stderr)
     typer.echo(out)
 
 
 def _shown(value: object) -> str:
-    return ", ".join(f"{key} = {each}" for key, each in value.items()) if isinstance(value, dict) else repr(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key} = {each}" for key, each in value.items())
+    return "true" if value is True else repr(value)
 
 
 def _has_template(model: str | None) -> bool | None:
@@ -83,8 +83,9 @@ def _has_template(model: str | None) -> bool | None:
     return True if model is None else has_chat_template(model, revision=None, base_dir=Path.cwd())
 
 
-def _look(uri: str, given: Reading) -> tuple[Inspection, Reading]:
+def _look(uri: str, given: Reading, has_template: bool | None) -> tuple[Inspection, Reading]:
     """The inspected data, and how they are read: as given, or as proposed where nothing was given and the columns do not say it.
+    `has_template`: see `with_form_of_prompts`.
 
     Raises BadInput if they yield no sample, or too many of their rows are bad.
     """
@@ -105,7 +106,8 @@ def _look(uri: str, given: Reading) -> tuple[Inspection, Reading]:
     if found.bad > TOLERATED_AT_MOST * rows:
         cause = f"{uri}: {found.bad:,} of {rows:,} rows cannot be used, such as {found.bad_examples[0]}; settings need the other rows too"
         raise BadInput(cause, found.advice or f"repair these rows, or take them out: `tuneyard data inspect {uri}` shows more")
-    return found, given
+    formed = with_form_of_prompts(found, given, has_template)
+    return (found if formed == given else inspect(uri, **formed.arguments(), limit=_READ_ROWS)), formed
 
 
 def _only_data_here() -> str:

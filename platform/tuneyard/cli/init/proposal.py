@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from tuneyard.catalog.estimates import width_of
+from tuneyard.catalog.rows import positions_of
 from tuneyard.cli.init.reading import Reading
 
 if TYPE_CHECKING:
@@ -29,10 +31,16 @@ _TEACHES = {
 _INSTRUCT, _BASE = "Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-0.5B"
 _MODELS = {"chat": _INSTRUCT, "prompt-completion": _INSTRUCT, "preference": _INSTRUCT, "text": _BASE}
 """Models by format."""
-_SEPARATED = "{prompt}\n\n### Response:\n"
-"""The prompts of a model without a chat template."""
-_STEPS_AN_EPOCH = 20
-"""The least number of steps per epoch. The batch becomes smaller for it, down to 4 rows."""
+_STEPS_AN_EPOCH = 50
+"""The least number of steps per epoch. The batch becomes smaller for it, down to 4 rows: adapters learn more from many small steps."""
+_STEPS, _MOST_EPOCHS = 100, 25
+"""The least number of steps, and the epochs that it may take: fewer leave an adapter, which begins at zero, where it began. OpenAI's
+fine-tuning has the same bounds: 100 rows, one a step, and 25 epochs.
+"""
+_RATE, _RATE_OF_PREFERENCE, _RATED_WIDTH = 2e-4, 5e-6, 4096
+"""Learning rates of adapters on a model of this hidden size, as in QLoRA (Dettmers et al. 2023) and in TRL's script for DPO."""
+_EXPONENT, _EXPONENT_OF_QWEN = 0.78, 0.08
+"""They fall with this power of the hidden size. Tinker's recipes have fitted both; the first is that of Llama models."""
 _TOLERATED_BAD = 0.01
 """The default of `data.maxBadFraction`."""
 TOLERATED_AT_MOST = 0.1
@@ -51,8 +59,6 @@ class Proposal:
     asked: str
     answered: str
     """Columns of prompts and answers, for an example of a score task."""
-    chat: str
-    """Why `data.chat` is true; empty: it is not set."""
     rows: int
     complete: bool
     """False: `rows` counts the rows that were read, and the data have more."""
@@ -62,6 +68,7 @@ class Proposal:
     validation_fraction: float
     max_bad_fraction: float
     learning_rate: float
+    width: int | None
     batch: int
     epochs: int
     notes: list[str] = field(default_factory=list)
@@ -69,6 +76,10 @@ class Proposal:
     @property
     def rows_text(self) -> str:
         return f"{self.rows:,} sample{'' if self.rows == 1 else 's'}" if self.complete else f"more than {self.rows:,} samples"
+
+    @property
+    def _by_width(self) -> str:
+        return f" on a model of hidden size {self.width:,}" if self.width is not None else ""
 
     def text(self) -> str:
         """The JobSpec as YAML with a comment on each setting."""
@@ -97,10 +108,7 @@ class Proposal:
     def _data(self) -> list[str]:
         lines = ["      data:", f"        source: {_yaml(self.source)}", f"        format: {self.format}"]
         for name, value, why in self.reading.fields():
-            pairs = ", ".join(f"{_yaml(key)}: {_yaml(each)}" for key, each in value.items()) if isinstance(value, dict) else ""
-            lines.append(f"        {name}: {f'{{{pairs}}}' if pairs else _yaml(str(value))}{f'   # {why}' if why else ''}")
-        if self.chat:
-            lines.append(f"        chat: true   # {self.chat}")
+            lines.append(f"        {name}: {_written(value)}{f'   # {why}' if why else ''}")
         lines.append(f"        maxLength: {self.max_length}   # tokens per row: {self.length_why}")
         if self.pack:
             lines.append("        pack: true   # samples share rows, without attention across them: no time is spent on padding")
@@ -118,7 +126,7 @@ class Proposal:
         return [
             "      # Adapters beside frozen weights: little memory. Others: {full: {}}, {qlora: {rank: 16}}, {dora: {rank: 16}}.",
             "      method: {lora: {rank: 16}}",
-            f"      optimizer: {{learningRate: {self.learning_rate:g}}}   # about a tenth of it for `full`",
+            f"      optimizer: {{learningRate: {self.learning_rate:g}}}   # for adapters{self._by_width}; about a tenth of it for `full`",
             f"      batch: {{global: {self.batch}}}   # rows per step, over all workers",
             f"      epochs: {self.epochs}",
         ]
@@ -142,22 +150,20 @@ def propose(
     source: str,
     model: str | None,
     reading: Reading,
-    has_template: bool | None = True,
     tokens: Sequence[int] = (),
-    positions: int | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> Proposal:
-    """Settings for inspected data with samples and a known format. `source`: the data's name in the JobSpec. `has_template`: whether the
-    model's tokenizer has a chat template; None: it is not known. `tokens`: of some samples; empty: they are estimated from characters.
-    `positions`: tokens of a row at most, if the model has a limit.
+    """Settings for inspected data with samples and a known format. `source`: the data's name in the JobSpec. `tokens`: of some samples;
+    empty: they are estimated from characters. `config`: config.json of the model; None: it is not known.
     """
-    reading, chat = _form_of_prompts(found, reading, has_template)
+    positions, width = positions_of(config or {}), width_of(config or {})
     max_length, why, cut = _length(found, sorted(tokens))
     if positions is not None and positions < max_length:
         max_length, why = positions, f"the positions of the model; {why}"
     pack, rows = _rows(found, max_length, sorted(tokens))
     batch = next((size for size in (32, 16, 8) if rows >= _STEPS_AN_EPOCH * size), 4)
     bad = found.bad / (found.bad + found.samples)
-    preference = found.format == "preference"
+    validation = 0.0 if found.samples < 100 else 0.05 if found.samples < 10_000 else 0.01
     notes = [*found.notes, *cut]
     if bad > _TOLERATED_BAD:
         and_so = f"; {found.advice}" if found.advice else ""
@@ -170,34 +176,19 @@ def propose(
         reading=reading,
         asked=found.roles.get("prompt", "question"),
         answered=found.roles.get("completion", "answer"),
-        chat=chat,
         rows=found.samples,
         complete=found.complete,
         max_length=max_length,
         length_why=why,
         pack=pack,
-        validation_fraction=0.0 if found.samples < 100 else 0.05 if found.samples < 10_000 else 0.01,
+        validation_fraction=validation,
         max_bad_fraction=_above(bad),
-        learning_rate=5e-6 if preference else 2e-4,
+        learning_rate=_learning_rate(found.format, width, str((config or {}).get("model_type", ""))),
+        width=width,
         batch=batch,
-        epochs=1 if preference or rows >= 10 * _STEPS_AN_EPOCH * batch else 3,
+        epochs=_epochs(found.format, rows * (1 - validation) / batch),
         notes=notes,
     )
-
-
-def _form_of_prompts(found: Inspection, reading: Reading, has_template: bool | None) -> tuple[Reading, str]:
-    """How pairs of texts are read, and why data.chat is true (empty: it is not). A prompt never runs into its answer."""
-    if found.format not in ("prompt-completion", "preference") or found.as_messages:
-        return reading, ""
-    if found.format == "preference" and found.roles and "prompt" not in found.roles:
-        return reading, ""  # whole dialogues as texts, which have their own marks
-    if has_template is None:
-        return reading, "pairs become chats, by the model's chat template; of a tokenizer without one, by Tuneyard's"
-    if has_template:
-        return reading, "pairs become chats, by the model's chat template: a user's question, and the assistant's answer"
-    template = f"{reading.template}\n\n### Response:\n" if reading.template else _SEPARATED
-    why = "the model has no chat template: this mark stands between a prompt and its answer"
-    return replace(reading, template=template, why={**reading.why, "template": why}), ""
 
 
 def _rows(found: Inspection, max_length: int, tokens: Sequence[int]) -> tuple[bool, int]:
@@ -208,6 +199,19 @@ def _rows(found: Inspection, max_length: int, tokens: Sequence[int]) -> tuple[bo
     if found.format == "text" or (found.format != "preference" and packed >= _STEPS_AN_EPOCH * 8):
         return True, packed
     return False, found.samples
+
+
+def _epochs(format: str, steps: float) -> int:
+    """Epochs of `steps` steps each. Less data are read more often."""
+    usual = 1 if format == "preference" or steps >= 2 * _STEPS else 3
+    return max(usual, min(_MOST_EPOCHS, math.ceil(_STEPS / max(1, math.floor(steps)))))
+
+
+def _learning_rate(format: str, width: int | None, model_type: str) -> float:
+    """In two figures."""
+    rate = _RATE_OF_PREFERENCE if format == "preference" else _RATE
+    exponent = _EXPONENT_OF_QWEN if model_type.startswith("qwen") else _EXPONENT
+    return float(f"{rate * (_RATED_WIDTH / (width or _RATED_WIDTH)) ** exponent:.1e}")
 
 
 def _length(found: Inspection, tokens: Sequence[int]) -> tuple[int, str, list[str]]:
@@ -231,6 +235,13 @@ def _job_name(source: str) -> str:
     """A DNS label from the name of the data."""
     stem = PurePosixPath(source.rstrip("/").partition("://")[2] or source).name.split(".")[0]
     return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:50].strip("-") or "train"
+
+
+def _written(value: Any) -> str:
+    """The value of a field on one line."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_yaml(key)}: {_yaml(each)}' for key, each in value.items())}}}"
+    return "true" if value is True else _yaml(str(value))
 
 
 def _yaml(text: str) -> str:

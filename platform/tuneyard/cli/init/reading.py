@@ -10,6 +10,12 @@ if TYPE_CHECKING:
     from tuneyard.data import Inspection
 
 
+_MARK = "\n\n### Response:\n"
+"""Ends the prompts of a model without a chat template."""
+
+_FIELDS = ("columns", "roles", "sheet", "template", "chat")
+
+
 @dataclass(frozen=True)
 class Reading:
     """Fields of `data` that say how rows are read. `why`: comments on proposed fields, by field."""
@@ -18,15 +24,16 @@ class Reading:
     roles: Mapping[str, str] = field(default_factory=dict)
     sheet: str | None = None
     template: str | None = None
+    chat: bool = False
     why: Mapping[str, str] = field(default_factory=dict)
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of `data.inspect`."""
-        return {"columns": self.columns or None, "roles": self.roles or None, "sheet": self.sheet, "template": self.template}
+        return {name: getattr(self, name) or None for name in _FIELDS[:-1]} | {"chat": self.chat}
 
     def fields(self) -> Iterator[tuple[str, Any, str]]:
         """Name, value and comment of each field that is set."""
-        for name in ("columns", "roles", "sheet", "template"):
+        for name in _FIELDS:
             if value := getattr(self, name):
                 yield name, value, self.why.get(name, "")
 
@@ -65,3 +72,19 @@ def proposed_reading(uri: str, found: Inspection, given: Reading) -> Reading:
             "template": "the prompt of each row",
         },
     )
+
+
+def with_form_of_prompts(found: Inspection, reading: Reading, has_template: bool | None) -> Reading:
+    """How pairs of texts are read: as chats, or with a mark, so that no prompt runs into its answer. `has_template`: whether the model's
+    tokenizer has a chat template; None: it is not known.
+    """
+    if found.format not in ("prompt-completion", "preference") or found.as_messages:
+        return reading
+    if found.format == "preference" and found.roles and "prompt" not in found.roles:
+        return reading  # whole dialogues as texts, which have their own marks
+    if has_template is False:
+        why = "the model has no chat template: this mark stands between a prompt and its answer"
+        return replace(reading, template=f"{reading.template or '{prompt}'}{_MARK}", why={**reading.why, "template": why})
+    why = "pairs become chats, by the model's chat template"
+    why += ": a user's question, and the assistant's answer" if has_template else "; of a tokenizer without one, by Tuneyard's"
+    return replace(reading, chat=True, why={**reading.why, "chat": why})
