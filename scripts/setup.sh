@@ -103,5 +103,6 @@ fi
 # torch, transformers and vLLM anew, 15 s of CPU each time.
 .venv/bin/uv pip sync --quiet --python .venv/bin/python --require-hashes --compile-bytecode "$lock"
 .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --editable .
+.venv/bin/python -m compileall -q platform operators || true # an editable package is not compiled with the others
 touch .venv/.ready
 say "ready: .venv/bin/tuneyard"

@@ -1,10 +1,11 @@
-"""For all tests: profiles of property tests, a history that goes with the tests, no garbage collection of what imports made, and threads of
-OpenMP that do not spin while they wait."""
+"""For all tests: profiles of property tests, a history that goes with the tests, compiled modules, no garbage collection of what imports
+made, and threads of OpenMP that do not spin while they wait."""
 
 from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from math import ceil
 from pathlib import Path
@@ -18,6 +19,10 @@ settings.load_profile("short")
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 """Read when torch is loaded. Beside other parts, threads that spin while they wait hold up the ones they wait for (docs/testing.md)."""
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+"""Containers set it. Each process that a test starts would compile our modules anew, for a third of a second."""
 
 gc.disable()
 """While tests are collected: the modules that they import stay, and a fifth of that time would go into looking for garbage in them."""

@@ -1,6 +1,6 @@
 """Which modules of this repository a module needs, read from the source of all, without importing any.
 
-`import_nodes` and `named` read the import statements of one file. `Imports` is the graph over the product, its tests, benchmarks and
+`import_statements` and `named` read the import statements of one file. `Imports` is the graph over the product, its tests, benchmarks and
 scripts. A module needs what it imports, at its start or later; the packages above; the modules behind the names of a package that loads
 them at their first use; the modules that it starts as programs (`-m tests.clusters.clocked_hub`); the commands of `tuneyard` that it calls,
 in its process or another; and the `conftest.py` files that pytest loads for it.
@@ -12,6 +12,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -33,18 +34,34 @@ def _name(path: Path, package: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def import_nodes(body: list[ast.stmt], *, late: bool = False, typing: bool = False) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-    """Import statements, each with whether it stands in a function. `typing`: also those that type checkers alone read."""
+@dataclass(frozen=True)
+class Statement:
+    """An import statement. `late`: it stands in a function. `typing`: type checkers alone read it."""
+
+    node: ast.Import | ast.ImportFrom
+    late: bool
+    typing: bool
+
+
+@cache
+def import_statements(path: Path) -> tuple[Statement, ...]:
+    """All import statements of a file, which is parsed once in a process. Its tree is not kept: garbage collection among all trees would
+    take longer than parsing."""
+    return tuple(_statements(ast.parse(path.read_text(encoding="utf-8")).body))
+
+
+def _statements(body: list[ast.stmt], *, late: bool = False, typing: bool = False) -> Iterator[Statement]:
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            yield node, late
-        elif typing or not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
-            inner = late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            for child in ast.iter_child_nodes(node):
-                if isinstance(child, ast.stmt):
-                    yield from import_nodes([child], late=inner, typing=typing)
-                elif isinstance(child, ast.ExceptHandler | ast.match_case):
-                    yield from import_nodes(child.body, late=inner, typing=typing)
+            yield Statement(node, late, typing)
+            continue
+        inner = late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        checked = typing or (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING")
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.stmt):
+                yield from _statements([child], late=inner, typing=checked)
+            elif isinstance(child, ast.ExceptHandler | ast.match_case):
+                yield from _statements(child.body, late=inner, typing=checked)
 
 
 def named(node: ast.Import | ast.ImportFrom, known: Mapping[str, Path]) -> Iterator[str]:
@@ -62,7 +79,7 @@ def named(node: ast.Import | ast.ImportFrom, known: Mapping[str, Path]) -> Itera
 
 @dataclass(frozen=True)
 class _Source:
-    """What the graph keeps of a file. Its tree is not kept: garbage collection among all trees would take longer than parsing."""
+    """What the graph keeps of a file."""
 
     nodes: tuple[ast.Import | ast.ImportFrom, ...]
     quoted: tuple[str, ...]
@@ -111,20 +128,19 @@ class Imports:
     def _read(self, module: str) -> _Source:
         if module not in self._sources:
             path = self.modules[module]
-            source = path.read_text(encoding="utf-8")
-            body = ast.parse(source).body
-            behind = self._handed_out(body) if path.name == "__init__.py" else {}
-            nodes, quoted = tuple(node for node, _ in import_nodes(body)), tuple(_QUOTED.findall(source))
+            source, statements = path.read_text(encoding="utf-8"), import_statements(path)
+            behind = self._handed_out(statements) if path.name == "__init__.py" else {}
+            nodes, quoted = tuple(each.node for each in statements if not each.typing), tuple(_QUOTED.findall(source))
             self._sources[module] = _Source(nodes, quoted, self._called_in(source), behind)
         return self._sources[module]
 
     def _called_in(self, source: str) -> frozenset[str]:
         return frozenset(name for found in _CALLED.findall(source) for name in found if name in self.commands)
 
-    def _handed_out(self, body: list[ast.stmt]) -> dict[str, str]:
+    def _handed_out(self, statements: Iterable[Statement]) -> dict[str, str]:
         return {
             alias.asname or alias.name: node.module
-            for node, _ in import_nodes(body, typing=True)
+            for node in (each.node for each in statements)
             if isinstance(node, ast.ImportFrom) and node.module in self.modules
             for alias in node.names
         }

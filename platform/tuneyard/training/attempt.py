@@ -39,7 +39,7 @@ from tuneyard.training.gradients import exchange_gradients
 from tuneyard.training.ledger import Ledger
 from tuneyard.training.machine_use import MachineUse
 from tuneyard.training.material import Material, prepare_material
-from tuneyard.training.memory import held_gb, host_peak_gb, mapped_libraries_gb, peak_gb, reserved_gb, reset_peak
+from tuneyard.training.memory import LibraryMemory, host_peak_gb, peak_gb, reserved_gb, reset_peak
 from tuneyard.training.model_card import model_card
 from tuneyard.training.progress import Progress
 from tuneyard.training.proofs.before import Before
@@ -66,7 +66,6 @@ class Attempt:
         self.emit = emit
         self.scratch = Path(request.scratch)
         self.began = time.perf_counter()
-        self.libraries_gb = self.mapped_gb = 0.0
         self.router_weight = 0.0
         self.expert_load: ExpertLoad | None = None
         self.shards: Shards | None = None
@@ -81,7 +80,7 @@ class Attempt:
     def run(self) -> TrainResult:
         """Run the attempt. Raises BadInput if another job is writing to the output."""
         reset_peak(self.world.device)
-        self.libraries_gb, self.mapped_gb = held_gb(), mapped_libraries_gb()
+        self.libraries = LibraryMemory()
         checkpoints = self._checkpoints()
         request = self.request
         holder = Holder.this_process(job=request.job, attempt=request.attempt, run=request.run)
@@ -369,7 +368,7 @@ class Attempt:
             peak_memory_gb=gather_objects(self.world, peak_gb(self.world.device)),
             reserved_memory_gb=gather_objects(self.world, reserved_gb(self.world.device)),
             host_memory_gb=gather_objects(self.world, host_peak_gb()),
-            libraries_gb=gather_objects(self.world, self.libraries_gb + mapped_libraries_gb() - self.mapped_gb),
+            libraries_gb=gather_objects(self.world, self.libraries.in_gb()),
             planned_memory_gb=plan.memory.total_gb,
             world_size=self.world.size,
             wall_s=time.perf_counter() - self.began,

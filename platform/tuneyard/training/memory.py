@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 
@@ -17,7 +18,7 @@ CLEAR_REFS = Path("/proc/self/clear_refs")
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
 _LIBRARY = re.compile(rb"^[0-9a-f]+-[0-9a-f]+ [^\n]*\.so[^\n]*\n(?:[^\n]*\n)*?Rss: +(\d+)", re.MULTILINE)
-"""A mapping of a shared library in smaps, with its resident kilobytes: one expression, because 30,000 lines are read in each attempt."""
+"""A mapping of a shared library in smaps, with its resident kilobytes: one expression, because it has 30,000 lines."""
 
 
 def reset_peak(device: torch.device) -> None:
@@ -65,10 +66,27 @@ def free_bytes(device: torch.device) -> float:
     return float(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else free_host_gb() * 1e9
 
 
-def mapped_libraries_gb() -> float:
-    """Resident pages of shared libraries in 1e9 bytes. They grow until the first step has run: a page counts once the process has read
-    it. 0 if the system does not report it.
+class LibraryMemory:
+    """Memory of the libraries of a rank: what it holds before it loads a model, and the pages of libraries that it reads until its first
+    step has run. A later run of the process finds them read: the system takes 40 ms to count them.
     """
+
+    _are_read: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self._held_gb = held_gb()
+        self._mapped_gb = None if self._are_read else _mapped_gb()
+
+    def in_gb(self) -> float:
+        """In 1e9 bytes, once the first step has run."""
+        if self._mapped_gb is None:
+            return self._held_gb
+        type(self)._are_read = True
+        return self._held_gb + _mapped_gb() - self._mapped_gb
+
+
+def _mapped_gb() -> float:
+    """Resident pages of shared libraries in 1e9 bytes; 0 if the system does not report them."""
     try:
         mappings = SMAPS.read_bytes()
     except OSError:

@@ -34,8 +34,8 @@ _READ_LATER = (
 )  # fmt: skip
 """Variables that are applied after the fork, or read at each use."""
 _CACHE_OF_TORCH = "TORCHINDUCTOR_CACHE_DIR"
-_BY_TRL = ("VLLM_LOGGING_LEVEL", "ERROR")
-"""A variable that TRL sets when it is imported, in a process that uses it to look at data."""
+_BY_LIBRARIES = (("VLLM_LOGGING_LEVEL", "ERROR"), ("KMP_DUPLICATE_LIB_OK", "True"))
+"""Variables that TRL and scikit-learn set when they are imported. A process that looks at data may do so after its server has started."""
 
 
 def read_at_import(name: str) -> bool:
@@ -47,7 +47,7 @@ def other_setting(ours: Mapping[str, str], theirs: Mapping[str, str], secret: Co
     """A variable that is read when the stack is loaded and differs between `ours` and `theirs`; None if there is none.
 
     `secret`: names of variables that the stack did not get; they are not compared. torch sets its cache folder in the process that uses it,
-    and TRL the level of vLLM's log: their defaults count as unset.
+    and other libraries set variables at their import: these defaults count as unset.
     """
     ours, theirs = _without_default(ours), _without_default(theirs)
     names = sorted(name for name in {*ours, *theirs} if read_at_import(name) and name not in secret)
@@ -55,7 +55,7 @@ def other_setting(ours: Mapping[str, str], theirs: Mapping[str, str], secret: Co
 
 
 def _without_default(environment: Mapping[str, str]) -> Mapping[str, str]:
-    defaults = (_BY_TRL, *([(_CACHE_OF_TORCH, _default_cache_of_torch())] if _CACHE_OF_TORCH in environment else []))
+    defaults = (*_BY_LIBRARIES, *([(_CACHE_OF_TORCH, _default_cache_of_torch())] if _CACHE_OF_TORCH in environment else []))
     return {name: value for name, value in environment.items() if (name, value) not in defaults}
 
 

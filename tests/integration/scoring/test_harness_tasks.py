@@ -12,10 +12,10 @@ import pytest
 import yaml
 from tests.builders.harness_tasks import likely_continuations
 from tests.builders.models import sentences, write_model
+from tests.builders.scores import score_request
 from tests.integration.scoring.conftest import Score, parts_in
 
-from tuneyard.api import BadInput, load_jobspec
-from tuneyard.runtime.references import resolved
+from tuneyard.api import BadInput
 from tuneyard.scoring import ScoreRequest, ScoreResult
 
 ROWS = 12
@@ -93,25 +93,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def request(folder: Path, **harness: Any) -> ScoreRequest:
-    """As `tuneyard run` makes it from a file."""
     score = {
         "model": {"name": "model"},
         "data": {"lmEval": {"tasks": TASKS, "folder": "tasks", **harness}},
         "rowsPerPart": 32,
     }
-    spec = {"tasks": [{"name": "exam", "score": score}]}
-    job = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "exam"}, "spec": spec}
-    (folder / "job.yaml").write_text(yaml.safe_dump(job))
-    task, start = resolved(load_jobspec(folder / "job.yaml").spec.tasks[0], folder, {})
-    assert task.score is not None
-    return ScoreRequest(
-        job="exam",
-        name="exam",
-        task=task.score,
-        model_uri=start.model_uri,
-        output=str(folder / "out"),
-        scratch=str(folder / "scratch"),
-    )
+    return score_request(folder, "out", score)
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +126,7 @@ def theirs(folder: Path, scored: ScoreResult) -> dict[str, dict[str, Any]]:  # n
     from lm_eval.models.huggingface import HFLM
     from lm_eval.tasks import TaskManager
 
+    os.environ.pop("HF_XET_HIGH_PERFORMANCE", None)  # the harness sets it at its import, and engines of later tests would start cold
     model = HFLM(pretrained=str(folder / "model"), dtype="float32", device="cpu", batch_size=1, max_length=254)
     here = Path.cwd()
     os.chdir(folder / "tasks")

@@ -17,10 +17,10 @@ import pytest
 import torch
 import yaml
 from tests.builders.rankers import write_clicks
+from tests.builders.scores import score_request
 from tests.integration.runtime.conftest import tuneyard_here
 from tests.integration.scoring.conftest import a_worker_killed, score_until_killed
 
-from tuneyard.api import ScoreTask
 from tuneyard.ranking import EnsembleLayer, RankMetrics, batch_of, load, save
 from tuneyard.ranking.click_log import config_of
 from tuneyard.runtime.score.pool import score
@@ -51,9 +51,7 @@ def request(folder: Path, output: str, **changes: Any) -> ScoreRequest:
         "ranking": {"slices": ["device"], "windows": {"every": 6_000}},
         "rowsPerPart": ROWS // PARTS,
     }
-    task = ScoreTask.model_validate(fields | changes)
-    places = {"output": str(folder / output), "scratch": str(folder / "scratch")}
-    return ScoreRequest(job="test", name="judge", task=task, model_uri=str(folder / "model"), instances=2, **places)
+    return score_request(folder, output, fields | changes, instances=2)
 
 
 @pytest.fixture(scope="module")

@@ -22,15 +22,15 @@ def test_a_search_finds_a_faster_batch_and_the_task_takes_it(tmp_path: Path) -> 
     """One answer at a time is slower than eight. Four runs: the file's settings, the other, and both again as a pair. A batch that cannot
     work is named with the reason."""
     write_model(tmp_path / "model", hidden_size=128, num_attention_heads=2, num_key_value_heads=1)
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"question": text}) + "\n" for text in sentences(24)))
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"question": text}) + "\n" for text in sentences(12)))
     score = {
         "model": {"name": "./model"},
         "data": {"source": "rows.jsonl", "prompt": "question"},
-        "generation": {"maxTokens": 32},
+        "generation": {"maxTokens": 24},
         "engine": {"batch": 1},
     }
     space = {"engine.batch": [8], "engine.kvCache": ["64Mi", "900Gi"]}
-    search = {"task": "judge", "budget": {"trials": 4, "rounds": 1}, "rowsPerTrial": 16, "space": space}
+    search = {"task": "judge", "budget": {"trials": 4, "rounds": 1}, "rowsPerTrial": 8, "space": space}
     tasks = [{"name": "judge", "score": score}, {"name": "search", "tune": search}]
     job = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "nightly"}, "spec": {"tasks": tasks}}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
@@ -50,12 +50,12 @@ def test_a_search_finds_a_faster_batch_and_the_task_takes_it(tmp_path: Path) -> 
     assert (found["unit"], found["best"], len(found["pairs"])) == ("tokens", {"engine.batch": 8, "engine.kvCache": "64Mi"}, 1)
     assert found["gain"] > 0
     assert told["judge"]["details"]["engine"]["batch"] == 8
-    assert told["judge"]["rows"] == 24
+    assert told["judge"]["rows"] == 12
     assert not list((out / "search" / "trials").rglob("*.parquet")), "answers of trials are deleted"
 
     history = History.open(url)
     runs = [run for run in history.score_runs() if run["task"].startswith("search/")]
     history.close()
-    assert [run["result"]["rows"] for run in runs] == [16] * 4
+    assert [run["result"]["rows"] for run in runs] == [8] * 4
     assert all(run["result"]["details"]["speed"]["measured_s"] > 0 for run in runs), "trials teach what engines take"
     assert "samples" not in runs[0]["result"], "rows stay out of history"

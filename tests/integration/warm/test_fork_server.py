@@ -245,7 +245,8 @@ def test_a_cache_folder_is_another_setting_unless_torch_has_set_it_by_itself(
         ask(server.socket, ["x"], target=f"{PROBES}:leave")
 
 
-def test_the_log_level_that_trl_sets_is_no_other_setting(server: WarmServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_trl_and_scikit_learn_set_is_no_other_setting(server: WarmServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KMP_DUPLICATE_LIB_OK", "True")
     """A command, or a notebook, has looked at data with TRL's chat templates."""
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "ERROR")
     assert seen(server.socket)

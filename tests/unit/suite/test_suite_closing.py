@@ -48,6 +48,7 @@ def test_what_failed_runs_once_more_and_is_flaky_if_it_passes(tmp_path: Path, mo
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_some.py").write_text(TESTS.format(folder=str(tmp_path)))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     part = Part(name="some", cpu_min=1, paths=(str(tmp_path / "tests"), f"--rootdir={tmp_path}", "-c", "/dev/null"))
     closing = Closing()
     for again, ended in ((False, closing.add), (True, closing.add_again)):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
-from tests.suite.imports import PRODUCT, find_modules, import_nodes, named
+from tests.suite.imports import PRODUCT, find_modules, import_statements, named
 
 Graph = Mapping[str, frozenset[str]]
 
@@ -52,13 +51,12 @@ def _modules() -> Mapping[str, Path]:
 
 def _imports(path: Path, module: str) -> Iterator[str]:
     """Modules of the same room that a module imports; not those of a late import whose line says why it is late."""
-    source = path.read_text(encoding="utf-8")
-    lines, tree, known = source.split("\n"), ast.parse(source), _modules()
+    lines, known = path.read_text(encoding="utf-8").split("\n"), _modules()
     room = ".".join(module.split(".")[:2])
-    for node, late in import_nodes(tree.body):
-        if late and "# late: " in lines[node.lineno - 1]:
+    for each in import_statements(path):
+        if each.typing or (each.late and "# late: " in lines[each.node.lineno - 1]):
             continue
-        for name in named(node, known):
+        for name in named(each.node, known):
             if name != module and (name == room or name.startswith(f"{room}.")):
                 yield name
 

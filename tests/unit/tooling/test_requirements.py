@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from tests.servers.gpu_packages import NOT_TRIED, TRIED
+from tests.suite.imports import import_statements
 
 from tuneyard.extras import DISTRIBUTIONS
 
@@ -109,15 +110,11 @@ def module_of(requirement: str) -> str:
 
 
 def imports(file: Path) -> Iterator[str]:
-    """Only statements are visited: expressions, most of a tree, hold no import."""
-    nodes: list[ast.AST] = [ast.parse(file.read_text())]
-    while nodes:
-        node = nodes.pop()
+    for node in (each.node for each in import_statements(file)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+        elif node.level == 0 and node.module:
             yield node.module
-        nodes += [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case)]
 
 
 @functools.cache

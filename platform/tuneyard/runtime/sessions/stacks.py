@@ -59,7 +59,8 @@ def engine_stack() -> Stack:
     """The stack for engines on cpu. On GPUs vLLM starts processes of its own."""
     from tuneyard.scoring.settings import ENGINE_ENVIRONMENT, ENGINE_ENVIRONMENT_ON_CPU
 
-    modules = ("tuneyard.scoring.vllm_worker", "vllm", "vllm.v1.engine.llm_engine")
+    # The last one loads what every engine imports late: a second of its start.
+    modules = ("tuneyard.scoring.vllm_worker", "vllm", "vllm.v1.engine.llm_engine", "vllm.v1.worker.cpu_worker")
     # vLLM imports Ray to use several machines, and Ray does not survive a fork. An engine here is one process of a Ray actor.
     return Stack(modules, absent=("ray", "grpc"), settings=tuple({**ENGINE_ENVIRONMENT, **ENGINE_ENVIRONMENT_ON_CPU}.items()))
 
