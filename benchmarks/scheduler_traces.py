@@ -20,7 +20,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.generated_traces import Trace, bursty, daily  # noqa: E402 -- found by the line above
-from benchmarks.own_quota import own_quota_waits  # noqa: E402
 
 from tuneyard.federation import Team  # noqa: E402
 from tuneyard.federation.simulation import Life, Run, Scenario, results_of, simulate  # noqa: E402
@@ -55,17 +54,16 @@ def figures(run: Run, trace: Trace) -> Figures:
     """What the page shows of a run."""
     found = results_of(run)
     names = ("mean_jct_s", "p99_jct_s", "mean_wait_s", "p99_wait_s", "longest_wait_s", "gpu_utilisation", "lost_gpu_hours", "fairness")
-    own = own_quota_waits(run.lives, trace.teams)
     return {
         **{name: float(getattr(found, name)) for name in (*names, "preemptions")},
         "jobs": found.jobs,
         "unfinished": found.unfinished + found.refused,
-        "most_preemptions": max(life.preemptions for life in run.lives),
+        "most_preemptions": found.most_preemptions_of_one,
         "gang_jct_s": _mean_jct_s(run.lives, at_least=GANG),
         "small_jct_s": _mean_jct_s(run.lives, at_most=1),
         "until_last_submission": _held_until(run.lives, trace) / (run.total_gpus * max(job.submit_s for job in trace.jobs)),
-        "own_longest_s": float(own.max()) if len(own) else 0.0,
-        "own_p99_s": float(np.percentile(own, 99)) if len(own) else 0.0,
+        "own_longest_s": found.own_quota_longest_wait_s,
+        "own_p99_s": found.own_quota_p99_wait_s,
     }
 
 

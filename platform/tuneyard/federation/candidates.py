@@ -1,8 +1,11 @@
 """Candidates for preemption: which attempts an ask may preempt, and from when on.
 
-An ask may preempt attempts of lower priority. Two kinds of asks may preempt attempts of their own priority too: an ask within its team's
+An ask may preempt attempts of lower priority, at once or, where their task was preempted before, after some time
+(`Policy.spared_again_s`). Two kinds of asks may preempt attempts of their own priority too: an ask within its team's
 quota reclaims GPUs that other teams borrow, and a large gang that has starved preempts attempts with a recent checkpoint. Both spare
-attempts until these have run for some time (`Policy.settled_s`, `Policy.starves_settled_s`), and longer after each preemption.
+attempts until these have run for some time (`Policy.settled_s`, `Policy.starves_settled_s`), and longer after each preemption. An owner
+spares attempts that began while it waited for a shorter time (`Policy.settled_late_s`): its guarantee depends on its own wait, not on how
+often borrowers follow each other.
 """
 
 from __future__ import annotations
@@ -37,13 +40,15 @@ class Found:
 class Rights:
     """The rights by which an ask preempts. Asks of one shape with equal rights have the same candidates.
 
-    `quota_team`: the team of the ask where its quota matters: the ask may reclaim quota, or lacks it. Otherwise empty.
+    `quota_team`: the team of the ask where its quota matters: the ask may reclaim quota, or lacks it. Otherwise empty. `since`: from when
+    on borrowing attempts count as begun while it waited, where that matters.
     """
 
     priority: int
     quota_team: str
     has_starved: bool
     is_patient: bool
+    since: float
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,9 @@ class Candidates:
 
     def rights(self, ask: Ask) -> Rights:
         """The rights of an ask."""
-        return Rights(PRIORITIES[ask.priority], self._quota_team(ask), self.has_starved(ask), self.is_patient(ask))
+        team, is_patient = self._quota_team(ask), self.is_patient(ask)
+        since = ask.created if team and is_patient else math.inf
+        return Rights(PRIORITIES[ask.priority], team, self.has_starved(ask), is_patient, since)
 
     def _quota_team(self, ask: Ask) -> str:
         if self.teams[ask.team].team.quota is None:
@@ -125,10 +132,10 @@ class Candidates:
 
     def in_pool(self, ask: Ask, rights: Rights, pool: Pool) -> Found:
         """Candidates in a pool: attempts of lower priority, and settled attempts of the ask's own."""
-        lower, starved = _lower(pool, rights.priority), rights.has_starved
-        reclaims, settles_at = self.may_reclaim(ask, pool.sku.name), math.inf
+        lower, settles_at = self._unspared(_lower(pool, rights.priority), ask)
+        reclaims, starved = self.may_reclaim(ask, pool.sku.name), rights.has_starved
         if reclaims and not rights.is_patient:
-            reclaims, settles_at = False, self._patient_at(ask)
+            reclaims, settles_at = False, min(settles_at, self._patient_at(ask))
         if not (reclaims or starved):
             return Found(lower, settles_at=settles_at)
         equal, teams = _equal(pool, rights.priority)
@@ -138,7 +145,7 @@ class Candidates:
         for attempt in equal:
             at = math.inf
             if reclaims and attempt.team in borrowed:
-                at = self._settled_at(attempt, self.policy.settled_s)
+                at = self._settled_at(attempt, self._spared_s(attempt, ask))
             if starved and self._has_saved(attempt) and (attempt.team == ask.team or attempt.team in borrowed):
                 at = min(at, self._settled_at(attempt, self.policy.starves_settled_s))
             if at <= self.now:
@@ -165,6 +172,25 @@ class Candidates:
 
     def _patient_at(self, ask: Ask) -> float:
         return ask.created + self.policy.settled_s
+
+    def _unspared(self, lower: Sequence[Running], ask: Ask) -> tuple[Sequence[Running], float]:
+        """Attempts of lower priority that an ask may preempt now, and when the first of the others may be preempted."""
+        if ask.priority == "urgent" or not any(each.preempted for each in lower):
+            return lower, math.inf
+        found: list[Running] = []
+        settles_at = math.inf
+        for each in lower:
+            at = self._settled_at(each, self.policy.spared_again_s) if each.preempted else -math.inf
+            if at <= self.now:
+                found.append(each)
+            else:
+                settles_at = min(settles_at, at)
+        return found, settles_at
+
+    def _spared_s(self, attempt: Running, owner: Ask) -> float:
+        """The least running time of a borrowing attempt before an owner may reclaim its quota."""
+        late = attempt.started >= owner.created
+        return min(self.policy.settled_s, self.policy.settled_late_s) if late else self.policy.settled_s
 
     def _settled_at(self, attempt: Running, settled_s: float) -> float:
         doublings = min(attempt.preempted, 32)

@@ -25,12 +25,10 @@ from tuneyard.federation.policy import Policy
 from tuneyard.federation.pools import Key, Pools, Start
 from tuneyard.federation.preemption import Failures, Preemption
 from tuneyard.federation.queues import Feasibility, Group, Queue, Queues, Shape
-from tuneyard.federation.reservations import Reservation, Reservations, reservation
+from tuneyard.federation.reservations import Reservation, Reservations, latest_end, reservation
 from tuneyard.federation.teams import Teams
 from tuneyard.federation.world import PRIORITIES, Ask, Infeasible, Place, Preempt, Running, Undecidable, expected_end, running_of
 
-_LOST_AFTER_GRACES = 2.0
-"""Grace periods after its first victim, after which an ask that has not started has lost the freed GPUs."""
 _LENT_WHEN_DUE = 0.1
 """A reservation of a due ask is lent for this share of the remaining time of attempts that it waits for and may not preempt."""
 _BACKFILL_LOOK = 256
@@ -255,19 +253,13 @@ class Cycle:
             self._owed.append(ask)
         if freed.kept is not None:
             smallest = ask.smallest(freed.kept.pool.sku.name)
-            by = (stopped_by, self._now) if self._has_lost_freed(ask) else ()
-            self._reservations.reserve(ask.team, freed.kept, smallest, *by)
+            self._reservations.reserve(ask.team, freed.kept, smallest, self._now)
         return bool(freed.victims) or freed.kept is not None
-
-    def _has_lost_freed(self, ask: Ask) -> bool:
-        """Whether an ask has not started long after its victims stopped. Another ask took the freed GPUs, because an attempt was predicted
-        to end and still runs. No prediction counts then."""
-        return ask.owed_since is not None and self._now - ask.owed_since > _LOST_AFTER_GRACES * self._policy.grace_s
 
     def _wait(self, ask: Ask, shape: Shape, feasibility: Feasibility, found: Found) -> None:
         """Reserve quota or GPUs for an ask that neither starts nor preempts."""
         if found.lacks_quota:
-            if self._policy.reserves_quota and not self._teams[ask.team].team.closed:
+            if self._policy.reserves_quota and not self._teams[ask.team].team.closed and not self._reserve(ask, feasibility):
                 self._reservations.reserve_next_quota(ask.team, found.lacks_quota, feasibility.first, self._now)
             return
         self._reserve(ask, feasibility)
@@ -290,13 +282,18 @@ class Cycle:
         return self._waiting_reserved < self._policy.reservations
 
     def _reserve(self, ask: Ask, feasibility: Feasibility) -> bool:
-        """Reserve GPUs for an ask at its earliest start. False: it has no start, or the policy reserves for no further asks."""
-        start = self._finder.earliest(ask, feasibility) if self._may_reserve() else None
+        """Reserve GPUs and quota for an ask from the time on at which it is predicted to have both. False: there is no such time, or the
+        policy reserves for no further asks. GPUs that are free before the quota are lent until then."""
+        if not self._may_reserve() or self._teams[ask.team].team.closed:
+            return False
+        start = self._finder.earliest(ask, feasibility, awaits_quota=self._policy.reserves_quota)
         if start is None:
             return False
         self._waiting_reserved += 1
         lent_until = self._lent_until(ask, start) if self._is_due(ask) else math.inf
-        self._reservations.reserve(ask.team, reservation((ask.job, ask.task), start, lent_until=lent_until), feasibility.first)
+        awaits_quota = start.at > latest_end(start.after, self._now)
+        kept = reservation((ask.job, ask.task), start, lent_until=math.inf if awaits_quota else lent_until)
+        self._reservations.reserve(ask.team, kept, feasibility.first, self._now, lent_until)
         return True
 
     def _lent_until(self, ask: Ask, start: Start) -> float:

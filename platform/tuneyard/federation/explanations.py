@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tuneyard.federation.placement import is_near
+from tuneyard.federation.policy import Policy
 from tuneyard.federation.pools import Pool, Pools
 from tuneyard.federation.queues import Feasibility
 from tuneyard.federation.reservations import Reservation, next_start, withheld_in
@@ -23,6 +24,7 @@ _NAMED = 3
 class Explanations:
     """Explanations at `now`, as of the last cycle, which made `reservations`."""
 
+    policy: Policy
     pools: Pools
     teams: Teams
     reservations: Sequence[Reservation]
@@ -57,7 +59,21 @@ class Explanations:
         own = next((each for each in self.reservations if each.key == (ask.job, ask.task)), None)
         starts = own.until if own is not None else min(times, default=None)
         unknown = "" if ask.least else ask.fit
-        return Wait(ask=ask, reasons={name: "; ".join(parts) for name, parts in reasons.items()}, starts=starts, unchecked=unknown)
+        lines = {name: "; ".join(parts) for name, parts in reasons.items()}
+        return Wait(ask=ask, reasons=lines, held=self._reclaim(ask, feasibility), starts=starts, unchecked=unknown)
+
+    def _reclaim(self, ask: Ask, feasibility: Feasibility) -> str:
+        """When an ask within its team's quota preempts attempts that borrow. Empty: it has none to preempt."""
+        if not self.policy.preempts or not any(self._may_reclaim(ask, sku) for sku in feasibility.skus):
+            return ""
+        patient_at = ask.created + self.policy.settled_s
+        if self.now < patient_at:
+            return f"team {ask.team} is within its quota: it reclaims GPUs that other teams borrow from {_clock(patient_at)} on"
+        late_s = min(self.policy.settled_s, self.policy.settled_late_s)
+        return f"team {ask.team} is within its quota: it reclaims GPUs that other teams have borrowed for {late_s / 60:.0f} min"
+
+    def _may_reclaim(self, ask: Ask, sku: str) -> bool:
+        return self.teams.within_quota(ask.team, sku, ask.smallest(sku)) and self.teams.has_lent(ask.team, sku)
 
     def _why(self, ask: Ask, feasibility: Feasibility, pool: Pool) -> tuple[str, float | None]:
         """Why an ask does not start in a pool now, and when it could."""

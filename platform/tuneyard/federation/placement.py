@@ -75,10 +75,12 @@ class Finder:
             return Found(self._place(ask, feasibility, option, allowed))
         return Found(lacks_quota=lacks_quota, backfill_s=backfill_s, better_later=better_later)
 
-    def earliest(self, ask: Ask, feasibility: Feasibility) -> Start | None:
-        """The start of an ask that is predicted to end first, within its team's quota."""
-        first, reservations = feasibility.first, self.reservations.gpus
-        return earliest(ask, feasibility, self.now, reservations, self._open(ask, feasibility, first), self.policy.speed)
+    def earliest(self, ask: Ask, feasibility: Feasibility, *, awaits_quota: bool = False) -> Start | None:
+        """The start of an ask that is predicted to end first, within the quota that its team has now. `awaits_quota`: or that it is
+        predicted to have at the start."""
+        reservations = self.reservations.gpus
+        opened = self._opened(ask, feasibility, awaits_quota=awaits_quota)
+        return earliest(ask, feasibility, self.now, reservations, opened, self.policy.speed)
 
     def waits_for_more(self, ask: Ask, feasibility: Feasibility) -> bool:
         """Whether an elastic gang would end sooner by waiting for its full size than by starting at its smallest. Such a gang preempts
@@ -144,10 +146,25 @@ class Finder:
         later = self.earliest(ask, feasibility)
         return later is not None and later.at + self.policy.speed(ask, later.pool.sku.name, feasibility.first) < self.now + soonest_s
 
-    def _open(self, ask: Ask, feasibility: Feasibility, first: int) -> Iterator[Pool]:
+    def _opened(self, ask: Ask, feasibility: Feasibility, *, awaits_quota: bool) -> Iterator[tuple[Pool, float]]:
+        """Pools for the first number of workers, and when the team has quota for it there."""
+        first = feasibility.first
+        opens: dict[str, float | None] = {}
         for pool in feasibility.allowed:
-            if pool.usable and feasibility.fits(pool, first) and self.teams.may_take(ask.team, pool.sku.name) >= first:
-                yield pool
+            if not pool.usable or not feasibility.fits(pool, first):
+                continue
+            sku = pool.sku.name
+            if sku not in opens:
+                opens[sku] = self._quota_at(ask, sku, first, awaits_quota=awaits_quota)
+            at = opens[sku]
+            if at is not None:
+                yield pool, at
+
+    def _quota_at(self, ask: Ask, sku: str, gpus: int, *, awaits_quota: bool) -> float | None:
+        """When the team of an ask has quota for so many GPUs. None: at no known time, or not now where it does not await quota."""
+        if awaits_quota:
+            return self.reservations.quota_start(ask.team, sku, gpus, self.now)
+        return self.now if self.teams.may_take(ask.team, sku) >= gpus else None
 
     # --- the best pool
 

@@ -87,6 +87,12 @@ class Policy:
     settled_s: float = 0.0
     """The least running time of an attempt before asks of its own priority may reclaim its borrowed quota, and the least wait of these
     asks. Most borrowing attempts end by themselves meanwhile."""
+    settled_late_s: float = 1800.0
+    """`settled_s` of attempts that began while the ask waited already, at most `settled_s`. Without it, borrowing attempts shorter than
+    `settled_s` that follow each other would keep an owner out for as long as they come."""
+    spared_again_s: float = 0.0
+    """Half of the least running time of an attempt whose task was preempted once, before asks of higher priority below `urgent` preempt it
+    again. It doubles with each preemption, so that a job of low priority gets on however many of high priority come."""
     starves_from: int = 0
     """The least GPUs of a gang that may preempt settled attempts of its own priority once it has starved. 0: no gang may.
     Only for teams without a quota. Candidates are attempts of the same team, and of teams that borrow."""
@@ -100,7 +106,7 @@ class Policy:
     half_life_s: float = 7 * 86400.0
     """The half-life of usage: after this time, GPU-seconds count half."""
     longest_settled_s: float = 8 * 3600.0
-    """`settled_s` and `starves_settled_s` double with each earlier preemption of a task, up to this."""
+    """`settled_s`, `settled_late_s`, `spared_again_s` and `starves_settled_s` double with each earlier preemption of a task, up to this."""
     grace_s: float = STOP_GRACE_S
     """The time in which a victim must save a checkpoint and stop."""
     restart_s: float = 60.0
@@ -173,6 +179,7 @@ POLICIES: Mapping[str, Policy] = {
             fairness_s=7 * 86400.0 / math.log(2),
             borrowing_s=60 * 86400.0,
             settled_s=7200.0,
+            spared_again_s=900.0,
             starves_from=8,
             corrects_guesses=True,
         ),

@@ -37,11 +37,13 @@ class Freed:
 
 @dataclass(frozen=True)
 class _Failure:
-    """A search without victims, after a number of changes of pools and teams. `claimed`: pools with reservations then."""
+    """A search without victims, after a number of changes of pools and teams. `claimed`: pools with reservations then. `until`: when the
+    first attempt that was spared becomes a candidate."""
 
     pools: int
     teams: int
     claimed: frozenset[int]
+    until: float
 
 
 class Failures:
@@ -61,15 +63,20 @@ class Failures:
             self._known.clear()
             self._stamp = stamp
 
-    def add(self, kind: object, claimed: Iterable[int]) -> None:
-        """No victims were found for asks of this kind."""
-        self._known[kind] = _Failure(self._pools.changes, self._teams.changes, frozenset(claimed))
+    def add(self, kind: object, claimed: Iterable[int], until: float) -> None:
+        """No victims were found for asks of this kind, and none will be before `until` where nothing changes."""
+        self._known[kind] = _Failure(self._pools.changes, self._teams.changes, frozenset(claimed), until)
 
-    def open_pools(self, kind: object, team: str, pools: Sequence[Pool]) -> Sequence[Pool]:
-        """Pools of `pools` where victims may be found. `team`: the team of the ask, where its quota matters; else empty."""
+    def last(self, kind: object, team: str, now: float) -> _Failure | None:
+        """The last failure of a kind, where it still tells about pools that have not changed. `team`: the team of the ask, where its quota
+        matters; else empty."""
         known = self._known.get(kind)
-        if known is None or (team and self._teams.changed_at(team) > known.teams):
-            return pools
+        if known is None or now >= known.until or (team and self._teams.changed_at(team) > known.teams):
+            return None
+        return known
+
+    def open_pools(self, known: _Failure, team: str, pools: Sequence[Pool]) -> Sequence[Pool]:
+        """Pools of `pools` where victims may be found since a failure."""
         if known.pools == self._pools.changes and not known.claimed:
             return ()
         found = [pool for pool in pools if pool.version > known.pools or pool.index in known.claimed]
@@ -141,16 +148,17 @@ class Preemption:
             self._without_stopping.add(kind)
         if kind in self._without_victims:
             return Freed()
-        open_pools = self._failures.open_pools(kind, team, pools)
+        last = self._failures.last(kind, team, self._now)
+        open_pools = self._failures.open_pools(last, team, pools) if last is not None else pools
         if open_pools and self._searches >= _MOST_SEARCHES:
             self.unfinished = True
             return Freed()
         best, settles_at = self._cheapest(ask, rights, feasibility, open_pools)
         if best is None:
             self._without_victims.add(kind)
-            # Quota reserved in this cycle may be free in the next, and spared attempts become candidates.
-            if not (team and self._reservations.quota) and settles_at == math.inf:
-                self._failures.add(kind, {each.pool.index for each in self._reservations.gpus})
+            settles_at = min(settles_at, last.until) if last is not None else settles_at
+            if not (team and self._reservations.has_quota_of(team)):  # which may be free in the next cycle
+                self._failures.add(kind, {each.pool.index for each in self._reservations.gpus}, settles_at)
             self.again_at = min(self.again_at, settles_at)
             return Freed()
         return self._keep(self._preempted(ask, rights, feasibility, *best))

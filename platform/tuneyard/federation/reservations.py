@@ -34,8 +34,9 @@ class Reservation:
 
 @dataclass
 class _Quota:
-    """Quota reserved from `until` on. Attempts that end later may take `spare` GPUs at most."""
+    """Reserved quota that is lent to attempts which end by `until`. Attempts that end later may take `spare` GPUs at most."""
 
+    gpus: int
     until: float
     spare: float
 
@@ -50,33 +51,47 @@ class Reservations:
     of_team: Counter[tuple[str, str]] = field(default_factory=Counter)
     """GPUs of quota by team and SKU."""
 
-    def reserve(self, team: str, kept: Reservation, workers: int, back_by: float = -math.inf, now: float = -math.inf) -> None:
-        """Reserve GPUs for an ask of a team, and quota for its workers. `back_by`, `now`: as for `reserve_quota`."""
+    def reserve(self, team: str, kept: Reservation, workers: int, now: float, lent_until: float = math.inf) -> None:
+        """Reserve GPUs for an ask of a team, and quota for its workers, which is lent until `lent_until` at most."""
         self.gpus.append(kept)
-        self.reserve_quota(team, kept.pool.sku.name, workers, kept.until, back_by, now)
+        self.reserve_quota(team, kept.pool.sku.name, workers, kept.until, now, lent_until)
 
     # --- quota
 
-    def reserve_quota(self, team: str, sku: str, gpus: int, until: float, back_by: float = -math.inf, now: float = -math.inf) -> None:
-        """Reserve quota for an ask of a team from `until` on.
+    def reserve_quota(self, team: str, sku: str, gpus: int, until: float, now: float, lent_until: float = math.inf) -> None:
+        """Reserve quota for an ask of a team from `until` on, and lend it until `lent_until` at most.
 
-        `back_by`, `now`: for an ask that preempts, when its last victim has stopped. Attempts that have overrun their predictions then
-        count as holding their quota: an ask that relied on their end would have to be preempted too, and the victims would take its quota
-        again.
+        Attempts that have overrun their predictions count as holding their quota: an ask that relied on their end would take it from the
+        ask for which it is reserved.
         """
         self.of_team[team, sku] += gpus
         for limit in self.teams.limits(team):
-            spare = self.teams.left(limit, sku) + self.teams.gives_back(limit, sku, max(until, back_by), now) - gpus
-            self.quota.setdefault((limit, sku), []).append(_Quota(until, max(0, spare)))
+            spare = self.teams.left(limit, sku) + self.teams.gives_back(limit, sku, until, now) - gpus
+            self.quota.setdefault((limit, sku), []).append(_Quota(gpus, min(until, lent_until), max(0, spare)))
+
+    def has_quota_of(self, team: str) -> bool:
+        """Whether quota is reserved for asks of a team."""
+        return any(name == team for name, _ in self.of_team)
+
+    def quota_start(self, team: str, sku: str, gpus: int, now: float) -> float | None:
+        """When a team is predicted to have quota for `gpus` more GPUs beside all reserved quota. None: at no known time."""
+        start = now
+        for limit in self.teams.limits(team):
+            reserved = sum(each.gpus for each in self.quota.get((limit, sku), ()))
+            at = self.teams.limit_start(limit, sku, gpus + reserved, now)
+            if at is None:
+                return None
+            start = max(start, at)
+        return start
 
     def reserve_next_quota(self, team: str, skus: Sequence[str], gpus: int, now: float) -> None:
         """Reserve quota for an ask that lacks it, of the SKU that has it first. A limit is reserved for one such ask in a cycle."""
-        starts = [(start, sku) for sku in skus if (start := self.teams.quota_start(team, sku, gpus, now)) is not None]
+        starts = [(start, sku) for sku in skus if (start := self.quota_start(team, sku, gpus, now)) is not None]
         if not starts:
             return
         start, sku = min(starts)
         if not any((limit, sku) in self.quota for limit in self.teams.limits(team)):
-            self.reserve_quota(team, sku, gpus, start)
+            self.reserve_quota(team, sku, gpus, start, now)
 
     def allow(self, team: str, sku: str, gpus: int, ends: float) -> bool:
         """Whether a team may take a number of GPUs until `ends` without using reserved quota."""
@@ -127,10 +142,10 @@ def start_in(
                 break
     if have < pods:
         return None
-    return Start(pool, _latest(after, now), _take(pool, pods, size, free, gained), tuple(after))
+    return Start(pool, latest_end(after, now), _take(pool, pods, size, free, gained), tuple(after))
 
 
-def _latest(after: Sequence[Running], now: float) -> float:
+def latest_end(after: Sequence[Running], now: float) -> float:
     """When the last of these attempts has ended. They come by predicted end: of overrun attempts, the first is expected to end last."""
     return max(expected_end(after[0].ends, now), expected_end(after[-1].ends, now)) if after else now
 
@@ -171,16 +186,19 @@ def claimed_in(pool: Pool, reservations: Sequence[Reservation], avoided: Mapping
 
 
 def earliest(
-    ask: Ask, feasibility: Feasibility, now: float, reservations: Sequence[Reservation], pools: Iterable[Pool], speed: Speed
+    ask: Ask, feasibility: Feasibility, now: float, reservations: Sequence[Reservation], pools: Iterable[tuple[Pool, float]], speed: Speed
 ) -> Start | None:
-    """The start of an ask, with `Feasibility.first` workers, that is predicted to end first, over pools."""
+    """The start of an ask, with `Feasibility.first` workers, that is predicted to end first, over pools. With each pool comes the time from
+    which its team has quota for it."""
     first = feasibility.first
     best: tuple[float, str, str] | None = None
     chosen: Start | None = None
-    for pool in pools:
+    for pool, opens in pools:
         for size in feasibility.sizes(first, pool):
             start = next_start(pool, first // size, size, now, reservations, feasibility.avoided(pool))
             if start is not None:
+                if opens > start.at:
+                    start = replace(start, at=opens)
                 ends = start.at + speed(ask, pool.sku.name, first)
                 if best is None or (ends, pool.member, pool.sku.name) < best:
                     best, chosen = (ends, pool.member, pool.sku.name), start
@@ -199,7 +217,7 @@ def next_start(
     if key not in known:
         known[key] = start_in(pool, pods, size, now)
     start = known[key]
-    return replace(start, at=_latest(start.after, now)) if start is not None else None
+    return replace(start, at=latest_end(start.after, now)) if start is not None else None
 
 
 def _by_end(pool: Pool) -> Iterable[Running]:

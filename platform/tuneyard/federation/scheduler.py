@@ -168,7 +168,7 @@ class Scheduler:
         found = self._queues.get((job, task))
         if found is None:
             raise KeyError(f"{job}/{task}")
-        explanations = Explanations(self._pools, self._teams, self.reservations, now)
+        explanations = Explanations(self.policy, self._pools, self._teams, self.reservations, now)
         return explanations.why_waiting(found[1].ask, found[0].shape.on(self._pools.layout))
 
     def why_never(self, ask: Ask) -> str:

@@ -141,24 +141,18 @@ class Teams:
         borrows = account.team.borrowing.get(sku)
         return math.inf if borrows is None else (account.team.quota or {}).get(sku, 0) + borrows - account.holds[sku]
 
-    def gives_back(self, limit: Limit, sku: str, until: float, overrun_at: float = -math.inf) -> int:
-        """GPUs under a limit of attempts that are predicted to end by `until`. An attempt that has overrun its prediction at `overrun_at`
-        is expected to need as long again."""
-        return sum(gpus for ends, gpus in self._ends(limit, sku) if expected_end(ends, overrun_at) <= until)
+    def gives_back(self, limit: Limit, sku: str, until: float, now: float) -> int:
+        """GPUs under a limit of attempts that are expected to end by `until`."""
+        return sum(gpus for ends, gpus in self._ends(limit, sku) if expected_end(ends, now) <= until)
 
-    def quota_start(self, name: str, sku: str, gpus: int, now: float) -> float | None:
-        """When enough attempts are predicted to have ended for `gpus` more GPUs. None: too few GPUs become free."""
-        start = now
-        for limit in self.limits(name):
-            left = self.left(limit, sku)
-            for ends, given in self._ends(limit, sku) if left < gpus else ():
-                left += given
-                start = max(start, ends)
-                if left >= gpus:
-                    break
-            if left < gpus:
-                return None
-        return start
+    def limit_start(self, limit: Limit, sku: str, gpus: int, now: float) -> float | None:
+        """When a limit is expected to allow `gpus` more GPUs, after attempts have ended. None: too few GPUs become free."""
+        start, left = now, self.left(limit, sku)
+        for end, given in sorted((expected_end(ends, now), given) for ends, given in self._ends(limit, sku)) if left < gpus else ():
+            start, left = max(start, end), left + given
+            if left >= gpus:
+                break
+        return start if left >= gpus else None
 
     def deficits(self, name: str, sku: str, gpus: int) -> list[tuple[frozenset[str], int]]:
         """GPUs to reclaim per borrowing group of teams so that a team can start `gpus` more GPUs of a SKU: for its own limit, and for that
@@ -215,6 +209,11 @@ class Teams:
     def lends(self, owner: str, other: str) -> bool:
         """Whether an owner may reclaim GPUs that another team borrows. A team without a quota borrows from all teams."""
         return self[other].team.quota is None or self[owner].team.cohort == self[other].team.cohort
+
+    def has_lent(self, owner: str, sku: str) -> bool:
+        """Whether other teams borrow GPUs that an owner may reclaim."""
+        others = [name for name, account in self._accounts.items() if name != owner and account.holds[sku]]
+        return any(self.lends(owner, other) and self.borrowed(other, sku) > 0 for other in others)
 
     def changed_at(self, name: str) -> int:
         """The number of the last change of GPUs of a team or its cohort."""
@@ -274,7 +273,7 @@ class Teams:
     def _ends(self, limit: Limit, sku: str) -> list[tuple[float, int]]:
         kind, name = limit
         accounts = [self[team] for team in self._cohorts[name]] if kind == "cohort" else [self[name]]
-        return sorted((each.ends, each.gpus) for account in accounts for each in account.attempts.values() if each.sku == sku)
+        return [(each.ends, each.gpus) for account in accounts for each in account.attempts.values() if each.sku == sku]
 
     def _count_cohort(self, account: Account, sign: int) -> None:
         team = account.team

@@ -1,8 +1,9 @@
 """Victims: the attempts that stop so that a gang fits into a pool.
 
 `cheapest_victims` finds the legal set that loses the least GPU-time. An attempt loses its work since its last checkpoint, and the time of
-its stop and its next start. With gangs over several nodes this is a covering problem, which is NP-hard. A greedy search gives a first
-answer, and branch and bound improves it for at most `_STEPS` steps.
+its stop and its next start; earlier preemptions of its task count as hours of lost work (`Running.counted_saved`). With gangs over several
+nodes this is a covering problem, which is NP-hard. A greedy search gives a first answer, and branch and bound improves it for at most
+`_STEPS` steps.
 
 `youngest_victims` is the rule of Kueue and Slurm: candidates by priority and age, without regard to lost work.
 """
@@ -58,8 +59,8 @@ class Search:
     overhead_s: float = 0.0
 
     def lost_s(self, attempt: Running) -> float:
-        """GPU-seconds that a victim loses."""
-        return attempt.lost_s(self.now) + attempt.gpus * self.overhead_s
+        """GPU-seconds that a victim counts as losing."""
+        return _counted_s(attempt, self.now, self.overhead_s)
 
     def cost_of(self, attempts: Iterable[Running]) -> Cost:
         lost_s, gpus, count = 0.0, 0, 0
@@ -127,14 +128,18 @@ def least_cost_s(attempts: Iterable[Running], missing: int, now: float, overhead
         if missing <= 0:
             return cost
         gpus = attempt.gpus
-        cost += (attempt.lost_s(now) + gpus * overhead_s) * min(1.0, missing / gpus) if gpus else 0.0
+        cost += _counted_s(attempt, now, overhead_s) * min(1.0, missing / gpus) if gpus else 0.0
         missing -= gpus
     return cost if missing <= 0 else math.inf
 
 
 def by_checkpoint(attempt: Running) -> tuple[float, int, str, str]:
-    """Youngest checkpoint first."""
-    return (-attempt.saved, attempt.gpus, attempt.job, attempt.task)
+    """Youngest checkpoint first; attempts of tasks that were preempted before count as older."""
+    return (-attempt.counted_saved, attempt.gpus, attempt.job, attempt.task)
+
+
+def _counted_s(attempt: Running, now: float, overhead_s: float) -> float:
+    return attempt.gpus * max(0.0, now - attempt.counted_saved) + attempt.gpus * overhead_s
 
 
 class Going:

@@ -15,6 +15,8 @@ UNKNOWN_DURATION_S = 4 * 3600.0
 """The assumed duration of a task without any prediction."""
 FITS_NEVER = 2**31 - 1
 """Stands for the fewest GPUs of a SKU where a model fits on no number of GPUs."""
+AGAIN_S = 3600.0
+"""The age that an earlier preemption adds to the last checkpoint of a candidate for preemption. It doubles with each preemption."""
 _SOON_S = 60.0
 """The least remaining time of an attempt that has overrun its prediction."""
 Basis = Literal["pace", "given", "corrected", "history", "plan", "assumed"]
@@ -170,6 +172,12 @@ class Running:
     @cached_property
     def key(self) -> tuple[str, str]:
         return self.job, self.task
+
+    @cached_property
+    def counted_saved(self) -> float:
+        """When its last checkpoint was committed, as the choice of victims counts it: the earlier, the more often its task was preempted.
+        So another attempt goes, unless that loses hours more for each GPU."""
+        return self.saved - AGAIN_S * (2.0 ** min(self.preempted, 16) - 1.0)
 
     def lost_s(self, now: float) -> float:
         """GPU-seconds of work since its last checkpoint."""

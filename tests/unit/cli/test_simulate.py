@@ -54,6 +54,8 @@ def test_json_of_one_policy(files: list[str], capsys: pytest.CaptureFixture[str]
     assert (found["jobs"], found["makespan_s"], found["p50_wait_s"], found["gpu_utilisation"]) == (3, 160, 90, 1)
     assert (found["mean_jct_s"], found["lost_gpu_hours"]) == (pytest.approx((100 + 140 + 140) / 3), 0)
     assert [team["team"] for team in found["teams"]] == ["maps", "search"]
+    assert found["jain"] == found["fairness"]
+    assert (found["most_preemptions_of_one"], found["largest_gangs_longest_wait_s"]) == (0, found["longest_wait_s"])
 
 
 def test_policies_are_compared_and_drawn(files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

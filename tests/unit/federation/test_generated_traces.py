@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 from benchmarks.generated_traces import A100, H100, Trace, at_load, bursty, crowd, daily
-from benchmarks.own_quota import own_quota_waits
 from benchmarks.said_starts import said_starts, truth
 from benchmarks.team_gains import lying
 from tests.unit.federation.simulated import job, member, play
 
 from tuneyard.federation import PRIORITIES, Team
 from tuneyard.federation.simulation import Scenario
+from tuneyard.federation.simulation.own_quota import own_quota_waits
 
 SMALL: dict[str, Callable[[int], Trace]] = {
     "bursty": lambda seed: bursty(seed, count=300),
@@ -74,13 +74,13 @@ class TestOwnQuota:
     def test_an_ask_waits_for_its_own_until_a_victim_has_gone(self) -> None:
         jobs = (job("one", 0, 20_000), job("two", 1, 20_000), job("owner", 4000, 100, team="search"))
         run = play(*jobs, teams=self.teams, members=(member("east", 2),))
-        assert list(own_quota_waits(run.lives, self.teams)) == [0, 0, pytest.approx(7200 + 120)]
+        assert list(own_quota_waits(run.lives, self.teams, run.ended_s)) == [0, 0, pytest.approx(7200 + 120)]
 
     def test_what_goes_beyond_the_quota_is_not_its_own(self) -> None:
         jobs = (job("one", 0, 500), job("two", 1, 500), job("three", 2, 100))
         run = play(*jobs, teams=self.teams, members=(member("east", 2),), policy="best-effort-fifo")
         assert run.lives[2].waited_s == 498
-        assert list(own_quota_waits(run.lives, self.teams)) == [0, 0, 0]
+        assert list(own_quota_waits(run.lives, self.teams, run.ended_s)) == [0, 0, 0]
 
 
 class TestTruth:

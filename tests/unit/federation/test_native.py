@@ -46,7 +46,14 @@ class History:
         policy = POLICIES[policy]
         if self.chance.random() < 0.4:
             policy = replace(
-                policy, settled_s=60.0, starves_least_s=300.0, starves_after=1.0, starves_unsaved_s=1e4, starves_settled_s=30.0
+                policy,
+                settled_s=60.0,
+                settled_late_s=20.0,
+                spared_again_s=10.0,
+                starves_least_s=300.0,
+                starves_after=1.0,
+                starves_unsaved_s=1e4,
+                starves_settled_s=30.0,
             )
         if self.chance.random() < 0.2:
             policy = replace(policy, reservations=self.chance.choice([0, 2, 5]))

@@ -32,6 +32,23 @@ def test_the_one_that_has_just_saved_goes() -> None:
     assert asked.reason == "a has priority high; it loses 2.62 GPU-hours, 2.22 of them since its last checkpoint"
 
 
+@pytest.mark.parametrize(("preempted", "hours", "goes"), [(0, 0.5, "often"), (1, 0.5, "seldom"), (1, 1.5, "often"), (2, 2.5, "seldom")])
+def test_who_was_preempted_before_is_spared_where_another_loses_little_more(preempted: int, hours: float, goes: str) -> None:
+    """Earlier preemptions count as hours of lost work: one, three, seven. A job of low priority was preempted 60 times."""
+    often = running("often", {"east-0": 8}, saved=NOW, preempted=preempted)
+    seldom = running("seldom", {"east-1": 8}, saved=NOW - hours * 3600.0)
+    decisions = decide([member("east", 0, 0)], ask("a", 8, priority="high"), running=(often, seldom), now=NOW)
+    assert victims(decisions) == {goes}
+
+
+@pytest.mark.parametrize(("ran_s", "preempted", "goes"), [(0.0, 0, True), (1799.0, 1, False), (1800.0, 1, True), (3599.0, 2, False)])
+def test_who_was_preempted_for_higher_priority_runs_for_some_time_first(ran_s: float, preempted: int, goes: bool) -> None:
+    low = running("low", {"east-0": 8}, priority="low", started=NOW - ran_s, preempted=preempted)
+    for priority, expected in (("high", goes), ("urgent", True)):
+        decisions = decide([member("east", 0)], ask("a", 8, priority=priority), running=(low,), now=NOW)
+        assert bool(victims(decisions)) == expected
+
+
 def test_two_small_ones_go_where_they_lose_less_than_a_large_one() -> None:
     attempts = (
         running("large", {"east-0": 8}, saved=NOW - 100),

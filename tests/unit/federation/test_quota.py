@@ -186,12 +186,19 @@ class TestTakingBack:
         scheduler.add(late("a"))
 
         assert scheduler.cycle(0.0) == []
-        assert scheduler.again_at == scheduler.policy.settled_s - 60.0
+        assert scheduler.again_at == scheduler.policy.settled_late_s - 60.0
         assert scheduler.cycle(scheduler.again_at - 1.0) == []
         (asked,) = scheduler.cycle(scheduler.again_at)
         assert isinstance(asked, Preempt)
         assert scheduler.cycle(scheduler.policy.settled_s) == []
         assert scheduler.again_at == math.inf
+
+    @pytest.mark.parametrize(("ran_s", "preempted", "goes"), [(1799.0, 0, False), (1800.0, 0, True), (1800.0, 1, False), (3600.0, 1, True)])
+    def test_who_began_while_the_owner_waited_is_spared_for_half_an_hour(self, ran_s: float, preempted: int, goes: bool) -> None:
+        """Borrowers of less than two hours that follow each other kept owners out for 55 hours."""
+        guest = running("guest", {"east-0": 8}, team="u", started=-ran_s, preempted=preempted, ends=9 * HOUR)
+        decisions = decide([member("east", 0)], late("a"), running=(guest,), teams=(team("t", 8), team("u", 0)))
+        assert bool([each for each in decisions if isinstance(each, Preempt)]) == goes
 
     def test_who_has_just_come_takes_nothing_back_yet(self) -> None:
         """Most of what is borrowed ends while it waits."""
@@ -247,6 +254,25 @@ def test_a_large_job_has_its_teams_quota_kept_together(mine: bool) -> None:
     short = ask("short", 4, created=1, seconds=HOUR)
     decisions = decide([member("east", 4, 8)], ask("large", 8), short, running=(holds,), teams=(team("t", 8, 0),), policy=BY_AGE)
     assert set(placed(decisions)) == {"short"}
+
+
+@pytest.mark.parametrize(("seconds", "starts"), [(10 * HOUR, False), (HOUR, True)])
+def test_a_gang_that_lacks_both_has_gpus_and_quota_kept(seconds: float, starts: bool) -> None:
+    """In a cohort whose quotas are all machines, who lacks GPUs lacks quota as well: a gang of 128 waited 172 hours, first in the queue."""
+    stays = running("stays", {"east-0": 8}, team="u", ends=HOUR, preemptible=False)
+    teams = (team("t", 16, cohort="c"), team("u", 0, cohort="c"))
+    small = ask("small", 8, team="u", created=1, seconds=seconds)
+    decisions = decide([member("east", 0, 8)], ask("large", 16), small, running=(stays,), teams=teams)
+    assert set(placed(decisions)) == ({"small"} if starts else set())
+
+
+def test_gpus_of_a_gang_that_awaits_its_quota_are_lent_until_then() -> None:
+    """Its quota is not, once it is due."""
+    holds = running("r", {"east-0": 4}, ends=HOUR)
+    large = ask("large", 8, created=-90 * 24 * HOUR)
+    short = (ask("mine", 4, created=1, seconds=HOUR), ask("other", 8, created=1, seconds=HOUR, team="u"))
+    decisions = decide([member("east", 4, 8)], large, *short, running=(holds,), teams=(team("t", 8, 0),))
+    assert set(placed(decisions)) == {"other"}
 
 
 def test_usage_of_another_sku_does_not_count() -> None:

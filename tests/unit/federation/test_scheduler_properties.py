@@ -21,6 +21,7 @@ from tuneyard.federation import (
     Infeasible,
     Member,
     Place,
+    Policy,
     Preempt,
     Running,
     Scheduler,
@@ -36,6 +37,8 @@ NAMES = ("east", "west", "north")
 LEAST = ((), (), (), (("a100-80gb", 16), ("h100-80gb", 4)), (("a100-80gb", 2), ("h100-80gb", FITS_NEVER)), (("h100-80gb", 3),))
 """Where models fit; mostly not known."""
 SKUS = {"east": H100, "west": A100, "north": H100}
+HASTY = replace(POLICIES["tuneyard"], name="hasty", settled_s=60.0, settled_late_s=20.0, spared_again_s=10.0)
+"""Attempts that were spared may be preempted within a history."""
 
 
 @st.composite
@@ -115,7 +118,7 @@ def apply(scheduler: Scheduler, change: tuple[str, object], now: float) -> None:
         if kind == "release":
             scheduler.release(attempt.job, attempt.task, now)
         elif kind == "save":
-            scheduler.hold(replace(attempt, saved=now, ends=attempt.ends + 60), now)
+            scheduler.hold(replace(attempt, saved=now, ends=attempt.ends + 60, preempted=value % 3), now)
 
 
 def spoken(decisions: list[Place | Preempt | Infeasible]) -> list[Decision]:
@@ -175,8 +178,8 @@ def check_quota(described: dict[str, Team], holds: Counter[tuple[str, str]], dec
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(steps=st.lists(changes(), min_size=3, max_size=40), policy=st.sampled_from(["tuneyard", "tuneyard", *POLICIES]))
-def test_whatever_happens_the_scheduler_decides_as_one_made_anew(steps: list[tuple[str, object]], policy: str) -> None:
+@given(steps=st.lists(changes(), min_size=3, max_size=40), policy=st.sampled_from(["tuneyard", HASTY, HASTY, *POLICIES]))
+def test_whatever_happens_the_scheduler_decides_as_one_made_anew(steps: list[tuple[str, object]], policy: Policy | str) -> None:
     scheduler = Scheduler(policy)
     for name in NAMES[:2]:
         scheduler.set_member(member(name, 8, 8, sku=SKUS[name]))

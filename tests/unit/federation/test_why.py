@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.builders.worlds import A100, CPU, H100, HOUR, ask, decide, member, running
 
@@ -59,6 +61,17 @@ def test_quota_by_cluster() -> None:
     team = Team(name="t", quota={"h100-80gb": 8}, borrowing={"h100-80gb": 0})
     wait = why([member("east", 8), member("north", 8)], ask("a"), running("r", {"north-0": 8}, cluster="north"), teams=(team,))
     assert wait.reasons["east"] == "8 GPUs free; team t holds 8 h100-80gb of a quota of 8"
+
+
+def test_an_owner_is_told_when_it_gets_its_quota_back() -> None:
+    teams = (Team(name="t", quota={"h100-80gb": 8}), Team(name="u", quota={"h100-80gb": 0}))
+    guest = running("guest", {"east-0": 8}, team="u", started=0.0, ends=50 * HOUR)
+    before = why([member("east", 0)], ask("a"), guest, teams=teams, now=HOUR)
+    assert before.held == "team t is within its quota: it reclaims GPUs that other teams borrow from 1970-01-01 02:00 UTC on"
+    late = replace(guest, started=1.9 * HOUR)
+    after = why([member("east", 0)], ask("a"), late, teams=teams, now=2 * HOUR)
+    assert after.held == "team t is within its quota: it reclaims GPUs that other teams have borrowed for 30 min"
+    assert why([member("east", 0)], ask("a"), replace(guest, team="t"), teams=teams, now=HOUR).held == ""
 
 
 @pytest.mark.parametrize(

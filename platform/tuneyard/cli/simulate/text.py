@@ -59,6 +59,7 @@ def _policy_row(found: Results) -> dict[str, Any]:
         "gpu_utilisation": found.gpu_utilisation,
         "lost_gpu_hours": found.lost_gpu_hours,
         "preemptions": found.preemptions,
+        "own_quota_longest_wait_h": found.own_quota_longest_wait_s / _HOUR_S,
         "fairness": found.fairness,
         "ms_per_cycle": 1000 * found.seconds_per_cycle,
     }

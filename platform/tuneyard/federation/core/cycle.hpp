@@ -6,7 +6,7 @@
 namespace tuneyard {
 
 constexpr size_t kBackfillLook = 256;
-constexpr double kLostAfterGraces = 2, kLentWhenDue = 0.1;
+constexpr double kLentWhenDue = 0.1;
 
 struct Found {
   Pool* pool = nullptr;
@@ -82,16 +82,24 @@ class Finder {
     return ends_sooner_later(ask, soonest_s, now);
   }
 
-  // The pool and time of the earliest start of the first possible world, within the quota of its team.
-  bool earliest(const Ask& ask, double now, Start& start) {
+  // The pool and time of the earliest start of the first possible world, within the quota that its team has now.
+  // `awaits_quota`: or that it is predicted to have at the start.
+  bool earliest(const Ask& ask, double now, bool awaits_quota, Start& start) {
     Gpus first = ask.shape->first;
-    std::vector<int> open;
+    std::vector<std::pair<int, double>> opened;
+    std::map<int, double> opens;  // by SKU
     for (int index : ask.shape->allowed) {
       Pool& pool = *pools_.all[index];
       if (!pool.usable || !ask.shape->fits(pool, first)) continue;
-      if (teams_.may_take(ask.team, pool.sku) >= static_cast<double>(first)) open.push_back(index);
+      auto [known, is_new] = opens.try_emplace(pool.sku, now);
+      double& at = known->second;
+      if (is_new) {
+        bool has = awaits_quota ? promises_.quota_start(ask.team, pool.sku, first, now, at) : teams_.may_take(ask.team, pool.sku) >= static_cast<double>(first);
+        if (!has) at = kInfinity;
+      }
+      if (at < kInfinity) opened.emplace_back(index, at);
     }
-    return starts_.earliest(ask, now, reservations_, open, start);
+    return starts_.earliest(ask, now, reservations_, opened, start);
   }
 
  private:
@@ -175,7 +183,7 @@ class Finder {
   bool ends_sooner_later(const Ask& ask, double soonest_s, double now) {
     if (!policy_.reservations || ask.owed) return false;
     Start later;
-    if (!earliest(ask, now, later)) return false;
+    if (!earliest(ask, now, false, later)) return false;
     return later.at + Shape::speed(ask.seconds, ask.first_world(), *later.pool, ask.shape->first) < now + soonest_s;
   }
 
@@ -468,7 +476,7 @@ class Cycles {
       return shorter(line, at + 1, found.held_s);
     }
     if (!found.lacks_quota.empty()) {
-      if (teams_[line.team].team.closed.empty()) {
+      if (teams_[line.team].team.closed.empty() && !reserve(*ask)) {
         promises_.make_when_free(line.team, found.lacks_quota, shape.first, now_, pools_.skus);
       }
       return -1;
@@ -485,35 +493,27 @@ class Cycles {
     bool has_starved = preempting.has_starved(*ask);
     for (const Attempt* victim : making.going) doing_.ask_to_go(victim, *ask, has_starved);
     if (!making.going.empty()) owed_.push_back(ask);
-    if (making.is_kept) {
-      Gpus smallest = ask->shape->smallest(making.kept.pool->sku);
-      if (has_lost_room(*ask)) {
-        keep(*ask, making.kept, smallest, now_ + policy_.grace_s, now_);
-      } else {
-        keep(*ask, making.kept, smallest);
-      }
-    }
+    if (making.is_kept) keep(*ask, making.kept, ask->shape->smallest(making.kept.pool->sku));
     return !making.going.empty() || making.is_kept;
   }
 
-  // Whether an ask has not started long after its victims stopped: another ask took the freed GPUs.
-  bool has_lost_room(const Ask& ask) const { return ask.owed && now_ - ask.owed_since > kLostAfterGraces * policy_.grace_s; }
-
-  void keep(const Ask& ask, const Reservation& kept, Gpus workers, double back_by = -kInfinity, double now = -kInfinity) {
+  void keep(const Ask& ask, const Reservation& kept, Gpus workers, double lent_until = kInfinity) {
     reservations.push_back(kept);
-    promises_.make(ask.team, kept.pool->sku, workers, kept.until, back_by, now);
+    promises_.make(ask.team, kept.pool->sku, workers, kept.until, now_, lent_until);
   }
 
   bool may_reserve() const { return reserved_ < policy_.reservations; }
 
-  // Reserve GPUs for one of the first waiting asks.
+  // Reserve GPUs and quota for one of the first waiting asks, at the earliest time at which it is predicted to have both.
   bool reserve(const Ask& ask) {
-    if (!may_reserve()) return false;
+    if (!may_reserve() || !teams_[ask.team].team.closed.empty()) return false;
     Start start;
-    if (!finder_.earliest(ask, now_, start)) return false;
+    if (!finder_.earliest(ask, now_, true, start)) return false;
     ++reserved_;
     bool is_due = policy_.order == Policy::Order::stretch && now_ >= ask.rank;
-    keep(ask, reservation(ask.key, start, is_due ? drained_from(ask, start) : kInfinity), ask.shape->first);
+    double lent_until = is_due ? drained_from(ask, start) : kInfinity;
+    bool awaits_quota = start.at > start.latest(now_);
+    keep(ask, reservation(ask.key, start, awaits_quota ? kInfinity : lent_until), ask.shape->first, lent_until);
     return true;
   }
 

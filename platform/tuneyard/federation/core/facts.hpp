@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -53,7 +54,8 @@ struct Policy {
   Order order = Order::age;
   bool strict = false, scores = false, preempts = false;
   long long reservations = 0, starves_from = 0;
-  double stretch = 0, longest_s = 0, fairness_s = 0, borrowing_s = 0, settled_s = 0, starves_after = 0, starves_least_s = 0,
+  double stretch = 0, longest_s = 0, fairness_s = 0, borrowing_s = 0, settled_s = 0, settled_late_s = 0, spared_again_s = 0,
+         starves_after = 0, starves_least_s = 0,
          starves_unsaved_s = 0, starves_settled_s = 0, half_life_s = 1, longest_settled_s = 0, grace_s = 0, restart_s = 0, far_s = 0, preference_s = 0,
          seconds_per_price = 0, fragmentation_s = 0;
 };
@@ -149,6 +151,9 @@ inline bool comes_before(double rank, const Ask& ask, double other_rank, const A
 constexpr double kSoonS = 60.0;
 inline double expected_end(double ends, double now) { return ends > now ? ends : now + std::max(kSoonS, now - ends); }
 
+// The age that an earlier preemption adds to the last checkpoint of a candidate. It doubles with each preemption.
+constexpr double kAgainS = 3600.0;
+
 struct Attempt {
   Key key;
   int team = 0;
@@ -159,6 +164,11 @@ struct Attempt {
   double started = 0, ends = 0, saved = 0;
   bool preemptible = true, stopping = false, ended = false;
   long long preempted = 0;
+  // When its last checkpoint was committed, as the choice of victims counts it: earlier preemptions of its task make it older.
+  double counted_saved() const {
+    if (!preempted) return saved;
+    return saved - kAgainS * (std::ldexp(1.0, static_cast<int>(std::min<long long>(preempted, 16))) - 1.0);
+  }
   void* object = nullptr;  // the Python object; null: made from `place` when it is first needed
   void* place = nullptr;   // its placement, where `object` is null
 };

@@ -742,7 +742,8 @@ Policy policy_of(PyObject* policy) {
   made.reservations = whole(Owned(PyObject_GetAttrString(policy, "reservations")).get());
   made.starves_from = whole(Owned(PyObject_GetAttrString(policy, "starves_from")).get());
 #define READ(field) made.field = real(#field);
-  READ(stretch) READ(longest_s) READ(fairness_s) READ(borrowing_s) READ(settled_s) READ(starves_after) READ(starves_least_s)
+  READ(stretch) READ(longest_s) READ(fairness_s) READ(borrowing_s) READ(settled_s) READ(settled_late_s) READ(spared_again_s)
+  READ(starves_after) READ(starves_least_s)
   READ(starves_unsaved_s) READ(starves_settled_s) READ(half_life_s) READ(longest_settled_s) READ(grace_s) READ(restart_s) READ(far_s) READ(preference_s)
   READ(seconds_per_price) READ(fragmentation_s)
 #undef READ

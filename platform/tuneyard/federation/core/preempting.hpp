@@ -10,15 +10,16 @@ namespace tuneyard {
 constexpr size_t kTightest = 4;
 constexpr int kMostSearches = 24;
 constexpr size_t kMostRemembered = 100000;
-constexpr int kPriorities = 4;
+constexpr int kPriorities = 4, kUrgent = 3;
 
 struct Kind {
   long long shape;
   int priority, team;  // team -1: the quota of the team does not matter
   bool has_starved, is_patient;
+  double since;  // from when on borrowing attempts count as begun while the ask waited, where that matters
   bool operator<(const Kind& other) const {
-    return std::tie(shape, priority, team, has_starved, is_patient) <
-           std::tie(other.shape, other.priority, other.team, other.has_starved, other.is_patient);
+    return std::tie(shape, priority, team, has_starved, is_patient, since) <
+           std::tie(other.shape, other.priority, other.team, other.has_starved, other.is_patient, other.since);
   }
 };
 
@@ -31,19 +32,22 @@ class Refusals {
     if (known_.size() > kMostRemembered) known_.clear();
   }
 
-  void refuse(const Kind& kind, const Reservations& reservations) {
-    Refusal made{pools_.layout, teams_.version, pools_.changes, teams_.changes, {}};
+  // No victims were found for asks of this kind, and none will be before `until` where nothing changes.
+  void refuse(const Kind& kind, const Reservations& reservations, double until) {
+    Refusal made{pools_.layout, teams_.version, pools_.changes, teams_.changes, until, {}};
     for (auto& each : reservations) made.claimed.insert(each.pool->index);
     known_[kind] = std::move(made);
   }
 
-  // Pools of `pools` where victims may be found since the last search.
-  std::vector<int> worth_a_look(const Kind& kind, const std::vector<int>& pools) {
+  // Pools of `pools` where victims may be found since the last search. `until`: when attempts that it spared become candidates.
+  std::vector<int> worth_a_look(const Kind& kind, const std::vector<int>& pools, double now, double& until) {
+    until = kInfinity;
     auto found = known_.find(kind);
     if (found == known_.end()) return pools;
     const Refusal& known = found->second;
-    if (known.layout != pools_.layout || known.rules != teams_.version) return pools;
+    if (now >= known.until || known.layout != pools_.layout || known.rules != teams_.version) return pools;
     if (kind.team >= 0 && teams_.changed_at(kind.team) > known.teams) return pools;
+    until = known.until;
     if (known.pools == pools_.changes && known.claimed.empty()) return {};
     std::vector<bool> grown;
     if (kind.team >= 0) grown = teams_.grown_since(known.teams);
@@ -62,6 +66,7 @@ class Refusals {
  private:
   struct Refusal {
     long long layout, rules, pools, teams;
+    double until;
     std::set<int> claimed;
   };
   Pools& pools_;
@@ -122,7 +127,9 @@ class Preempting {
     for (int index : ask.shape->allowed) {
       if (pools_.all[index]->usable) pools.push_back(index);
     }
-    Kind kind{ask.shape->serial, ask.priority, team_that_matters(ask), has_starved(ask), is_patient(ask.created)};
+    int team = team_that_matters(ask);
+    bool patient = is_patient(ask.created);
+    Kind kind{ask.shape->serial, ask.priority, team, has_starved(ask), patient, team >= 0 && patient ? ask.created : kInfinity};
     if (stopping_ && !none_go_for_.count(kind)) {
       Making made;
       if (by_those_who_go(ask, pools, now, reservations, made.kept)) {
@@ -132,16 +139,15 @@ class Preempting {
       none_go_for_.insert(kind);
     }
     if (refused_now_.count(kind)) return {};
-    std::vector<int> worth = refusals_.worth_a_look(kind, pools);
+    std::vector<int> worth = refusals_.worth_a_look(kind, pools, now, settles_);
     if (!worth.empty() && searches_ >= kMostSearches) {
       unfinished = true;
       return {};
     }
-    settles_ = kInfinity;
     Best best;
     if (!cheapest(ask, worth, now, reservations, best)) {
       refused_now_.insert(kind);
-      if (!(kind.team >= 0 && promises_.any()) && settles_ == kInfinity) refusals_.refuse(kind, reservations);
+      if (!(kind.team >= 0 && promises_.has_of(kind.team))) refusals_.refuse(kind, reservations, settles_);
       again_at = std::min(again_at, settles_);
       return {};
     }
@@ -347,6 +353,7 @@ class Preempting {
   Candidates candidates(const Ask& ask, Pool& pool, double now) {
     Candidates found;
     found.attempts = of_priority(pool, ask.priority, lower_in_, [&](const Attempt& each) { return each.priority < ask.priority; }).attempts;
+    leave_spared(found.attempts, ask, now);
     bool starved = has_starved(ask), takes_back = takes_back_of(ask, pool.sku);
     if (takes_back && !is_patient(ask.created)) {
       settles_ = std::min(settles_, ask.created + policy_.settled_s);
@@ -364,7 +371,7 @@ class Preempting {
     for (const Attempt* each : equal.attempts) {
       bool is_lent = borrowed.count(each->team) > 0;
       double at = kInfinity;
-      if (takes_back && is_lent) at = settled_at(*each, policy_.settled_s);
+      if (takes_back && is_lent) at = settled_at(*each, spared_s(*each, ask));
       if (starved && has_saved(*each, now) && (each->team == ask.team || is_lent)) at = std::min(at, settled_at(*each, policy_.starves_settled_s));
       if (at <= now) {
         settled.push_back(each);
@@ -380,6 +387,23 @@ class Preempting {
     found.borrowed = std::move(borrowed);
     std::sort(found.attempts.begin(), found.attempts.end(), by_age);
     return found;
+  }
+
+  // Removes attempts of lower priority whose tasks were preempted before and that have not run for long enough since.
+  void leave_spared(Attempts& lower, const Ask& ask, double now) {
+    if (ask.priority == kUrgent) return;
+    auto is_spared = [&](const Attempt* each) {
+      double at = each->preempted ? settled_at(*each, policy_.spared_again_s) : -kInfinity;
+      if (at <= now) return false;
+      settles_ = std::min(settles_, at);
+      return true;
+    };
+    lower.erase(std::remove_if(lower.begin(), lower.end(), is_spared), lower.end());
+  }
+
+  // The least running time of a borrowing attempt before an owner may reclaim its quota.
+  double spared_s(const Attempt& attempt, const Ask& owner) const {
+    return attempt.started >= owner.created ? std::min(policy_.settled_s, policy_.settled_late_s) : policy_.settled_s;
   }
 
   double settled_at(const Attempt& attempt, double settled_s) const {

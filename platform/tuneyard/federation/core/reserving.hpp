@@ -194,18 +194,20 @@ class Starts {
   explicit Starts(Pools& pools) : pools_(pools) {}
 
   // The start of the first possible world that is predicted to end first, over these pools. False: there is none.
-  bool earliest(const Ask& ask, double now, const Reservations& reservations, const std::vector<int>& pools, Start& chosen) {
+  // With each pool comes the time from which the team has quota for it.
+  bool earliest(const Ask& ask, double now, const Reservations& reservations, const std::vector<std::pair<int, double>>& pools, Start& chosen) {
     bool has_best = false;
     double best = 0.0;
     const Pool* of = nullptr;
     std::vector<Gpus> sizes;
     Start start;
     Gpus workers = ask.shape->first;
-    for (int index : pools) {
+    for (auto [index, opens] : pools) {
       Pool& pool = *pools_.all[index];
       ask.shape->sizes(workers, pool, sizes);
       for (Gpus size : sizes) {
         if (!start_in(*ask.shape, pool, workers / size, size, now, reservations, start)) continue;
+        start.at = std::max(start.at, opens);
         double ends = start.at + Shape::speed(ask.seconds, ask.first_world(), pool, workers);
         if (!has_best || std::tie(ends, *pool.member_name, *pool.sku_name) < std::tie(best, *of->member_name, *of->sku_name)) {
           has_best = true;
@@ -255,18 +257,39 @@ class Promises {
 
   bool any() const { return !by_limit_.empty(); }
 
+  // Whether quota is reserved for asks of a team.
+  bool has_of(int team) const {
+    return std::any_of(of_team_.begin(), of_team_.end(), [&](auto& each) { return each.first.first == team; });
+  }
+
   Gpus gpus(int team, int sku) const {
     auto found = of_team_.find({team, sku});
     return found == of_team_.end() ? 0 : found->second;
   }
 
-  // `back_by`, `now`: for an ask that preempts, when its last victim has stopped.
-  void make(int team, int sku, Gpus gpus, double until, double back_by = -kInfinity, double now = -kInfinity) {
+  // Quota is lent until `lent_until` at most.
+  void make(int team, int sku, Gpus gpus, double until, double now, double lent_until = kInfinity) {
     of_team_[{team, sku}] += gpus;
     for (auto& limit : teams_.limits(team)) {
-      double spare = teams_.left(limit, sku) + static_cast<double>(teams_.gives_back(limit, sku, std::max(until, back_by), now)) - static_cast<double>(gpus);
-      by_limit_[{limit, sku}].push_back({until, std::max(0.0, spare)});
+      double spare = teams_.left(limit, sku) + static_cast<double>(teams_.gives_back(limit, sku, until, now)) - static_cast<double>(gpus);
+      by_limit_[{limit, sku}].push_back({gpus, std::min(until, lent_until), std::max(0.0, spare)});
     }
+  }
+
+  // When a team is predicted to have quota for `gpus` more GPUs beside all reserved quota. False: at no known time.
+  bool quota_start(int team, int sku, Gpus gpus, double now, double& start) {
+    start = now;
+    for (auto& limit : teams_.limits(team)) {
+      Gpus reserved = 0;
+      auto found = by_limit_.find({limit, sku});
+      if (found != by_limit_.end()) {
+        for (auto& each : found->second) reserved += each.gpus;
+      }
+      double at;
+      if (!teams_.limit_start(limit, sku, gpus + reserved, now, at)) return false;
+      start = std::max(start, at);
+    }
+    return true;
   }
 
   // Reserve quota for an ask that lacks it, of the SKU that has it first. A limit is reserved for one such ask in a cycle.
@@ -276,7 +299,7 @@ class Promises {
     int of = -1;
     for (int sku : skus) {
       double start;
-      if (!teams_.quota_start(team, sku, gpus, now, start)) continue;
+      if (!quota_start(team, sku, gpus, now, start)) continue;
       if (!has_any || std::tie(start, names[sku]) < std::tie(best, names[of])) {
         has_any = true;
         best = start;
@@ -287,7 +310,7 @@ class Promises {
     for (auto& limit : teams_.limits(team)) {
       if (by_limit_.count({limit, of})) return;
     }
-    make(team, of, gpus, best);
+    make(team, of, gpus, best, now);
   }
 
   bool allows(int team, int sku, Gpus gpus, double ends) {
@@ -313,6 +336,7 @@ class Promises {
 
  private:
   struct Promise {
+    Gpus gpus;
     double until, spare;
   };
   Teams& teams_;

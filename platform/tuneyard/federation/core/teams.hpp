@@ -143,32 +143,32 @@ class Teams {
     return static_cast<double>(account.team.quota_of(sku) + *borrows - Account::get(account.holds, sku));
   }
 
-  // GPUs under a limit of attempts that are predicted to end by `until`.
-  // An attempt that has overrun its prediction at `overrun_at` is expected to need as long again.
-  Gpus gives_back(const Limit& limit, int sku, double until, double overrun_at) {
+  // GPUs under a limit of attempts that are expected to end by `until`.
+  Gpus gives_back(const Limit& limit, int sku, double until, double now) {
     Gpus found = 0;
     for (auto& [end, gpus] : ends(limit, sku)) {
       if (end > until) break;
-      if (expected_end(end, overrun_at) <= until) found += gpus;
+      if (expected_end(end, now) <= until) found += gpus;
     }
     return found;
   }
 
-  // When enough attempts are predicted to have ended for `gpus` more GPUs. False: too few GPUs become free.
-  bool quota_start(int team, int sku, Gpus gpus, double now, double& start) {
+  // When a limit is expected to allow `gpus` more GPUs, after attempts have ended. False: too few GPUs become free.
+  bool limit_start(const Limit& limit, int sku, Gpus gpus, double now, double& start) {
     start = now;
-    for (auto& limit : limits(team)) {
-      double left = this->left(limit, sku);
-      if (left < gpus) {
-        for (auto& [end, given] : ends(limit, sku)) {
-          left += given;
-          start = std::max(start, end);
-          if (left >= gpus) break;
-        }
-      }
-      if (left < gpus) return false;
+    double left = this->left(limit, sku);
+    if (left >= static_cast<double>(gpus)) return true;
+    // Attempts that have overrun their predictions are expected to end later, the first of them last.
+    auto& sorted = ends(limit, sku);
+    auto is_later = [](double at, const std::pair<double, Gpus>& each) { return at < each.first; };
+    size_t next = std::upper_bound(sorted.begin(), sorted.end(), now, is_later) - sorted.begin(), overrun = next;
+    while (left < static_cast<double>(gpus) && (overrun > 0 || next < sorted.size())) {
+      bool takes_overrun = overrun > 0 && (next == sorted.size() || expected_end(sorted[overrun - 1].first, now) <= sorted[next].first);
+      auto& [end, given] = takes_overrun ? sorted[--overrun] : sorted[next++];
+      left += static_cast<double>(given);
+      start = std::max(start, expected_end(end, now));
     }
-    return true;
+    return left >= static_cast<double>(gpus);
   }
 
   // GPUs to reclaim per borrowing group of teams so that a team can start `gpus` more GPUs of a SKU.

@@ -18,16 +18,17 @@ struct Cost {
 
 using Attempts = std::vector<const Attempt*>;
 
-// Youngest checkpoint first.
+// Youngest checkpoint first; attempts of tasks that were preempted before count as older.
 inline bool by_age(const Attempt* one, const Attempt* other) {
-  if (one->saved != other->saved) return one->saved > other->saved;
+  double mine = one->counted_saved(), theirs = other->counted_saved();
+  if (mine != theirs) return mine > theirs;
   if (one->gpus != other->gpus) return one->gpus < other->gpus;
   return one->key < other->key;
 }
 
 inline double lost_s(const Attempt& attempt, double now, double overhead_s) {
   double gpus = static_cast<double>(attempt.gpus);
-  return gpus * std::max(0.0, now - attempt.saved) + gpus * overhead_s;
+  return gpus * std::max(0.0, now - attempt.counted_saved()) + gpus * overhead_s;
 }
 
 // A lower bound of the GPU-seconds lost by any victims that free `missing` GPUs: the fractional knapsack.

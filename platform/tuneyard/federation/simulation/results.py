@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tuneyard.federation.simulation.life import Life
+from tuneyard.federation.simulation.own_quota import own_quota_waits
 from tuneyard.federation.simulation.simulator import Run
 
 BOUND_S = 10.0
@@ -37,7 +38,9 @@ class Results:
 
     `jct`: from submission to end. `wait`: time in the queue, before the first attempt and between attempts. `gpu_utilisation`: held share
     of all GPU time until `makespan_s`. `lost_gpu_hours`: held without kept work (work redone after failures and preemptions, restarts, the
-    grace of victims). `fairness`: Jain's index (Jain, Chiu and Hawe 1984) over the teams' speeds: 1 where all teams are slowed alike,
+    grace of victims). `most_preemptions_of_one`: the preemptions of the job with the most. `own_quota_*`: how long jobs wait at a stretch
+    while they fit into what their team has not used of its quota. `largest_gangs_longest_wait_s`: of jobs with at least half of the GPUs of
+    the largest job. `fairness`, `jain`: Jain's index (Jain, Chiu and Hawe 1984) over the teams' speeds: 1 where all teams are slowed alike,
     1/teams where one team has all.
     """
 
@@ -57,10 +60,15 @@ class Results:
     gpu_hours: float
     lost_gpu_hours: float
     preemptions: int
+    most_preemptions_of_one: int
+    own_quota_longest_wait_s: float
+    own_quota_p99_wait_s: float
+    largest_gangs_longest_wait_s: float
     attempts_failed: int
     node_failures: int
     member_failures: int
     fairness: float
+    jain: float
     cycles: int
     seconds_per_cycle: float
     teams: tuple[TeamResults, ...]
@@ -79,7 +87,11 @@ def results_of(run: Run) -> Results:
         makespan_s = run.ended_s - began_s
     held_s = sum(_held_s(life, run.ended_s) for life in run.lives)
     jct, wait = np.array([_jct_s(life) for life in ended]), np.array([life.waited_s for life in ended])
+    own = own_quota_waits(run.lives, run.scenario.teams, run.ended_s)
+    largest = max((life.job.gpus for life in run.lives), default=0)
+    gangs = np.array([life.waited_s for life in ended if 2 * life.job.gpus >= largest])
     teams = _teams(ended)
+    fairness = jain([team.speed for team in teams])
     return Results(
         policy=run.scenario.settings.name,
         jobs=len(run.lives),
@@ -97,10 +109,15 @@ def results_of(run: Run) -> Results:
         gpu_hours=held_s / 3600,
         lost_gpu_hours=sum(life.lost_gpu_s for life in run.lives) / 3600,
         preemptions=sum(life.preemptions for life in run.lives),
+        most_preemptions_of_one=max((life.preemptions for life in run.lives), default=0),
+        own_quota_longest_wait_s=_percentile(own, 100),
+        own_quota_p99_wait_s=_percentile(own, 99),
+        largest_gangs_longest_wait_s=_percentile(gangs, 100),
         attempts_failed=sum(life.failures for life in run.lives),
         node_failures=run.node_failures,
         member_failures=run.member_failures,
-        fairness=jain([team.speed for team in teams]),
+        fairness=fairness,
+        jain=fairness,
         cycles=run.cycles,
         seconds_per_cycle=run.cycle_s / run.cycles if run.cycles else 0.0,
         teams=teams,
