@@ -48,14 +48,18 @@ class Heartbeat:
         self._caches = caches
         self._on_change = on_change
         self._failing_since: float | None = None
+        self._deaf_at: float | None = None
 
     def away_s(self, now: datetime) -> float:
-        """Seconds since the last heartbeat; 0 while the hub is deaf: what it cannot read does not count against attempts."""
-        return 0.0 if self.deaf else away_for_s(self.last, now, self._failing_since)
+        """Seconds since the last heartbeat, or since the hub was deaf: what it cannot read does not count against attempts."""
+        if self.deaf:
+            return 0.0
+        away_s = away_for_s(self.last, now, self._failing_since)
+        return away_s if self._deaf_at is None else min(away_s, time.monotonic() - self._deaf_at)
 
     async def run(self) -> None:
         while True:
-            before, self.refused, self.deaf = self.error, False, False
+            before, self.refused = self.error, False
             self.error = await self._ask()
             if not self.error:
                 self.last, self._failing_since = written(datetime.now(UTC)), None
@@ -67,7 +71,17 @@ class Heartbeat:
             await asyncio.sleep(_EVERY_S)
 
     async def _ask(self) -> str:
-        """Why the member cannot be used; empty if it can. It needs a request: a silent watch cannot tell a quiet server from a dead one."""
+        """Why the member cannot be used; empty if it can."""
+        why = await self._silence()
+        # A member that answers counts as usable only once every cache follows it again: until then the caches are outdated.
+        broken = [] if why else [cache for cache in self._caches if cache.error is not None]
+        self.deaf = bool(broken) and all(isinstance(cache.error, Unintelligible) for cache in broken)
+        if self.deaf:
+            self._deaf_at = time.monotonic()
+        return why or next(map(_lack, broken), "")
+
+    async def _silence(self) -> str:
+        """Why the member does not answer; empty if it does. It takes a request: a silent watch may be that of a dead server."""
         try:
             async with asyncio.timeout(_EVERY_S * 2):
                 await self._connection.raw("/readyz")
@@ -83,10 +97,7 @@ class Heartbeat:
         except Exception as error:
             log.exception("member %s cannot be asked", self._name)
             return reason_of(error)
-        # A member that answers counts as usable only once every cache follows it again: until then the caches are outdated.
-        broken = [cache for cache in self._caches if cache.error is not None]
-        self.deaf = bool(broken) and all(isinstance(cache.error, Unintelligible) for cache in broken)
-        return next(map(_lack, broken), "")
+        return ""
 
 
 def _lack(cache: Cache) -> str:
