@@ -206,7 +206,7 @@ class _Advance:
             self._finish(Phase.SUCCEEDED, "")
             return ()
         ready: list[str] = []
-        asleep = False
+        asleep = waits = False
         for task in spec.task_order():
             if task.name in done or any(a.task == task.name and is_active(a) for a in self.status.attempts):
                 continue
@@ -222,11 +222,12 @@ class _Advance:
             wait_s = not_before(self._counted(task.name), self.settings, self.now)
             if wait_s > 0:
                 self.later.append(wait_s)
+                waits = True
                 continue
             ready.append(task.name)
         if spec.suspend:
             self._stop_all("Preempted")
-        elif asleep and not ready and not self._is_active():
+        elif asleep and not ready and not waits and not self._is_active():
             self.actions.append(Action(Verb.SUSPEND))
         return tuple(ready)
 

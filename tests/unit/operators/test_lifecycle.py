@@ -110,6 +110,10 @@ def test_a_server_that_sleeps_beside_a_task_that_runs_suspends_nothing_yet() -> 
 
     beside = look(aim, status(ended, running(2, "two")), _2=seen(report=report("bot-two-2", phase="Running")))
     assert (verbs(beside), beside.ready) == ([], ())
+    lost = {"ended_at": "2026-11-21T12:01:30Z", "phase": Phase.FAILED, "failure": "NodeLost", "cleaned": True}
+    again = look(aim, status(ended, running(2, "two", **lost), running(3, "two", **lost)), at_s=91)
+    assert (verbs(again), again.ready) == ([], ()), "the other task starts again after a pause"
+    assert again.look_again_s
     gone = look(goal(job(tasks=[serve, process("two")], env=[KEY], cancelled=True), generation=5), status(ended), _1=NOTHING)
     assert gone.status.phase is Phase.CANCELLED
 
