@@ -26,7 +26,7 @@ LARGEST_BYTES = 4 * 2**20
 """Memory of an object, or of one of its parts, by the estimate of `over_budget`."""
 _VALUE_BYTES = 64
 """Memory of a number, a text or an empty list in Python, beside its own bytes."""
-_MOST_PLAIN, _LONGEST_PLAIN = 100, 4096
+_MOST_PLAIN, _LONGEST_PLAIN, _LONGEST_TEXT = 100, 4096, 253
 _UNREADABLE = "tuneyard.dev/unreadable"
 NO_ROOM = "memory"
 _METADATA = (
@@ -53,9 +53,18 @@ def unreadable(item: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def without_room(item: Mapping[str, Any], why: str) -> Object:
-    """A decoded object whose spec keeps its plain fields alone, for want of memory. `unreadable` has the reason as that of `NO_ROOM`."""
-    spec = item.get("spec")
-    return {**item, "spec": _plain(spec) if isinstance(spec, Mapping) else {}, _UNREADABLE: {**unreadable(item), NO_ROOM: why}}
+    """A decoded object, reduced for want of memory: its spec keeps its plain fields alone, and its metadata a hundred short texts each.
+
+    `unreadable` has the reason as that of `NO_ROOM`.
+    """
+    spec, metadata = item.get("spec"), {**item["metadata"]}
+    for name in ("labels", "annotations"):  # kubectl keeps the whole object in an annotation
+        if name in metadata:
+            metadata[name] = _plain(metadata[name] or {}, longest=_LONGEST_TEXT)
+    if "managedFields" in metadata:
+        metadata["managedFields"] = [{"operation": each.get("operation")} for each in (metadata["managedFields"] or ())[:_MOST_PLAIN]]
+    plain = _plain(spec) if isinstance(spec, Mapping) else {}
+    return {**item, "metadata": metadata, "spec": plain, _UNREADABLE: {**unreadable(item), NO_ROOM: why}}
 
 
 def read_object(data: bytes, decode: Decode = json.loads) -> Object:
@@ -173,7 +182,7 @@ def _plain_members(data: bytes, decode: Decode) -> Object:
     return {name: decode(value) for name, value in islice(short, _MOST_PLAIN)}
 
 
-def _plain(part: Mapping[str, Any]) -> Object:
+def _plain(part: Mapping[str, Any], *, longest: int = _LONGEST_PLAIN) -> Object:
     """The plain fields of a decoded part."""
-    short = ((name, value) for name, value in part.items() if not isinstance(value, Mapping | list) and len(str(value)) <= _LONGEST_PLAIN)
+    short = ((name, value) for name, value in part.items() if not isinstance(value, Mapping | list) and len(str(value)) <= longest)
     return dict(islice(short, _MOST_PLAIN))

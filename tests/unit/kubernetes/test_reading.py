@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuneyard.kubernetes import read_event, read_list, read_object, unreadable
+from tuneyard.kubernetes import NO_ROOM, read_event, read_list, read_object, unreadable, without_room
 from tuneyard.kubernetes.reading import DEEPEST, memory_of, over_budget
 
 DEEP = b"[" * 9_000 + b"]" * 9_000
@@ -100,3 +100,13 @@ def test_the_deepest_object_that_is_read_has_the_levels_that_the_budget_names() 
 def test_memory_is_that_of_values_and_not_of_bytes_alone() -> None:
     assert memory_of(BROAD) > 30e6
     assert memory_of(written({"a": "[],{}" * 100})) < 1_000
+
+
+def test_what_has_no_room_in_memory_takes_little_of_it() -> None:
+    long = {f"a{number}": "x" * 4_000 for number in range(60)}
+    metadata = {"name": "a", "namespace": "n", "uid": "u", "labels": {"team": "maps"}, "annotations": {"user": "ada", **long}}
+    managed = [{"operation": "Apply", "fieldsV1": {"f:spec": long}}]
+    found = without_room({"metadata": {**metadata, "managedFields": managed}, "spec": {"cancelled": True, "env": [long]}}, "no room")
+    assert found["metadata"] == {**metadata, "annotations": {"user": "ada"}, "managedFields": [{"operation": "Apply"}]}
+    assert (found["spec"], unreadable(found)) == ({"cancelled": True}, {NO_ROOM: "no room"})
+    assert without_room(found, "no room") == found
