@@ -98,6 +98,9 @@ def test_it_tells_for_how_long_nobody_has_asked_and_a_look_at_its_health_is_no_r
                 now += 30  # an answer takes its time, and the server is asked for its health meanwhile
                 await look(receive, send)
                 raise ConnectionError("the client has gone")
+            if scope["path"] == CHATS:
+                await send({"type": "http.response.start", "status": 401, "headers": []})
+                return
             await send({"type": "http.response.start", "status": 200, "headers": []})
 
         async def look(receive: Any, send: Any) -> None:
@@ -110,9 +113,14 @@ def test_it_tells_for_how_long_nobody_has_asked_and_a_look_at_its_health_is_no_r
             await forms({"type": "http", "path": COMPLETIONS, "method": "POST", "headers": []}, receive, send)
         now += 2
         await look(receive, send)
+        await forms({"type": "http", "path": CHATS, "method": "POST", "headers": []}, keyless, send)
+        await look(receive, send)
         return told
 
-    assert asyncio.run(run()) == [5.0, 0.0, 2.0]
+    async def keyless() -> dict[str, Any]:
+        return {"type": "http.request", "body": b'{"model": "tuned", "messages": []}'}
+
+    assert asyncio.run(run()) == [5.0, 0.0, 2.0, 2.0], "a request without the key keeps no server awake"
 
 
 def test_a_text_of_a_user_ends_no_turn(ask: Ask) -> None:

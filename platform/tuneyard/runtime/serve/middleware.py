@@ -24,6 +24,7 @@ _OPEN = ("/v1/models", "/health", "/version", "/metrics")
 _TRUSTED = ("system", "developer", "assistant")
 """Roles whose texts may write control tokens, as in `data.control_tokens`."""
 _MOST_BYTES = 64 * 1024**2
+_NO_KEY = 401
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -69,11 +70,20 @@ class Forms:
             content = json.dumps(body).encode()
         headers = [(name, value) for name, value in scope["headers"] if name != b"content-length"]
         headers.append((b"content-length", str(len(content)).encode()))
+        may_ask = True
+
+        async def heard(message: Message) -> None:
+            nonlocal may_ask
+            may_ask = may_ask and message.get("status") != _NO_KEY
+            await send(message)
+
         self._answering += 1
         try:
-            await self._app({**scope, "headers": headers}, _replayed(content, receive), send)
+            await self._app({**scope, "headers": headers}, _replayed(content, receive), heard)
         finally:
-            self._answering, self._asked_at = self._answering - 1, time.monotonic()
+            self._answering -= 1
+            if may_ask:  # whoever has no key keeps no machine busy
+                self._asked_at = time.monotonic()
 
     def _changed(self, path: str, body: dict[str, Any]) -> str:
         """Change a request into what its model needs. Returns why it is refused, or nothing."""
