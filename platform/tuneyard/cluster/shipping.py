@@ -22,7 +22,7 @@ from tuneyard.api.templates import filled_manifest, no_template
 from tuneyard.cluster.errors import Problem
 from tuneyard.metrics.own import program_of
 from tuneyard.storage import MANIFEST, is_local, join, local_path
-from tuneyard.training.model_finder import find_model, is_name
+from tuneyard.training.model_finder import find_model, is_name, name_of
 
 LIMIT_BYTES = 2 << 30
 """The most bytes that one job ships by default. Larger data should be uploaded to storage once, under its own name."""
@@ -245,13 +245,15 @@ def _parcel(file: LocalFile, base_dir: Path) -> Parcel:
         return Parcel(file.path, file.text, path.name, {path.name: path}, single=True)
     if file.what == "template":
         raise _bad(f"{file.text} is a folder; the file of a template is expected here")
+    name = path.resolve().name
     if file.what == "model":
+        name = name_of(str(path.resolve()))  # what a server calls it
         path = _checked(_model_of(path, file.text), base_dir, file.text)
     files = {_name_below(path, each): _checked(each, base_dir) for each in files_below(path)}
     files.pop(MANIFEST, None)  # the manifest of a folder that Tuneyard has stored: the parcel gets its own
     if not files:
         raise _bad(f"{file.text} is an empty folder")
-    return Parcel(file.path, file.text, path.resolve().name, files)
+    return Parcel(file.path, file.text, name, files)
 
 
 def _model_of(folder: Path, text: str) -> Path:

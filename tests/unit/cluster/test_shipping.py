@@ -22,6 +22,7 @@ from tuneyard.runtime.process.run import working_folder
 from tuneyard.storage import fetch_folder, open_store
 
 OUT = "s3://models/bot"
+KEY = {"name": "TUNEYARD_API_KEY", "valueFrom": {"secretKeyRef": {"name": "bot", "key": "TUNEYARD_API_KEY"}}}
 Ship = Callable[..., Shipment]
 
 
@@ -124,6 +125,14 @@ def test_folders_patterns_models_and_templates(ship: Ship, folder: Path, tmp_pat
     sent_to(shipment, tmp_path / "store")
     there = {uri.removeprefix(f"{OUT}/_shipped/") for uri in (made["data"]["source"], made["model"]["name"])}
     assert all(open_store(str(tmp_path / "store" / name)).is_complete("") for name in there)
+
+
+def test_a_model_is_shipped_under_the_name_that_requests_call_it(ship: Ship, folder: Path) -> None:
+    write(folder / "runs/first/train/model/config.json", "{}")
+    for text, name in (("./runs/first", "first"), ("./runs/first/train/model", "train")):
+        shipment = ship({"name": "serve", "serve": {"models": [{"name": text}]}}, spec={"env": [KEY]})
+        assert body(shipment)["serve"]["models"][0]["name"].endswith(f"/{name}")
+        assert list(shipment.parcels[0].files) == ["config.json"]
 
 
 def test_a_pattern_means_the_same_files_in_storage(ship: Ship, folder: Path) -> None:
