@@ -75,7 +75,7 @@ class Actions:
         elif action.verb is Verb.REMOVE_FINALIZER:
             await self._jobs.remove_finalizer(key, self._jobs.items[key])
         elif action.verb is Verb.SUSPEND:
-            await self._jobs.suspend(key, self._jobs.items[key])
+            await self._jobs.suspend(key, self._jobs.items[key], goal.generation)
         elif action.verb is Verb.DELETE:
             await self._connection.delete(JOBSPEC, *key)
         elif action.attempt is not None and action.attempt.placement is not None:
