@@ -101,8 +101,10 @@ async def _serve(member: Member, attempt: str, labels: Mapping[str, str]) -> Non
         if found["metadata"].get("ownerReferences") != wanted["metadata"]["ownerReferences"]:
             raise Conflict(409, f"the Service {wanted['metadata']['name']} of an earlier attempt is not removed yet") from error
     except Forbidden as error:
+        if "exceeded quota" in error.message:  # 403 too: there may be room later
+            raise
         advice = f"upgrade the chart tuneyard-member of {member.name}, or name other clusters in spec.placement.clusters"
-        raise BadInput(f"the hub may create no Services on {member.name}, which a serve task needs", advice) from error
+        raise BadInput(f"the hub may create no Services on {member.name}, which a serve task needs: {error.message}", advice) from error
 
 
 async def _create(member: Member, kind: Kind, body: Mapping[str, Any]) -> None:
