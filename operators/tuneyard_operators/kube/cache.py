@@ -60,6 +60,8 @@ class Cache:
         self._error: ApiError | None = None
         self._failing_since_s: float | None = None
         self._event_seen = False
+        self._written: set[Key] | None = None
+        """Objects that the hub has written since a list under way began, which may be older."""
         self._connection = connection
         self._namespace = namespace
         self._labels = labels
@@ -117,6 +119,8 @@ class Cache:
         """Store the answer to a write before the watch reports it, unless the watch has reported a newer version."""
         key = key_of(item)
         known = self.items.get(key)
+        if self._written is not None:
+            self._written.add(key)
         if known is None or is_newer(item, known):
             self._set(key, item)
 
@@ -125,13 +129,19 @@ class Cache:
         self._set(key, None)
 
     async def _list(self) -> str:
-        answer = await self._connection.list(self.kind, self._namespace, labels=self._labels)
+        self._written = written = set[Key]()
+        try:
+            answer = await self._connection.list(self.kind, self._namespace, labels=self._labels)
+        finally:
+            self._written = None
         found = {key_of(item): item for item in answer["items"]}
-        for key in (set(self.items) | set(self.unreadable)) - set(found):
+        for key in (set(self.items) | set(self.unreadable)) - set(found) - written:
             self._set(key, None)
         for key, item in found.items():
             known = self.items.get(key)
             waits = self._shares is not None and key in self._shares.waiting
+            if known is not None and key in written and is_newer(known, item):
+                continue
             if known is None or waits or known["metadata"].get("resourceVersion") != item["metadata"].get("resourceVersion"):
                 self._set(key, item)
         self.error = None

@@ -293,6 +293,26 @@ def test_pages_of_the_hub_grow_while_objects_are_small() -> None:
 # --- the hub's cache
 
 
+def test_what_the_hub_creates_while_a_list_is_under_way_stays_in_its_cache() -> None:
+    """The list is of the moment before: the watch that follows it brings the object."""
+    changes: list[tuple[str, bool]] = []
+
+    async def run(connection: Connection) -> Cache:
+        cache = Cache(connection, JOBSPEC, on_change=lambda key, _old, new: changes.append((key[1], new is not None)))
+        cache.put(item("2", "gone"))
+        listing = asyncio.create_task(cache._list())
+        await asyncio.sleep(0)
+        cache.put(item("6", "made"))
+        cache.put(item("7"))
+        assert await listing == "5"
+        return cache
+
+    with scripted([LIST]) as server:
+        cache: Cache = by_hub(server, run)
+    assert changes == [("gone", True), ("made", True), ("bot", True), ("gone", False)]
+    assert [found["metadata"]["resourceVersion"] for found in cache.items.values()] == ["6", "7"]
+
+
 def follow(server: ScriptedServer, enough: Callable[[Cache], bool]) -> Cache:
     """A cache that runs until `enough`."""
 
