@@ -55,6 +55,9 @@ class MemoryApi:
         found = [item for key, item in self._all(kind).items() if namespace in (None, key[0]) and _selected(item, labels)]
         return {"items": [_sent(item) for item in found], "metadata": {"resourceVersion": str(self._version)}}
 
+    async def pages(self, kind: Kind, namespace: str | None = None, *, labels: str = "") -> AsyncIterator[Object]:
+        yield await self.list(kind, namespace, labels=labels)
+
     async def watch(
         self, kind: Kind, namespace: str | None, *, since: str, labels: str = "", **_options: Any
     ) -> AsyncIterator[tuple[str, Object]]:

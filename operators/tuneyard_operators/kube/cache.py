@@ -130,23 +130,30 @@ class Cache:
 
     async def _list(self) -> str:
         self._written = written = set[Key]()
+        found, version = set[Key](), ""
         try:
-            answer = await self._connection.list(self.kind, self._namespace, labels=self._labels)
+            async for page in self._connection.pages(self.kind, self._namespace, labels=self._labels):
+                version = str(page["metadata"]["resourceVersion"])
+                for item in page["items"]:
+                    found.add(key_of(item))
+                    self._take_listed(item, written)
         finally:
             self._written = None
-        found = {key_of(item): item for item in answer["items"]}
-        for key in (set(self.items) | set(self.unreadable)) - set(found) - written:
+        for key in (set(self.items) | set(self.unreadable)) - found - written:
             self._set(key, None)
-        for key, item in found.items():
-            known = self.items.get(key)
-            waits = self._shares is not None and key in self._shares.waiting
-            if known is not None and key in written and is_newer(known, item):
-                continue
-            if known is None or waits or known["metadata"].get("resourceVersion") != item["metadata"].get("resourceVersion"):
-                self._set(key, item)
         self.error = None
         self.synced.set()
-        return str(answer["metadata"]["resourceVersion"])
+        return version
+
+    def _take_listed(self, item: Object, written: set[Key]) -> None:
+        """Store an object of a list. `written`: objects that the hub has written since the list began."""
+        key = key_of(item)
+        known = self.items.get(key)
+        waits = self._shares is not None and key in self._shares.waiting
+        if known is not None and key in written and is_newer(known, item):
+            return
+        if known is None or waits or known["metadata"].get("resourceVersion") != item["metadata"].get("resourceVersion"):
+            self._set(key, item)
 
     async def _follow(self, version: str) -> str:
         try:

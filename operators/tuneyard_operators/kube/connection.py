@@ -91,20 +91,24 @@ class Connection:
         return await self._object(get_object(kind, namespace, name))
 
     async def list(self, kind: Kind, namespace: str | None = None, *, labels: str = "") -> Object:
-        """The whole list: `items`, each whole or reduced (`tuneyard.kubernetes.reading`), and `metadata.resourceVersion` to watch from.
+        """The whole list, as `pages` has it."""
+        pages = [page async for page in self.pages(kind, namespace, labels=labels)]
+        return {**pages[-1], "items": [item for page in pages for item in page["items"]]}
 
-        It is read in pages, so that memory follows what is kept of the objects and not what was sent. Raises Expired if that takes minutes.
+    async def pages(self, kind: Kind, namespace: str | None = None, *, labels: str = "") -> AsyncIterator[Object]:
+        """The pages of a list: `items`, each whole or reduced (`tuneyard.kubernetes.reading`), and `metadata.resourceVersion` of a watch.
+
+        Memory therefore follows what is kept of the objects and not what was sent. Raises Expired if the pages take minutes.
         """
-        items: list[Object] = []
         token, limit = "", _FIRST_PAGE
         while True:
             data = await self._ask(list_objects(kind, namespace, labels=labels, limit=limit, token=token))
             page = self._read(read_list, data)
-            items += page["items"]
-            token = page["metadata"].get("continue") or ""
+            size, token = len(data), page["metadata"].get("continue") or ""
+            yield page
             if not token:
-                return {**page, "items": items}
-            limit = max(1, min(_LONGEST_PAGE, 4 * limit, limit * _PAGE_BYTES // len(data)))
+                return
+            limit = max(1, min(_LONGEST_PAGE, 4 * limit, limit * _PAGE_BYTES // size))
 
     async def create(
         self, kind: Kind, namespace: str | None, body: Mapping[str, Any], *, dry_run: bool = False, brief: bool = False
