@@ -127,5 +127,5 @@ def test_a_model_that_is_not_there_fails_the_job_with_its_reason(home: Member) -
         return status["message"] if status.get("phase") == "Failed" else None
 
     said = wait_for("its failure", failed, limit_s=900, every_s=0.5, words=lambda: logs(home))
-    assert "is no run and no model" in said
+    assert f"there is nothing at {SERVED}/nothing" in said
     home.kubectl("delete", "jobspec", "missing", "-n", "default", "--timeout=240s")

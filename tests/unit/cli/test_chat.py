@@ -150,7 +150,7 @@ def test_what_is_half_there_is_refused(chat: Chat, model: Path, adapter: Path, t
 @pytest.mark.parametrize(
     ("name", "left", "cause"),
     [
-        ("config.json", None, "is no run and no model"),
+        ("config.json", None, "holds weights, and no config.json"),
         ("config.json", 40, "config.json is damaged"),
         ("tokenizer.json", None, "cannot be loaded"),
         ("tokenizer.json", 500, "cannot be loaded"),
