@@ -73,14 +73,15 @@ class ModelServer:
     def look(self) -> Look:
         """Whether the server answers, after a second at most. Raises JobFailed where it has ended."""
         until = time.monotonic() + _LOOK_S
-        if self._ready_at is None:
-            if not self._server.wait_until_ready(self._url, lambda: time.monotonic() > until, lambda _: None):
-                return Look(ready=False)
-            self._ready_at = time.monotonic()
         try:
+            if self._ready_at is None:
+                if not self._server.wait_until_ready(self._url, lambda: time.monotonic() > until, lambda _: None):
+                    return Look(ready=False)
+                self._ready_at = time.monotonic()
             self._server.wait(lambda: time.monotonic() > until)
-        except JobFailed as error:  # it has served before, so another one may
-            raise JobFailed(error.cause, "its log says more: tuneyard logs", kind=FailureKind.NODE_LOST) from error
+        except JobFailed as error:  # one that has served before may do so again
+            kind = error.kind if self._ready_at is None else FailureKind.NODE_LOST
+            raise JobFailed(error.cause, "its log says more: tuneyard logs", kind=kind) from error
         return Look(ready=True, idle_s=min(self._server.idle_s(self._url), time.monotonic() - self._ready_at))
 
     def close(self) -> None:
