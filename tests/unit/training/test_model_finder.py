@@ -18,7 +18,8 @@ from tuneyard.cli import main
 from tuneyard.cluster import CannotShip, shipment_of
 from tuneyard.runtime.models import read_config
 from tuneyard.runtime.references import resolved, start_of, with_model
-from tuneyard.storage import open_store
+from tuneyard.storage import Store, open_store
+from tuneyard.training import model_finder
 from tuneyard.training.model_finder import FoundModel, find_model, find_place, name_of
 
 BASE = "org/base"
@@ -282,6 +283,28 @@ def test_a_name_of_the_hub_is_a_model_at_every_door(tmp_path: Path) -> None:
     for given in (BASE, f"hf://{BASE}"):
         assert find_model(given) == FoundModel(BASE, BASE)
         assert of_jobspec("train", given, tmp_path) == of_jobspec("score", given, tmp_path) == (BASE, None)
+
+
+def test_a_folder_does_not_stand_for_a_model_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole(tmp_path / BASE)
+    monkeypatch.chdir(tmp_path)
+    assert find_model(f"./{BASE}").uri == str(tmp_path / BASE)
+    with pytest.raises(BadInput, match=f"there is a folder {BASE} here"):
+        find_model(f"hf://{BASE}")
+
+
+def test_a_model_may_lie_at_the_root_of_a_machine_or_of_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    volumes = {"/model": adapter(tmp_path / "mounted"), "s3://model": adapter(tmp_path / "bucket")}
+    monkeypatch.setattr(model_finder, "open_store", lambda uri: _renamed(uri, volumes))
+    monkeypatch.chdir(tmp_path)
+    for uri in volumes:
+        origin = model_finder._origin_of(model_finder.open_store(uri), uri)
+        assert origin is not None
+        assert origin.base == BASE
+
+
+def _renamed(uri: str, volumes: dict[str, Path]) -> Store:
+    return open_store(str(volumes.get(uri, uri)))
 
 
 def test_the_last_train_task_that_has_succeeded_counts_or_the_one_that_is_named(tmp_path: Path) -> None:
