@@ -17,7 +17,7 @@ from tuneyard.api import BadInput, JobSpec, ModelRef
 from tuneyard.cli import main
 from tuneyard.cluster import CannotShip, shipment_of
 from tuneyard.runtime.models import read_config
-from tuneyard.runtime.references import resolved, start_of, with_model
+from tuneyard.runtime.references import Start, resolved, start_of, with_model
 from tuneyard.storage import Store, open_store
 from tuneyard.training import model_finder
 from tuneyard.training.model_finder import FoundModel, find_model, find_place, name_of
@@ -197,9 +197,9 @@ def cut(folder: Path) -> Path:
     return folder
 
 
-def job(kind: str, model: dict[str, Any]) -> JobSpec:
+def job(kind: str, model: dict[str, Any], **more: Any) -> JobSpec:
     data = {"train": {"source": "s3://b/t.jsonl"}, "score": {"source": "s3://b/t.jsonl", "prompt": "q"}}[kind]
-    task = {"name": "t", kind: {"model": model, "data": data}}
+    task = {"name": "t", kind: {"model": model, "data": data, **more}}
     before = {"name": "p", "process": {"command": ["true"]}}
     return JobSpec.model_validate({"kind": "JobSpec", "metadata": {"name": "j"}, "spec": {"tasks": [before, task]}})
 
@@ -337,6 +337,21 @@ def test_what_is_named_by_its_own_folder_needs_no_records(tmp_path: Path) -> Non
     run = lora_run(tmp_path / "run")
     shutil.copytree(run / "train" / "model", tmp_path / "copy")
     assert find_model(str(tmp_path / "copy")).origin == find_model(str(run)).origin
+
+
+def test_the_code_of_a_program_gets_the_folder_that_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text("class P:\n    pass\n")
+    own = touched(tmp_path / "own", "program.json", "model.safetensors")
+    run = output(tmp_path / "run", train=result(model_uri="x", details={"program": "mine:P"}))
+    whole(tmp_path / "parts" / "model")
+    for folder in (own, run / "train", tmp_path / "parts", adapter(tmp_path / "adapter")):
+        spec = job("train", {"name": f"./{folder.relative_to(tmp_path)}"}, program="mine:P")
+        assert resolved(spec.spec.task("t"), tmp_path, {})[1] == Start(str(folder))
+        (tmp_path / "job.yaml").write_text(json.dumps({"apiVersion": "tuneyard.dev/v1alpha1", **spec.to_yaml_dict()}))
+        assert main(["validate", str(tmp_path / "job.yaml")]) == 0
+        assert "model.name" not in capsys.readouterr().err
+        shipment = shipment_of(spec.to_yaml_dict(), tmp_path, out="s3://b/o")
+        assert any(parcel.field[-1] == "name" for parcel in shipment.parcels)
 
 
 def test_a_ranker_answers_no_prompts(tmp_path: Path) -> None:
