@@ -333,6 +333,19 @@ def test_a_merge_takes_the_adapter_where_merged_weights_lie_beside_it(tmp_path: 
     assert find_model(str(run)).uri == str(run / "train" / "merged")
 
 
+def test_another_base_is_for_adapters_and_is_none_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, base, out = lora_run(tmp_path / "run", merged=True), whole(tmp_path / "base"), str(tmp_path / "out")
+    refused = {
+        ("merge", str(run), "--base", str(run / "train" / "model")): "model is an adapter itself",
+        ("export", str(run), "--format", "merged", "--base", str(run / "train" / "model")): "model is an adapter itself",
+        ("merge", str(run), "--base", str(tmp_path)): "is not a model; below it there are",
+        ("export", str(base), "--format", "merged", "--base", BASE): f"--base is for adapters, and {base} is a whole model",
+    }
+    for command, words in refused.items():
+        assert main([*command, "--out", out]) == 2
+        assert words in capsys.readouterr().err
+
+
 def test_what_is_named_by_its_own_folder_needs_no_records(tmp_path: Path) -> None:
     run = lora_run(tmp_path / "run")
     shutil.copytree(run / "train" / "model", tmp_path / "copy")
