@@ -14,6 +14,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from tuneyard.api import BadInput, JobSpec, ModelRef
+from tuneyard.catalog.weight_files import check_weight_files
 from tuneyard.cli import main
 from tuneyard.cluster import CannotShip, shipment_of
 from tuneyard.runtime.models import read_config
@@ -283,6 +284,12 @@ def test_a_name_of_the_hub_is_a_model_at_every_door(tmp_path: Path) -> None:
     for given in (BASE, f"hf://{BASE}"):
         assert find_model(given) == FoundModel(BASE, BASE)
         assert of_jobspec("train", given, tmp_path) == of_jobspec("score", given, tmp_path) == (BASE, None)
+
+
+def test_an_adapter_of_the_hub_is_named_by_its_folder(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="is an adapter, and no whole model") as refused:
+        check_weight_files(adapter(tmp_path / "snapshot"))
+    assert refused.value.next_step.endswith(f": {tmp_path / 'snapshot'}")
 
 
 def test_a_folder_does_not_stand_for_a_model_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
