@@ -102,6 +102,8 @@ def find_place(given: str, task: str | None = None, *, merged: bool = True) -> s
     output, so that a copied folder works. `merged`: of a task that wrote both, the merged weights and not the adapter. Raises BadInput.
     """
     name = hub_name(given)
+    if name != given and (not name or looks_like_path(name)):
+        raise BadInput(f"{given} is no name of a model of the Hugging Face hub", "write hf://owner/name")
     if name != given and not is_name(name):
         cause = f"{given} is a model of the Hugging Face hub, and there is a folder {name} here, which would be loaded in its place"
         raise BadInput(cause, f"name the folder ./{name}, or call the command in another folder")

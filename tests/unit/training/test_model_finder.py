@@ -298,6 +298,9 @@ def test_a_folder_does_not_stand_for_a_model_of_the_hub(tmp_path: Path, monkeypa
     assert find_model(f"./{BASE}").uri == str(tmp_path / BASE)
     with pytest.raises(BadInput, match=f"there is a folder {BASE} here"):
         find_model(f"hf://{BASE}")
+    for given in ("hf://", "hf://datasets/org/rows", "hf:///models/base"):
+        with pytest.raises(BadInput, match=f"{given} is no name of a model"):
+            find_model(given)
 
 
 def test_a_model_may_lie_at_the_root_of_a_machine_or_of_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
