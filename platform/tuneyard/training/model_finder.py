@@ -321,9 +321,9 @@ def _refuse_half_deleted(store: Store, uri: str) -> None:
     """Raises BadInput where a folder that Tuneyard committed lacks files, or its weights have another size."""
     if not store.is_complete(""):
         return  # written by another tool
-    sizes = {file.path: file.size_bytes for file in store.list()}
-    cut = {file.path for file in store.manifest("").files if file.path.endswith(".safetensors") and sizes.get(file.path) != file.size_bytes}
-    if lost := sorted(cut | {file.path for file in store.manifest("").files if file.path not in sizes}):
+    sizes, written = {file.path: file.size_bytes for file in store.list()}, store.manifest("").files
+    cut = {file.path for file in written if file.path.endswith(".safetensors") and sizes.get(file.path) != file.size_bytes}
+    if lost := sorted(cut | {file.path for file in written if file.path not in sizes}):
         raise BadInput(
             f"{uri} has lost files since it was written, or they were changed: {', '.join(lost[:3])}",
             "take the folder from a copy, or run the job again with --resume",
