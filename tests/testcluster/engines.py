@@ -135,15 +135,15 @@ def _why_none(engines: list[str]) -> str:
 
 def _answers(engine: str) -> bool:
     """Whether an engine is installed and runs: its `info` asks the engine."""
-    done = _ran([engine, "info"]) if shutil.which(engine) is not None else None
+    done = _ran([engine, "info"])
     return done is not None and done.returncode == 0
 
 
 def _ran(command: list[str]) -> subprocess.CompletedProcess[str] | None:
-    """None: it did not end in time."""
+    """None: it is not here, or did not end in time."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_LIMIT_S, check=False)
-    except subprocess.TimeoutExpired:
+    except (OSError, subprocess.TimeoutExpired):
         return None
 
 

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.testcluster.clusters import Clusters
-from tests.testcluster.engines import Wanted, choose
+from tests.testcluster.engines import Wanted, choose, kept
 from tests.testcluster.install import OPERATOR, install, start_operator
 from tests.testcluster.mounts import remove_folder
 from tests.testcluster.processes import Processes
 from tests.testcluster.progress import say, stage
+from tests.testcluster.unavailable import Unavailable
 
 DEFAULT_FOLDER = Path("/tmp/tuneyard-cluster")
 _COMPLETE = "up.json"
@@ -24,15 +25,18 @@ def up(folder: Path, *, members: int, operator: bool = True, options: Sequence[s
     `options`: of the operator. `wanted`: what makes the clusters (`engines.choose`). Raises Unavailable."""
     with _alone(folder):
         if _runs(folder, members):
+            made_with = tool.name if (tool := kept(folder)) is not None else "source"
+            if wanted not in ("auto", made_with):
+                raise Unavailable(f"the clusters in {folder} run already, and were made with {made_with}: `make cluster-down` first")
             own = Processes(folder / "processes")
             if operator and OPERATOR in own.names():
                 own.start(OPERATOR)
             say(f"the clusters in {folder} run already; `make cluster-down` first for new ones")
             return Clusters.found(folder).hub.kubeconfig
-        with stage("removed what was left"):
-            _remove(folder)
         tool, reason = choose(wanted)
         say(reason)
+        with stage("removed what was left"):
+            _remove(folder)
         folder.mkdir(mode=0o700)
         if tool is not None:
             tool.keep(folder)

@@ -77,7 +77,8 @@ def is_template_path(template: str) -> bool:
 def _of_task(task: Task, root: Path) -> Iterator[LocalFile]:
     body = task.train or task.score
     if body is not None and body.model.name is not None and looks_like_path(body.model.name) and is_relative(body.model.name):
-        yield LocalFile((*root, task.kind, "model", "name"), body.model.name, "model")
+        own = task.train is not None and task.train.program is not None  # a program reads the folder by its own code
+        yield LocalFile((*root, task.kind, "model", "name"), body.model.name, "folder" if own else "model")
     for number, model in enumerate(task.serve.models if task.serve is not None else ()):
         if model.name is not None and looks_like_path(model.name) and is_relative(model.name):
             yield LocalFile((*root, "serve", "models", number, "name"), model.name, "model")

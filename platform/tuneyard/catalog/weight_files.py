@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 from tuneyard.api import BadInput
+from tuneyard.catalog.adapter_files import CONFIG as ADAPTER
 from tuneyard.catalog.adapter_files import safetensors_header
 
 _INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
@@ -22,6 +23,8 @@ def check_weight_files(folder: Path) -> None:
     """Raises BadInput where the folder of a model has no configuration or no weights, lacks some of their files, or holds one that was cut
     off."""
     if not (folder / "config.json").is_file():
+        if (folder / ADAPTER).is_file():  # as the Hugging Face hub has them: a name is taken for a whole model before it is fetched
+            raise BadInput(f"{folder} is an adapter, and no whole model", f"give this folder instead of the adapter's name: {folder}")
         raise BadInput(f"{folder} is not a whole model: it has no config.json", _ADVICE)
     for name in _SETTINGS:
         _refuse_damaged(folder / name)

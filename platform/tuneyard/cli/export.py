@@ -56,7 +56,9 @@ def export(
     from tuneyard.training.export.run import export_gguf, refuse_not_empty
     from tuneyard.training.model_finder import find_model
 
-    found = find_model(run, task, checked=base is None)
+    found = find_model(run, task, merged=base is None, checked=base is None)
+    if base is not None and found.origin is None:
+        raise BadInput(f"--base is for adapters, and {found.uri} is a whole model", "leave it out")
     refuse_not_empty(out)
     with tempfile.TemporaryDirectory(prefix="tuneyard-export-") as scratch, redirect_stdout(sys.stderr):  # DeepSpeed logs to stdout
         folder = Path(scratch) / "merged"

@@ -51,9 +51,13 @@ def merge(
 
 def merged_folder(adapter: str, origin: Origin, base: str | None, out: str, *, dtype: Dtype | None = None, trust: bool = False) -> None:
     """Merge an adapter into its base, or into `base`, write the model folder `out`, and tell how good it is."""
-    from tuneyard.training.model_finder import find_place
+    from tuneyard.training.model_finder import find_model
 
-    origin = replace(origin, base=find_place(base), revision=None, from_scratch=False) if base else origin
+    if base:
+        whole = find_model(base)
+        if whole.origin is not None:
+            raise BadInput(f"the base {base} is an adapter itself", f"merge that one first: tuneyard merge {base} --out FOLDER")
+        origin = replace(origin, base=whole.model_uri, revision=None, from_scratch=False)
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # its import warns of kernels that it would download
     from tuneyard.training.merge_run import merge_run
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -81,14 +82,16 @@ class _Reader:
         """Hand out answers until the process ends."""
         assert self._process.stdout is not None
         try:
-            while True:
-                number, answer = pickle.load(self._process.stdout)
-                waits = self._waiting.pop(number)
-                if isinstance(answer, Exception):
-                    waits.set_exception(answer)
-                else:
-                    waits.set_result(answer)
-        except (OSError, EOFError, pickle.UnpicklingError):
+            with suppress(OSError, EOFError, pickle.UnpicklingError):
+                while True:
+                    number, answer = pickle.load(self._process.stdout)
+                    waits = self._waiting.pop(number)
+                    if isinstance(answer, Exception):
+                        waits.set_exception(answer)
+                    else:
+                        waits.set_result(answer)
+        finally:  # whatever ends this thread, no read waits for ever
+            self._process.kill()
             with self._turn:
                 self.has_ended = True
             for waits in self._waiting.values():

@@ -51,9 +51,9 @@ def train_data_of(data: TrainData, base_dir: Path, results: Mapping[str, Mapping
     return data.with_sources(of).model_copy(update={"chat_template": template_of(data.chat_template, base_dir)})
 
 
-def start_of(model: ModelRef, base_dir: Path, results: Mapping[str, Mapping[str, Any]]) -> Start:
-    """URIs of the model, as `find_model` finds it. What holds no language model stays as it is: a Hugging Face name, a ranker, what a
-    training program reads. Raises BadInput for an adapter without its base.
+def start_of(model: ModelRef, base_dir: Path, results: Mapping[str, Mapping[str, Any]], *, as_named: bool = False) -> Start:
+    """URIs of the model, as `find_model` finds it. What holds no language model stays as it is: a Hugging Face name, a ranker. `as_named`:
+    nothing is looked for, since the code of a training program reads the folder. Raises BadInput for an adapter without its base.
     """
     made = results[model.from_task] if model.from_task is not None and model.path is None else {}
     if made.get("model_uri"):
@@ -62,7 +62,7 @@ def start_of(model: ModelRef, base_dir: Path, results: Mapping[str, Mapping[str,
         uri = named_model(model.name or "", base_dir)
     else:
         uri = made.get("adapter_uri") or output_of(model.from_task, model.path, results)
-    if not holds_model(uri):
+    if as_named or not holds_model(uri):
         return Start(uri)
     found = find_model(uri)
     return Start(found.model_uri, found.adapter_uri, found.revision)
@@ -101,7 +101,8 @@ def resolved(task: Task, base_dir: Path, results: Mapping[str, Mapping[str, Any]
         return task.model_copy(update={"rank": task.rank.model_copy(update=tables)}), Start("")
     body = task.train or task.score
     assert body is not None
-    start = start_of(body.model, base_dir, results) if body.model.is_given else Start("")
+    as_named = task.train is not None and task.train.program is not None
+    start = start_of(body.model, base_dir, results, as_named=as_named) if body.model.is_given else Start("")
     place = {"name": start.model_uri or None, "from_task": None, "path": None, "revision": start.revision or body.model.revision}
     model = body.model.model_copy(update=place)
     update: dict[str, Any]

@@ -101,9 +101,14 @@ def find_place(given: str, task: str | None = None, *, merged: bool = True) -> s
     Of a job's output it is the model of `task`, or of the last train task that has succeeded. Weights and adapter are searched in the
     output, so that a copied folder works. `merged`: of a task that wrote both, the merged weights and not the adapter. Raises BadInput.
     """
-    given = hub_name(given)
-    if is_name(given):
-        found, is_job = given, False
+    name = hub_name(given)
+    if name != given and (not name or looks_like_path(name)):
+        raise BadInput(f"{given} is no name of a model of the Hugging Face hub", "write hf://owner/name")
+    if name != given and not is_name(name):
+        cause = f"{given} is a model of the Hugging Face hub, and there is a folder {name} here, which would be loaded in its place"
+        raise BadInput(cause, f"name the folder ./{name}, or call the command in another folder")
+    if is_name(name):
+        found, is_job = name, False
     else:
         store = open_store(_folder(given))
         found, is_job = _find_below(store, given, task, merged=merged)
@@ -247,14 +252,23 @@ def _of_task(store: Store, folder: str, *, merged: bool) -> str:
 
 def _trained_from(uri: str) -> tuple[str | None, str | None]:
     """The model that a task of ours started from, and its revision; nothing where no task of ours made the folder, or it was random."""
-    parent = open_store(uri.rpartition("/")[0] or "/")
-    if not uri.endswith((f"/{_MODEL}", f"/{_MERGED}")) or not parent.exists(_RESULT):
+    task = _task_around(uri)
+    if task is None:
         return None, None
-    result = _read_json(parent, _RESULT)
-    train = _read_json(parent, "task.json").get("task", {}).get("train", {}) if parent.exists("task.json") else {}
+    result = _read_json(task, _RESULT)
+    train = _read_json(task, "task.json").get("task", {}).get("train", {}) if task.exists("task.json") else {}
     if (train.get("model") or {}).get("init") == "scratch":
         return None, None
     return result.get("base_model_uri"), result.get("base_revision")
+
+
+def _task_around(uri: str) -> Store | None:
+    """The output of the task of ours that made a model folder; None where there are no records of one."""
+    parent, _, name = uri.rpartition("/")
+    if name not in (_MODEL, _MERGED) or parent.endswith(":/"):  # a bucket of that name has nothing around it
+        return None
+    store = open_store(parent or "/")
+    return store if store.exists(_RESULT) else None
 
 
 def _read_json(store: Store, path: str) -> dict[str, Any]:
@@ -277,8 +291,9 @@ def _origin_of(store: Store, uri: str) -> Origin | None:
             return None
         cause = f"{uri} holds both a model ({whole[0]}) and an adapter ({ADAPTER})"
         raise BadInput(cause, "put the files of the adapter into a folder of their own")
+    task = _task_around(uri)
     try:  # the records of the task that made the folder say more than the folder alone
-        return origin_of(open_store(uri.removesuffix(f"/{_MODEL}")), _MODEL) if uri.endswith(f"/{_MODEL}") else origin_of(store)
+        return origin_of(store) if task is None or not uri.endswith(f"/{_MODEL}") else origin_of(task, _MODEL)
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise BadInput(f"{ADAPTER} of {uri} cannot be read: {error}", "save the adapter again") from error
 
@@ -306,9 +321,9 @@ def _refuse_half_deleted(store: Store, uri: str) -> None:
     """Raises BadInput where a folder that Tuneyard committed lacks files, or its weights have another size."""
     if not store.is_complete(""):
         return  # written by another tool
-    sizes = {file.path: file.size_bytes for file in store.list()}
-    cut = {file.path for file in store.manifest("").files if file.path.endswith(".safetensors") and sizes.get(file.path) != file.size_bytes}
-    if lost := sorted(cut | {file.path for file in store.manifest("").files if file.path not in sizes}):
+    sizes, written = {file.path: file.size_bytes for file in store.list()}, store.manifest("").files
+    cut = {file.path for file in written if file.path.endswith(".safetensors") and sizes.get(file.path) != file.size_bytes}
+    if lost := sorted(cut | {file.path for file in written if file.path not in sizes}):
         raise BadInput(
             f"{uri} has lost files since it was written, or they were changed: {', '.join(lost[:3])}",
             "take the folder from a copy, or run the job again with --resume",

@@ -103,6 +103,15 @@ def test_more_bad_rows_than_a_tenth_are_to_be_repaired_first(here: Path, capsys:
     assert not (here / "job.yaml").exists()
 
 
+@pytest.mark.parametrize("empty", [100, 300])
+def test_pairs_without_a_question_count_as_the_chats_that_they_become(empty: int, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = [{"question": "" if number < empty else "2 + 2?", "answer": f"it is {number}"} for number in range(300)]
+    (here / "faq.jsonl").write_text("".join(f"{json.dumps(pair)}\n" for pair in pairs))
+    assert main(["init"]) == 2
+    assert "the prompt is empty, and a chat needs a question" in capsys.readouterr().err
+    assert not (here / "job.yaml").exists()
+
+
 @pytest.mark.parametrize(
     ("names", "argv", "cause", "next_step"),
     [

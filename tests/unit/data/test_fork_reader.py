@@ -45,7 +45,16 @@ class _Waits(io.BytesIO):
             _met.wait(HANG_S)
         if self._reads == "hang":
             threading.Event().wait()
+        if self._reads == "strange":
+            return _Strange()
         return super().read(size)
+
+
+class _Strange(bytes):
+    """An answer that the fork cannot read."""
+
+    def __reduce__(self) -> Any:
+        return (int, ("no number",))
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +79,16 @@ def test_an_error_is_that_of_its_own_read() -> None:
         with pytest.raises(FileNotFoundError, match="gone"):
             lost.result()
         assert read.result() == b"56"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_answer_that_cannot_be_read_ends_the_reads_in_flight() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        reads = [pool.submit(fork_reader.read_range, found(kind), 0, 1) for kind in ("hang", "strange")]
+        for each in reads:
+            with pytest.raises(StorageError, match="the process that reads it has ended"):
+                each.result(HANG_S)
+    assert fork_reader.read_range(found("at once"), 0, 2) == b"01"
 
 
 def test_reads_whose_process_is_killed_fail_and_the_next_has_another() -> None:

@@ -15,6 +15,7 @@ from tests.testcluster.contained import ContainedMember
 from tests.testcluster.engines import HOST, Tool, Wanted, choose, kept
 from tests.testcluster.images import pod_template
 from tests.testcluster.unavailable import Unavailable
+from tests.testcluster.up import up
 
 ROOT = Path(__file__).parents[3]
 Programs = Callable[..., Path]
@@ -154,6 +155,14 @@ def test_a_state_folder_remembers_what_made_its_clusters(tmp_path: Path) -> None
     assert volumes["host-usr"] == f"{HOST}/usr"
     plain = pod_template("https://10.213.1.1:6443")["spec"]["volumes"]
     assert volumes == {each["name"]: f"{HOST}{each['hostPath']['path']}" for each in plain if "hostPath" in each}
+
+
+def test_clusters_of_another_tool_are_not_taken_for_those_that_are_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "up.json").write_text('{"members": 0}')
+    with pytest.raises(Unavailable, match="run already, and were made with source: `make cluster-down` first"):
+        up(tmp_path / "state", members=0, wanted="kind")
+    assert up(tmp_path / "state", members=0, wanted="source") == tmp_path / "state" / "hub" / "kubeconfig"
 
 
 def test_what_a_build_takes_is_told_before_it_begins(programs: Programs, tmp_path: Path) -> None:

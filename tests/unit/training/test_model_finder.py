@@ -14,11 +14,13 @@ import pytest
 from safetensors.numpy import save_file
 
 from tuneyard.api import BadInput, JobSpec, ModelRef
+from tuneyard.catalog.weight_files import check_weight_files
 from tuneyard.cli import main
 from tuneyard.cluster import CannotShip, shipment_of
 from tuneyard.runtime.models import read_config
-from tuneyard.runtime.references import resolved, start_of, with_model
-from tuneyard.storage import open_store
+from tuneyard.runtime.references import Start, resolved, start_of, with_model
+from tuneyard.storage import Store, open_store
+from tuneyard.training import model_finder
 from tuneyard.training.model_finder import FoundModel, find_model, find_place, name_of
 
 BASE = "org/base"
@@ -196,9 +198,9 @@ def cut(folder: Path) -> Path:
     return folder
 
 
-def job(kind: str, model: dict[str, Any]) -> JobSpec:
+def job(kind: str, model: dict[str, Any], **more: Any) -> JobSpec:
     data = {"train": {"source": "s3://b/t.jsonl"}, "score": {"source": "s3://b/t.jsonl", "prompt": "q"}}[kind]
-    task = {"name": "t", kind: {"model": model, "data": data}}
+    task = {"name": "t", kind: {"model": model, "data": data, **more}}
     before = {"name": "p", "process": {"command": ["true"]}}
     return JobSpec.model_validate({"kind": "JobSpec", "metadata": {"name": "j"}, "spec": {"tasks": [before, task]}})
 
@@ -284,6 +286,37 @@ def test_a_name_of_the_hub_is_a_model_at_every_door(tmp_path: Path) -> None:
         assert of_jobspec("train", given, tmp_path) == of_jobspec("score", given, tmp_path) == (BASE, None)
 
 
+def test_an_adapter_of_the_hub_is_named_by_its_folder(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="is an adapter, and no whole model") as refused:
+        check_weight_files(adapter(tmp_path / "snapshot"))
+    assert refused.value.next_step.endswith(f": {tmp_path / 'snapshot'}")
+
+
+def test_a_folder_does_not_stand_for_a_model_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole(tmp_path / BASE)
+    monkeypatch.chdir(tmp_path)
+    assert find_model(f"./{BASE}").uri == str(tmp_path / BASE)
+    with pytest.raises(BadInput, match=f"there is a folder {BASE} here"):
+        find_model(f"hf://{BASE}")
+    for given in ("hf://", "hf://datasets/org/rows", "hf:///models/base"):
+        with pytest.raises(BadInput, match=f"{given} is no name of a model"):
+            find_model(given)
+
+
+def test_a_model_may_lie_at_the_root_of_a_machine_or_of_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    volumes = {"/model": adapter(tmp_path / "mounted"), "s3://model": adapter(tmp_path / "bucket")}
+    monkeypatch.setattr(model_finder, "open_store", lambda uri: _renamed(uri, volumes))
+    monkeypatch.chdir(tmp_path)
+    for uri in volumes:
+        origin = model_finder._origin_of(model_finder.open_store(uri), uri)
+        assert origin is not None
+        assert origin.base == BASE
+
+
+def _renamed(uri: str, volumes: dict[str, Path]) -> Store:
+    return open_store(str(volumes.get(uri, uri)))
+
+
 def test_the_last_train_task_that_has_succeeded_counts_or_the_one_that_is_named(tmp_path: Path) -> None:
     run = full_run(tmp_path / "run")
     found = find_model(str(run))
@@ -310,10 +343,38 @@ def test_a_merge_takes_the_adapter_where_merged_weights_lie_beside_it(tmp_path: 
     assert find_model(str(run)).uri == str(run / "train" / "merged")
 
 
+def test_another_base_is_for_adapters_and_is_none_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, base, out = lora_run(tmp_path / "run", merged=True), whole(tmp_path / "base"), str(tmp_path / "out")
+    refused = {
+        ("merge", str(run), "--base", str(run / "train" / "model")): "model is an adapter itself",
+        ("export", str(run), "--format", "merged", "--base", str(run / "train" / "model")): "model is an adapter itself",
+        ("merge", str(run), "--base", str(tmp_path)): "is not a model; below it there are",
+        ("export", str(base), "--format", "merged", "--base", BASE): f"--base is for adapters, and {base} is a whole model",
+    }
+    for command, words in refused.items():
+        assert main([*command, "--out", out]) == 2
+        assert words in capsys.readouterr().err
+
+
 def test_what_is_named_by_its_own_folder_needs_no_records(tmp_path: Path) -> None:
     run = lora_run(tmp_path / "run")
     shutil.copytree(run / "train" / "model", tmp_path / "copy")
     assert find_model(str(tmp_path / "copy")).origin == find_model(str(run)).origin
+
+
+def test_the_code_of_a_program_gets_the_folder_that_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text("class P:\n    pass\n")
+    own = touched(tmp_path / "own", "program.json", "model.safetensors")
+    run = output(tmp_path / "run", train=result(model_uri="x", details={"program": "mine:P"}))
+    whole(tmp_path / "parts" / "model")
+    for folder in (own, run / "train", tmp_path / "parts", adapter(tmp_path / "adapter")):
+        spec = job("train", {"name": f"./{folder.relative_to(tmp_path)}"}, program="mine:P")
+        assert resolved(spec.spec.task("t"), tmp_path, {})[1] == Start(str(folder))
+        (tmp_path / "job.yaml").write_text(json.dumps({"apiVersion": "tuneyard.dev/v1alpha1", **spec.to_yaml_dict()}))
+        assert main(["validate", str(tmp_path / "job.yaml")]) == 0
+        assert "model.name" not in capsys.readouterr().err
+        shipment = shipment_of(spec.to_yaml_dict(), tmp_path, out="s3://b/o")
+        assert any(parcel.field[-1] == "name" for parcel in shipment.parcels)
 
 
 def test_a_ranker_answers_no_prompts(tmp_path: Path) -> None:

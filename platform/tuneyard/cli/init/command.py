@@ -95,6 +95,9 @@ def _look(uri: str, given: Reading, has_template: bool | None) -> tuple[Inspecti
     proposed = proposed_reading(uri, found, given)
     if proposed != given:
         given, found = proposed, inspect(uri, **proposed.arguments(), limit=_READ_ROWS)
+    formed = with_form_of_prompts(found, given, has_template)
+    if formed != given:  # a chat needs a question, where a pair of texts does not
+        given, found = formed, inspect(uri, **formed.arguments(), limit=_READ_ROWS)
     if found.format == "unknown":
         raise BadInput(
             f"{uri}: {found.why}", say_columns(f"tuneyard init --data {uri}", found.advice) if found.samples else found.advice or _REPAIR
@@ -106,8 +109,7 @@ def _look(uri: str, given: Reading, has_template: bool | None) -> tuple[Inspecti
     if found.bad > TOLERATED_AT_MOST * rows:
         cause = f"{uri}: {found.bad:,} of {rows:,} rows cannot be used, such as {found.bad_examples[0]}; settings need the other rows too"
         raise BadInput(cause, found.advice or f"repair these rows, or take them out: `tuneyard data inspect {uri}` shows more")
-    formed = with_form_of_prompts(found, given, has_template)
-    return (found if formed == given else inspect(uri, **formed.arguments(), limit=_READ_ROWS)), formed
+    return found, given
 
 
 def _only_data_here() -> str:
