@@ -132,6 +132,7 @@ def test_images_are_decoded_to_one_size_and_bad_ones_are_told_by_their_row(tmp_p
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_recipe, "KEPT_BYTES", 40_000)
         patch.setattr(row_recipe, "_KEPT_SHARDS", 1)
+        patch.setattr(row_recipe, "_BATCH_BYTES", 1500)  # less than two images
         again = opened(path, tmp_path / "little", **how, images={"column": "photo", "shortSide": 16})
         assert Counter(row["label"] for row in read(again, 0, 96)) == Counter(row["label"] for row in read(large, 0, 96))
     sizes = {each.stat().st_ino: each.stat().st_size for each in (tmp_path / "little" / "shards").glob("*.shard")}

@@ -29,7 +29,9 @@ from tuneyard.data.stream.windows import WINDOW
 
 _VERSION = 1
 _BATCH = 128
-"""Rows that are fitted, and whose images are decoded, at once."""
+"""Rows that are fitted at once."""
+_BATCH_BYTES = 128 << 20
+"""Pixels of a batch of rows with images, in bytes."""
 _ROOM_BYTES = 1 << 20
 _IMAGES = "images-"
 KEPT_BYTES = 64 << 30
@@ -109,19 +111,31 @@ class RowRecipe(SplitRecipe[RowShard]):
             if self.held_out:
                 hashes = np.fromiter(map(content_hash, batch.to_pylist()), dtype=np.uint64, count=batch.num_rows)
                 aside = held_out_by_hash(hashes, self.held_out, self.seed)
-            yield (batch, aside) if self.image is None else self._with_images(batch, fitting, aside, tally)
+            if self.image is None:
+                yield batch, aside
+            else:
+                yield from self._with_images(self.image, batch, fitting, aside, tally)
 
-    def _with_images(self, batch: pa.RecordBatch, records: Sequence[Record], aside: Any, tally: Tally) -> tuple[pa.RecordBatch, Any]:
-        assert self.image is not None
-        made, kept = list[dict[str, Any]](), list[int]()
+    def _with_images(
+        self, image: ImageColumn, batch: pa.RecordBatch, records: Sequence[Record], aside: Any, tally: Tally
+    ) -> Iterator[tuple[pa.RecordBatch, Any]]:
+        """The rows with pixels, in batches of about _BATCH_BYTES: an array of Arrow has room for 2 GiB of them."""
+        schema = self._stored(batch.schema)
+        made, kept, size_bytes = list[dict[str, Any]](), list[int](), 0
         for number, (record, values) in enumerate(zip(records, batch.to_pylist(), strict=True)):
             try:
-                made.append({**values, self.image.name: self.image.decoded(values[self.image.name])})
+                decoded = image.decoded(values[image.name])
             except BadImage as error:
                 tally.became_bad(record.place, str(error), advice=_ADVICE)
                 continue
+            made.append({**values, image.name: decoded})
             kept.append(number)
-        return pa.RecordBatch.from_pylist(made, schema=self._stored(batch.schema)), aside[kept]
+            size_bytes += len(decoded["pixels"])
+            if size_bytes >= _BATCH_BYTES:
+                yield pa.RecordBatch.from_pylist(made, schema=schema), aside[kept]
+                made, kept, size_bytes = [], [], 0
+        if made:
+            yield pa.RecordBatch.from_pylist(made, schema=schema), aside[kept]
 
     def _stored(self, schema: pa.Schema) -> pa.Schema:
         """The schema of a shard, for that of its source."""
