@@ -13,7 +13,8 @@ import pytest
 from tests.builders.images import encoded
 
 from tuneyard.api import BadInput, TrainData
-from tuneyard.data import Prepared, prepare_rows, read_so_far
+from tuneyard.data import Prepared, dataset, prepare_rows, read_so_far
+from tuneyard.data.row_records import Record
 from tuneyard.data.stream import row_recipe
 from tuneyard.data.stream import splits as splits_module
 from tuneyard.data.stream import windows as windows_module
@@ -104,6 +105,12 @@ def test_too_many_bad_rows_and_none_held_out_are_refused(rows: Path, tmp_path: P
     assert stream.validation is not None
     with pytest.raises(BadInput, match=r"no row is held out\n.*raise data\.validationFraction"):
         stream.validation.build()
+
+
+@pytest.mark.parametrize("value", ["x" * 800, b"x" * 800, [0.5] * 100, [[0.5] * 50, [0.5] * 50], [b"x" * 800], {"of": [1] * 100}])
+def test_rows_that_are_fitted_at_once_are_bounded_in_bytes(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dataset, "_BATCH_BYTES", 8000)
+    assert len(dataset.next_records(iter([Record("row 1", {"x": value})] * 20))) == 10
 
 
 def test_a_data_set_for_evaluation_is_made_like_the_rows(rows: Path, tmp_path: Path) -> None:
