@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from hashlib import blake2b, sha256
@@ -100,8 +101,11 @@ class RowRecipe(SplitRecipe[RowShard]):
         told = {"facts": json.dumps(asdict(facts)), "image": self.image.name if self.image is not None else ""}
         size_bytes = sum(batch.nbytes for batch in batches) + _ROOM_BYTES
         write_sealed(path, size_bytes, partial(_write, batches=batches, schema=self._stored(schema).with_metadata(told)))
-        if self.image is not None:
-            keep_newest(path.parent, _IMAGES, max(KEPT_BYTES, _KEPT_SHARDS * size_bytes))
+
+    def trim(self, made: Path) -> None:
+        with suppress(FileNotFoundError):  # another process makes room too
+            if self.image is not None:
+                keep_newest(made.parent, _IMAGES, max(KEPT_BYTES, _KEPT_SHARDS * made.stat().st_size))
 
     def _batches(self, records: Iterator[Record], schema: pa.Schema, tally: Tally) -> Iterator[tuple[pa.RecordBatch, Any]]:
         """Rows in batches, and whether each is held out. A row is held out by what its source has, so that another size moves none."""
