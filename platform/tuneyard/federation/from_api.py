@@ -94,7 +94,7 @@ def ask_of(
 def attempts_of(name: str, spec: Mapping[str, Any], namespace: str, status: JobStatus, now: float, grace_s: float) -> Iterator[Running]:
     """The attempts of a job that hold GPUs. An attempt holds its GPUs until all its objects on the member are deleted. The number of the
     attempt is part of its name, because a task may have two attempts at a time. `spec` comes from the API server without validation. Only
-    `team`, `priority` and `preemptible` are read; an invalid value counts as the default."""
+    `team`, `priority`, `preemptible` and which tasks serve are read; an invalid value counts as the default."""
     priority = spec.get("priority") if spec.get("priority") in list(PRIORITIES) else "normal"
     preemptible = spec.get("preemptible") if isinstance(spec.get("preemptible"), bool) else None
     team = spec.get("team") if isinstance(spec.get("team"), str) and spec.get("team") else namespace
