@@ -50,6 +50,13 @@ def _has_idle_workers(case: Case) -> bool:
     return isinstance(data.workers, int) and not data.asks_for_stream
 
 
+def _limits(case: Case) -> list[str]:
+    """The fields that limit rows."""
+    data = case.train.data
+    found = {"train.data.limit": data.limit, "train.data.validation.limit": data.validation.limit if data.validation is not None else None}
+    return [field for field, limit in found.items() if limit is not None]
+
+
 def _program(**settings: Any) -> dict[str, Any]:
     """An example: a train task with a program and these settings."""
     return {"train.program": "captions:Captions", **{f"train.{name.replace('__', '.')}": value for name, value in settings.items()}}
@@ -119,12 +126,25 @@ PROGRAM_RULES = (
     Rule(
         id="program-images",
         kind="train",
-        refused="`images` beside `streaming: false` or `limit`",
-        why="images are decoded while the task trains, and `limit` needs all rows before it",
+        refused="`images` beside `streaming: false`",
+        why="images are decoded while the task trains",
         field="train.data.images",
-        breaks=lambda c: c.train.data.images is not None and (c.train.data.streaming is False or c.train.data.limit is not None),
-        nearest=lambda _: ({"train.data.streaming": None, "train.data.limit": None}, {"train.data.images": None}),
+        breaks=lambda c: c.train.data.images is not None and c.train.data.streaming is False,
+        nearest=lambda _: ({"train.data.streaming": None}, {"train.data.images": None}),
         example=_program(data__images={"shortSide": 64}, data__streaming=False),
+    ),
+    Rule(
+        id="program-limit",
+        kind="train",
+        refused="`limit`, of the data or of `validation`, beside streamed rows of a program",
+        why="`limit` needs all rows before it, and `streaming`, `service` and `images` read rows in another order",
+        field="train.data",
+        breaks=lambda c: c.train.program is not None and c.train.data.asks_for_stream and bool(_limits(c)),
+        nearest=lambda c: (
+            dict.fromkeys(_limits(c)),
+            {"train.data.streaming": None, "train.data.service": None, "train.data.images": None},
+        ),
+        example=_program(data__images={"shortSide": 64}, data__limit=100),
     ),
     Rule(
         id="images-alone",

@@ -81,7 +81,7 @@ def good_records(rows: Iterator[Record | BadRow], tally: Tally) -> Iterator[Reco
 
 
 def next_records(records: Iterator[Record], most: int = _BATCH) -> list[Record]:
-    """The next rows: at most so many, and of long texts or images about 32 MiB. Empty at the end."""
+    """The next rows: at most so many, and of long texts, lists or images about 32 MiB. Empty at the end."""
     found, size_bytes = list[Record](), 0
     while len(found) < most and size_bytes < _BATCH_BYTES and (record := next(records, None)) is not None:
         found.append(record)
@@ -92,7 +92,11 @@ def next_records(records: Iterator[Record], most: int = _BATCH) -> list[Record]:
 def _size_of(value: Any) -> int:
     if isinstance(value, bytes | str):
         return len(value)
-    return sum(map(_size_of, value.values())) if isinstance(value, dict) else 0
+    if isinstance(value, dict):
+        return sum(map(_size_of, value.values()))
+    if not isinstance(value, list) or not value:
+        return 0
+    return sum(map(_size_of, value)) if isinstance(value[0], bytes | str | dict | list) else 8 * len(value)
 
 
 def first_schema(located: Located) -> Any:

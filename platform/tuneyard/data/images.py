@@ -52,7 +52,7 @@ class ImageColumn:
             try:
                 with Image.open(io.BytesIO(content), formats=FORMATS) as opened:
                     small = self._resized(opened, ImageOps.exif_transpose)
-            except BadImage:
+            except (BadImage, MemoryError):  # too little memory says nothing of the image
                 raise
             except Image.DecompressionBombError:
                 raise BadImage(f"the image has far more than the {MOST_PIXELS:,} pixels that are decoded at most") from None
@@ -65,8 +65,8 @@ class ImageColumn:
     def _resized(self, image: Any, turned: Any) -> Any:
         from PIL.Image import Resampling
 
-        if image.mode not in _MODES:
-            raise BadImage(f"the image has pixels of mode {image.mode}, and not of 8 bits a channel")
+        if image.mode not in _MODES or _has_16_bits(image):
+            raise BadImage(f"the image has pixels of mode {_stored_mode(image)}, and not of 8 bits a channel")
         scale = self.short_side / min(image.size)
         wanted = tuple(max(self.short_side, round(side * scale)) for side in image.size)
         for width, height in (image.size, wanted):
@@ -76,3 +76,13 @@ class ImageColumn:
         if image.format == "JPEG":
             image.draft(None, tuple(2 * side for side in wanted))  # a JPEG is decoded at a part of its size, twice the wanted one or more
         return turned(image.convert("RGB").resize(wanted, Resampling.BILINEAR))
+
+
+def _stored_mode(image: Any) -> str:
+    """The mode of pixels in the file. Pillow reads 16 bits of a color as 8, under the mode of 8."""
+    stored = image.tile[0][3] if image.tile else None
+    return stored if isinstance(stored, str) else str(image.mode)
+
+
+def _has_16_bits(image: Any) -> bool:
+    return ";16" in _stored_mode(image)

@@ -30,7 +30,8 @@ from tuneyard.federation.teams import Teams
 from tuneyard.federation.world import PRIORITIES, Ask, Infeasible, Place, Preempt, Running, Undecidable, expected_end, running_of
 
 _LENT_WHEN_DUE = 0.1
-"""A reservation of a due ask is lent for this share of the remaining time of attempts that it waits for and may not preempt."""
+"""A reservation of a due ask is lent for this share of the remaining time of attempts that it waits for and may not preempt. Quota that is
+reserved alone is lent for this share of the time until the ask has it."""
 _BACKFILL_LOOK = 256
 """Asks of one queue that are considered for backfill (as Slurm's bf_max_job_test)."""
 
@@ -260,7 +261,8 @@ class Cycle:
         """Reserve quota or GPUs for an ask that neither starts nor preempts."""
         if found.lacks_quota:
             if self._policy.reserves_quota and not self._teams[ask.team].team.closed and not self._reserve(ask, feasibility):
-                self._reservations.reserve_next_quota(ask.team, found.lacks_quota, feasibility.first, self._now)
+                lent = _LENT_WHEN_DUE if self._is_due(ask) else 1.0
+                self._reservations.reserve_next_quota(ask.team, found.lacks_quota, feasibility.first, self._now, lent)
             return
         self._reserve(ask, feasibility)
         if not found.better_later:
@@ -283,15 +285,20 @@ class Cycle:
 
     def _reserve(self, ask: Ask, feasibility: Feasibility) -> bool:
         """Reserve GPUs and quota for an ask from the time on at which it is predicted to have both. False: there is no such time, or the
-        policy reserves for no further asks. GPUs that are free before the quota are lent until then."""
+        policy reserves for no further asks. GPUs that are free before the quota are lent until then.
+
+        False too for an ask that awaits quota longer than GPUs, and cannot reclaim it: its team holds it, or it would borrow. It reserves
+        quota alone, and leaves the GPUs and the reservations of the policy to asks that lack GPUs."""
         if not self._may_reserve() or self._teams[ask.team].team.closed:
             return False
         start = self._finder.earliest(ask, feasibility, awaits_quota=self._policy.reserves_quota)
         if start is None:
             return False
+        awaits_quota = start.at > latest_end(start.after, self._now)
+        if awaits_quota and not self._preemption.candidates.may_reclaim(ask, start.pool.sku.name):
+            return False
         self._waiting_reserved += 1
         lent_until = self._lent_until(ask, start) if self._is_due(ask) else math.inf
-        awaits_quota = start.at > latest_end(start.after, self._now)
         kept = reservation((ask.job, ask.task), start, lent_until=math.inf if awaits_quota else lent_until)
         self._reservations.reserve(ask.team, kept, feasibility.first, self._now, lent_until)
         return True

@@ -73,7 +73,7 @@ class Explanations:
         return f"team {ask.team} is within its quota: it reclaims GPUs that other teams have borrowed for {late_s / 60:.0f} min"
 
     def _may_reclaim(self, ask: Ask, sku: str) -> bool:
-        return self.teams.within_quota(ask.team, sku, ask.smallest(sku)) and self.teams.has_lent(ask.team, sku)
+        return self.teams.within_quota(ask.team, sku, ask.smallest(sku)) and self.teams.has_lent(ask.team, sku, ask.priority)
 
     def _why(self, ask: Ask, feasibility: Feasibility, pool: Pool) -> tuple[str, float | None]:
         """Why an ask does not start in a pool now, and when it could."""

@@ -84,14 +84,15 @@ class Reservations:
             start = max(start, at)
         return start
 
-    def reserve_next_quota(self, team: str, skus: Sequence[str], gpus: int, now: float) -> None:
-        """Reserve quota for an ask that lacks it, of the SKU that has it first. A limit is reserved for one such ask in a cycle."""
+    def reserve_next_quota(self, team: str, skus: Sequence[str], gpus: int, now: float, lent: float = 1.0) -> None:
+        """Reserve quota for an ask that lacks it, of the SKU that has it first, and lend it for a share `lent` of the time until then. A
+        limit is reserved for one such ask in a cycle."""
         starts = [(start, sku) for sku in skus if (start := self.quota_start(team, sku, gpus, now)) is not None]
         if not starts:
             return
         start, sku = min(starts)
         if not any((limit, sku) in self.quota for limit in self.teams.limits(team)):
-            self.reserve_quota(team, sku, gpus, start, now)
+            self.reserve_quota(team, sku, gpus, start, now, now + lent * (start - now) if lent < 1 else math.inf)
 
     def allow(self, team: str, sku: str, gpus: int, ends: float) -> bool:
         """Whether a team may take a number of GPUs until `ends` without using reserved quota."""

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tuneyard.federation.world import Running, Team, expected_end
+from tuneyard.federation.world import PRIORITIES, Running, Team, expected_end
 
 
 @dataclass
@@ -210,10 +210,12 @@ class Teams:
         """Whether an owner may reclaim GPUs that another team borrows. A team without a quota borrows from all teams."""
         return self[other].team.quota is None or self[owner].team.cohort == self[other].team.cohort
 
-    def has_lent(self, owner: str, sku: str) -> bool:
-        """Whether other teams borrow GPUs that an owner may reclaim."""
+    def has_lent(self, owner: str, sku: str, priority: str) -> bool:
+        """Whether other teams borrow GPUs by attempts that asks of an owner, of a priority, may preempt."""
         others = [name for name, account in self._accounts.items() if name != owner and account.holds[sku]]
-        return any(self.lends(owner, other) and self.borrowed(other, sku) > 0 for other in others)
+        borrowers = [self[other] for other in others if self.lends(owner, other) and self.borrowed(other, sku) > 0]
+        attempts = [each for account in borrowers for each in account.attempts.values() if each.sku == sku]
+        return any(each.preemptible and not each.stopping and PRIORITIES[each.priority] <= PRIORITIES[priority] for each in attempts)
 
     def changed_at(self, name: str) -> int:
         """The number of the last change of GPUs of a team or its cohort."""

@@ -64,6 +64,20 @@ def test_the_error_points_at_a_field_that_exists(rule: Rule) -> None:
             break
 
 
+@pytest.mark.parametrize(
+    ("data", "refused"),
+    [
+        ({"service": {"maxWorkers": 2}, "limit": 5}, True),
+        ({"streaming": True, "validation": {"source": "v", "limit": 5}}, True),
+        ({"streaming": True, "validation": {"source": "v"}}, False),
+        ({"limit": 5, "validation": {"source": "v", "limit": 5}}, False),
+    ],
+)
+def test_a_limit_of_streamed_rows_of_a_program_is_refused_and_not_passed_over(data: dict[str, object], refused: bool) -> None:
+    train = {"program": "line:Line", "data": {"source": "d", **data}}
+    assert [violation.rule.id for violation in check_rules(job(train))] == ["program-limit"] * refused
+
+
 def test_identifiers_are_unique() -> None:
     assert len({rule.id for rule in RULES}) == len(RULES)
 

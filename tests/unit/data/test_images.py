@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from tests.builders.images import encoded, png_of_size
+from tests.builders.images import encoded, png_of_16_bits, png_of_size
 
 from tuneyard.data.images import BadImage, ImageColumn
 
@@ -67,6 +67,8 @@ def test_a_dict_with_bytes_is_an_image_as_hugging_face_has_it() -> None:
         (encoded(20, 20)[:300], "the image is damaged"),
         (encoded(20, 20, "JPEG")[:300], "the image is damaged"),
         (SIXTEEN_BITS, "pixels of mode I;16"),
+        (png_of_16_bits("RGB"), "pixels of mode RGB;16B, and not of 8 bits"),
+        (png_of_16_bits("RGBA"), "pixels of mode RGBA;16B, and not of 8 bits"),
         (png_of_size(9_000, 9_000), "has 9,000 x 9,000 pixels; at most"),
         (png_of_size(30_000, 30_000), "has far more than the"),
         (png_of_size(1, 600_000), "has 9,600,000 x 16 pixels after resizing"),
@@ -75,3 +77,14 @@ def test_a_dict_with_bytes_is_an_image_as_hugging_face_has_it() -> None:
 def test_what_cannot_be_used_is_refused_with_its_reason(value: Any, said: str) -> None:
     with pytest.raises(BadImage, match=said):
         COLUMN.decoded(value)
+
+
+def test_too_little_memory_is_no_fault_of_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its row would be missing from a shard that other jobs share."""
+
+    def full(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Image.Image, "resize", full)
+    with pytest.raises(MemoryError):
+        COLUMN.decoded(encoded(20, 20))

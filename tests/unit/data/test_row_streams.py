@@ -13,7 +13,8 @@ import pytest
 from tests.builders.images import encoded
 
 from tuneyard.api import BadInput, TrainData
-from tuneyard.data import Prepared, prepare_rows, read_so_far
+from tuneyard.data import Prepared, dataset, prepare_rows, read_so_far
+from tuneyard.data.row_records import Record
 from tuneyard.data.stream import row_recipe
 from tuneyard.data.stream import splits as splits_module
 from tuneyard.data.stream import windows as windows_module
@@ -106,6 +107,12 @@ def test_too_many_bad_rows_and_none_held_out_are_refused(rows: Path, tmp_path: P
         stream.validation.build()
 
 
+@pytest.mark.parametrize("value", ["x" * 800, b"x" * 800, [0.5] * 100, [[0.5] * 50, [0.5] * 50], [b"x" * 800], {"of": [1] * 100}])
+def test_rows_that_are_fitted_at_once_are_bounded_in_bytes(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dataset, "_BATCH_BYTES", 8000)
+    assert len(dataset.next_records(iter([Record("row 1", {"x": value})] * 20))) == 10
+
+
 def test_a_data_set_for_evaluation_is_made_like_the_rows(rows: Path, tmp_path: Path) -> None:
     stream = opened(rows, tmp_path / "cache", validation={"source": str(rows)}, maxBadFraction=0.1)
     assert [stream.validation[number]["y"] for number in range(len(stream.validation or ()))] == list(range(COUNT))
@@ -132,6 +139,7 @@ def test_images_are_decoded_to_one_size_and_bad_ones_are_told_by_their_row(tmp_p
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_recipe, "KEPT_BYTES", 40_000)
         patch.setattr(row_recipe, "_KEPT_SHARDS", 1)
+        patch.setattr(row_recipe, "_BATCH_BYTES", 1500)  # less than two images
         again = opened(path, tmp_path / "little", **how, images={"column": "photo", "shortSide": 16})
         assert Counter(row["label"] for row in read(again, 0, 96)) == Counter(row["label"] for row in read(large, 0, 96))
     sizes = {each.stat().st_ino: each.stat().st_size for each in (tmp_path / "little" / "shards").glob("*.shard")}

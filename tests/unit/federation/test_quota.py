@@ -275,6 +275,24 @@ def test_gpus_of_a_gang_that_awaits_its_quota_are_lent_until_then() -> None:
     assert set(placed(decisions)) == {"other"}
 
 
+@pytest.mark.parametrize(("hours", "starts"), [(1, True), (100, False)])
+def test_quota_does_not_idle_for_days_while_its_own_team_holds_the_rest(hours: float, starts: bool) -> None:
+    """It is lent for a tenth of the time until the ask that is due has all of it, as GPUs are."""
+    holds = running("r", {"east-0": 8}, ends=10 * 24 * HOUR, preemptible=False)
+    due, short = ask("large", 16, created=-90 * 24 * HOUR), ask("short", 4, created=1, seconds=hours * HOUR)
+    decisions = decide([member("east", 0, 8, 8)], due, short, running=(holds,), teams=(team("t", 16, 0),))
+    assert set(placed(decisions)) == ({"short"} if starts else set())
+
+
+def test_an_ask_beyond_the_limit_of_its_team_takes_no_reservation_from_a_gang() -> None:
+    """It awaits its quota for ten days. Without a reservation the gang would wait for as long as small jobs come."""
+    holds = running("r", {"east-0": 8}, ends=10 * 24 * HOUR, preemptible=False)
+    others = [running(f"x{n}", {f"east-{n}": 8}, ends=3 * HOUR, team="v", preemptible=False) for n in range(1, 7)]
+    asks = (ask("beyond", 16, created=-90 * 24 * HOUR), ask("gang", 56, created=-2, team="u"), ask("small", team="v", seconds=20 * HOUR))
+    decisions = decide([member("east", *[0] * 7, 8)], *asks, running=(holds, *others), teams=(team("t", 16, 0),))
+    assert placed(decisions) == {}
+
+
 def test_usage_of_another_sku_does_not_count() -> None:
     decisions = decide([member("east", 8)], ask("a"), teams=(Team(name="t", quota={SKU: 8, "a100-80gb": 0}, borrowing={SKU: 0}),))
     assert isinstance(decisions[0], Place)

@@ -71,7 +71,8 @@ def test_an_owner_is_told_when_it_gets_its_quota_back() -> None:
     late = replace(guest, started=1.9 * HOUR)
     after = why([member("east", 0)], ask("a"), late, teams=teams, now=2 * HOUR)
     assert after.held == "team t is within its quota: it reclaims GPUs that other teams have borrowed for 30 min"
-    assert why([member("east", 0)], ask("a"), replace(guest, team="t"), teams=teams, now=HOUR).held == ""
+    for stays in (replace(guest, team="t"), replace(guest, preemptible=False), replace(guest, priority="high")):
+        assert why([member("east", 0)], ask("a"), stays, teams=teams, now=HOUR).held == ""
 
 
 @pytest.mark.parametrize(

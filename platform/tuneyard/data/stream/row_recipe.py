@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from hashlib import blake2b, sha256
@@ -29,7 +30,9 @@ from tuneyard.data.stream.windows import WINDOW
 
 _VERSION = 1
 _BATCH = 128
-"""Rows that are fitted, and whose images are decoded, at once."""
+"""Rows that are fitted at once."""
+_BATCH_BYTES = 128 << 20
+"""Pixels of a batch of rows with images, in bytes."""
 _ROOM_BYTES = 1 << 20
 _IMAGES = "images-"
 KEPT_BYTES = 64 << 30
@@ -98,8 +101,11 @@ class RowRecipe(SplitRecipe[RowShard]):
         told = {"facts": json.dumps(asdict(facts)), "image": self.image.name if self.image is not None else ""}
         size_bytes = sum(batch.nbytes for batch in batches) + _ROOM_BYTES
         write_sealed(path, size_bytes, partial(_write, batches=batches, schema=self._stored(schema).with_metadata(told)))
-        if self.image is not None:
-            keep_newest(path.parent, _IMAGES, max(KEPT_BYTES, _KEPT_SHARDS * size_bytes))
+
+    def trim(self, made: Path) -> None:
+        with suppress(FileNotFoundError):  # another process makes room too
+            if self.image is not None:
+                keep_newest(made.parent, _IMAGES, max(KEPT_BYTES, _KEPT_SHARDS * made.stat().st_size))
 
     def _batches(self, records: Iterator[Record], schema: pa.Schema, tally: Tally) -> Iterator[tuple[pa.RecordBatch, Any]]:
         """Rows in batches, and whether each is held out. A row is held out by what its source has, so that another size moves none."""
@@ -109,19 +115,31 @@ class RowRecipe(SplitRecipe[RowShard]):
             if self.held_out:
                 hashes = np.fromiter(map(content_hash, batch.to_pylist()), dtype=np.uint64, count=batch.num_rows)
                 aside = held_out_by_hash(hashes, self.held_out, self.seed)
-            yield (batch, aside) if self.image is None else self._with_images(batch, fitting, aside, tally)
+            if self.image is None:
+                yield batch, aside
+            else:
+                yield from self._with_images(self.image, batch, fitting, aside, tally)
 
-    def _with_images(self, batch: pa.RecordBatch, records: Sequence[Record], aside: Any, tally: Tally) -> tuple[pa.RecordBatch, Any]:
-        assert self.image is not None
-        made, kept = list[dict[str, Any]](), list[int]()
+    def _with_images(
+        self, image: ImageColumn, batch: pa.RecordBatch, records: Sequence[Record], aside: Any, tally: Tally
+    ) -> Iterator[tuple[pa.RecordBatch, Any]]:
+        """The rows with pixels, in batches of about _BATCH_BYTES: an array of Arrow has room for 2 GiB of them."""
+        schema = self._stored(batch.schema)
+        made, kept, size_bytes = list[dict[str, Any]](), list[int](), 0
         for number, (record, values) in enumerate(zip(records, batch.to_pylist(), strict=True)):
             try:
-                made.append({**values, self.image.name: self.image.decoded(values[self.image.name])})
+                decoded = image.decoded(values[image.name])
             except BadImage as error:
                 tally.became_bad(record.place, str(error), advice=_ADVICE)
                 continue
+            made.append({**values, image.name: decoded})
             kept.append(number)
-        return pa.RecordBatch.from_pylist(made, schema=self._stored(batch.schema)), aside[kept]
+            size_bytes += len(decoded["pixels"])
+            if size_bytes >= _BATCH_BYTES:
+                yield pa.RecordBatch.from_pylist(made, schema=schema), aside[kept]
+                made, kept, size_bytes = [], [], 0
+        if made:
+            yield pa.RecordBatch.from_pylist(made, schema=schema), aside[kept]
 
     def _stored(self, schema: pa.Schema) -> pa.Schema:
         """The schema of a shard, for that of its source."""

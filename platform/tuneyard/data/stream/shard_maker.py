@@ -37,5 +37,8 @@ class ShardMaker(Protocol[ShardT_co]):
     def open(self, path: Path) -> ShardT_co:
         """Open a shard. Raises OSError for a missing shard, ValueError for a damaged one."""
 
+    def trim(self, made: Path) -> None:
+        """Remove the oldest shards beside a new one, where their kind has a limit of bytes."""
+
     def begin_worker(self) -> None:
         """Prepare a forked process that only builds shards: it uses one thread."""

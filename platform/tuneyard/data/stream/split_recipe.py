@@ -54,6 +54,9 @@ class SplitRecipe(Generic[ShardT]):
         """Write the rows of a split. `content`: the hash that the shard's facts have."""
         raise NotImplementedError
 
+    def trim(self, made: Path) -> None:
+        """Remove the oldest shards beside a new one, where their kind has a limit of bytes. Token rows have none."""
+
     def begin_worker(self) -> None:
         """Prepare a forked process that only builds shards: it uses one thread."""
 
@@ -85,11 +88,13 @@ class SplitRecipe(Generic[ShardT]):
         by_content = folder / f"{self.prefix}{content}.content.shard"
         wanted = Wanted(content, by_content, named.stem)
         while True:
-            if self._why_not(by_content, content) and not fetched(shared, wanted, lambda path: self._why_not(path, content)):
-                began = time.monotonic()
-                self.write(data, by_content, clock, content)
-                if shared is not None:
-                    shared.store(wanted, time.monotonic() - began)
+            if self._why_not(by_content, content):
+                if not fetched(shared, wanted, lambda path: self._why_not(path, content)):
+                    began = time.monotonic()
+                    self.write(data, by_content, clock, content)
+                    if shared is not None:
+                        shared.store(wanted, time.monotonic() - began)
+                self.trim(by_content)
             if _link(by_content, named):
                 return named
 

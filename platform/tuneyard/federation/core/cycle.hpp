@@ -477,7 +477,7 @@ class Cycles {
     }
     if (!found.lacks_quota.empty()) {
       if (teams_[line.team].team.closed.empty() && !reserve(*ask)) {
-        promises_.make_when_free(line.team, found.lacks_quota, shape.first, now_, pools_.skus);
+        promises_.make_when_free(line.team, found.lacks_quota, shape.first, now_, is_due(*ask) ? kLentWhenDue : 1.0, pools_.skus);
       }
       return -1;
     }
@@ -503,16 +503,17 @@ class Cycles {
   }
 
   bool may_reserve() const { return reserved_ < policy_.reservations; }
+  bool is_due(const Ask& ask) const { return policy_.order == Policy::Order::stretch && now_ >= ask.rank; }
 
   // Reserve GPUs and quota for one of the first waiting asks, at the earliest time at which it is predicted to have both.
   bool reserve(const Ask& ask) {
     if (!may_reserve() || !teams_[ask.team].team.closed.empty()) return false;
     Start start;
     if (!finder_.earliest(ask, now_, true, start)) return false;
-    ++reserved_;
-    bool is_due = policy_.order == Policy::Order::stretch && now_ >= ask.rank;
-    double lent_until = is_due ? drained_from(ask, start) : kInfinity;
     bool awaits_quota = start.at > start.latest(now_);
+    if (awaits_quota && !preempting.may_reclaim(ask, start.pool->sku)) return false;  // it reserves quota alone
+    ++reserved_;
+    double lent_until = is_due(ask) ? drained_from(ask, start) : kInfinity;
     keep(ask, reservation(ask.key, start, awaits_quota ? kInfinity : lent_until), ask.shape->first, lent_until);
     return true;
   }

@@ -167,6 +167,9 @@ class Preempting {
     return keep(std::move(made));
   }
 
+  // Whether an ask stays within its team's own quota of a SKU, beside quota reserved for the team in this cycle.
+  bool may_reclaim(const Ask& ask, int sku) { return takes_back_of(ask, sku); }
+
   // Whether an ask may preempt an attempt at some time, however long it waits.
   bool may_ever_go(const Attempt& attempt, const Ask& ask, double now) const {
     if (attempt.stopping) return true;

@@ -292,8 +292,9 @@ class Promises {
     return true;
   }
 
-  // Reserve quota for an ask that lacks it, of the SKU that has it first. A limit is reserved for one such ask in a cycle.
-  void make_when_free(int team, const std::vector<int>& skus, Gpus gpus, double now, const Names& names) {
+  // Reserve quota for an ask that lacks it, of the SKU that has it first, and lend it for a share `lent` of the time until then.
+  // A limit is reserved for one such ask in a cycle.
+  void make_when_free(int team, const std::vector<int>& skus, Gpus gpus, double now, double lent, const Names& names) {
     bool has_any = false;
     double best = 0.0;
     int of = -1;
@@ -310,7 +311,7 @@ class Promises {
     for (auto& limit : teams_.limits(team)) {
       if (by_limit_.count({limit, of})) return;
     }
-    make(team, of, gpus, best, now);
+    make(team, of, gpus, best, now, lent < 1 ? now + lent * (best - now) : kInfinity);
   }
 
   bool allows(int team, int sku, Gpus gpus, double ends) {

@@ -115,8 +115,12 @@ class TableRecipe:
             write_table_shard(path, arrays, counts, facts)
             if shared is not None:
                 shared.store(wanted, time.monotonic() - began)
-        keep_newest(folder, PREFIX, self.kept_bytes)
+        self.trim(path)
         return path
+
+    def trim(self, made: Path) -> None:
+        """Remove the oldest shards of tables beyond `kept_bytes`."""
+        keep_newest(made.parent, PREFIX, self.kept_bytes)
 
     def _content(self, split: Split) -> str:
         """A hash of all that the rows of a split depend on, on any machine: of the columns of a local file that are read, and of the

@@ -67,6 +67,8 @@ class Fetcher:
             return
         for number, (problem, shard) in found.items():
             self._take(each, done, number, problem, shard)
+        if found:
+            each.stream.recipe.trim(each.stream.path_of(each.stream.splits[number]))
 
     def _take(self, each: Published, done: set[int], number: int, problem: str, reference: Any) -> None:
         import ray
