@@ -118,7 +118,7 @@ for file, out in (("job.yaml", "out"), ("more.yaml", "more")):
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["succeeded", "12", "succeeded", "1"]
+    assert done.stdout.split() == ["succeeded", "100", "succeeded", "1"]
     assert (tmp_path / "out" / "train" / "model" / "adapter_model.safetensors").exists()
     result = json.loads((tmp_path / "more" / "train" / "result.json").read_text())  # the adapter of the first job goes on, on its base
     assert result["base_model_uri"] == str(inputs / "model")

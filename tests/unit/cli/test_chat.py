@@ -187,7 +187,7 @@ def test_a_run_whose_model_was_deleted_is_refused(chat: Chat, model: Path, tmp_p
     assert chat(run, ASKED[0])[0] == 0
     shutil.rmtree(run / "train" / "model")
     code, lines, said = chat(run, ASKED[0])
-    assert (code, lines) == (1, []), said
+    assert (code, lines) == (2, []), said
     assert f"{run}/train/model does not exist" in said
 
 

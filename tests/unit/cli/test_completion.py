@@ -17,7 +17,7 @@ from tuneyard.cli.commands import COMMANDS
 
 Answer = Callable[..., tuple[object, str]]
 PROGRAMS = Path(sys.executable).parent
-STARTING_WITH_S = ["serve", "sign", "submit", "status", "schedule", "simulate", "schema"]
+STARTING_WITH_S = ["serve", "sign", "submit", "status", "suspend", "schedule", "simulate", "schema"]
 _BASH = """
 eval "$3"
 words=($1)

@@ -40,7 +40,7 @@ def test_what_it_does_not_offer(argv: list[str], hint: str, capsys: pytest.Captu
     ("words", "expected"),
     [
         ([""], [*VERBS, ":4"]),
-        (["s"], ["submit", "status", "schedule", ":4"]),
+        (["s"], ["submit", "status", "suspend", "schedule", ":4"]),
         (["submit", ""], [":0"]),
         (["clusters", ""], [":4"]),
         (["status", "--kubeconfig", "/no"], [":0"]),

@@ -64,7 +64,7 @@ def test_every_command_that_asks_the_hub_is_guarded(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(entry, "_run", talk)
     asking = [command.name for command in COMMANDS if command.is_guarded]
-    assert asking == ["submit", "status", "why", "wait", "logs", "cancel", "clusters", "usage", "schedule", "history"]
+    assert asking == ["submit", "status", "why", "wait", "logs", "cancel", "suspend", "resume", "clusters", "usage", "schedule", "history"]
     for name in asking:
         entry.main([name])
     assert "\x1b" not in "".join(capsys.readouterr())
