@@ -1,6 +1,6 @@
 """Each class of the zoo is validated, planned and admitted from a JobSpec as a user writes it, on one device and on eight.
 
-The model's folder holds its config.json alone. The zoo (tests/zoo) trains the classes.
+The model's folder holds its config.json and one weight. The zoo (tests/zoo) trains the classes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.builders.models import write_weights
 from tests.zoo.configs import tiny_config_of
 from tests.zoo.findings import read
 from tests.zoo.rows import write_rows
@@ -36,6 +37,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def write_job(folder: Path, rows: Path, model_type: str, *parts: str) -> Path:
     """A file with a task for each of the parts, which leaves the layout to the planner and takes one worker up to eight."""
     tiny_config_of(model_type).save_pretrained(folder / "model")
+    write_weights(folder / "model")
     tasks = []
     for name in parts:
         more = METHODS[name]
@@ -119,6 +121,7 @@ def test_a_class_that_nobody_knows_is_planned_and_said_to_be_assumed(
 
 def write_scoring(folder: Path, rows: Path, model_type: str) -> Path:
     tiny_config_of(model_type).save_pretrained(folder / "model")
+    write_weights(folder / "model")
     score = {"model": {"name": "./model"}, "data": {"source": str(rows), "prompt": "messages"}}
     tasks = [{"name": "judge", "score": score}]
     job = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "small"}, "spec": {"tasks": tasks}}
