@@ -37,8 +37,8 @@ class Settings:
     """Name nodes, as HOST or HOST:PORT, on which Schedules may wait for data."""
 
     namespace_bytes: int = 2**29
-    """Most memory that the JobSpecs of one namespace take in the hub, a quarter of the chart's limit; what is beyond waits. Schedules have a
-    quarter of it.
+    """Most memory that the JobSpecs of one namespace take in the hub, a quarter of the chart's limit; what is beyond waits. Schedules have
+    a quarter of it.
     """
 
     history: HistorySettings = field(default_factory=HistorySettings)

@@ -336,7 +336,8 @@ def _no_model(given: str, paths: list[str] | None = None) -> BadInput:
     if not paths and not is_local(given):
         return BadInput(f"there is nothing at {given}", f"check the URI; {_ADVICE}")
     if is_local(given) and not local_path(given).is_dir():
-        return BadInput(f"{given} does not exist, though the records of its task name it", "take the folder from a copy, or run the job again")
+        cause = f"{given} does not exist, though the records of its task name it"
+        return BadInput(cause, "take the folder from a copy, or run the job again")
     for patterns, cause, step in _NO_MODELS:
         if any(_matches(path, each) for path in paths for each in patterns):
             return BadInput(f"{given} {cause}", step)
