@@ -242,7 +242,7 @@ def test_a_secret_that_does_not_exist_is_waited_for_and_copied(stage: Clusters, 
     stage.hub.kubectl("create", "secret", "generic", "hf", "--from-literal=token=very-secret-token")
     member, name = attempt_of(stage, "four")
     copied = member.api.get(f"/api/v1/namespaces/{JOBS}/secrets/{name}")
-    assert list(copied["data"]) == ["hf.token"]
+    assert list(copied["data"]) == ["hf_token"]
     assert "very-secret-token" not in str(job(stage.hub, "four")) + str(rayjobs(member)) + operator.log
     stage.hub.kubectl("delete", "jobspec", "four")
     until(lambda: member.api.find(f"/api/v1/namespaces/{JOBS}/secrets/{name}") is None, "the copy is removed")
