@@ -178,7 +178,7 @@ def test_the_plugin_honours_kubectls_flags(hub: Hub, kubectl: Kubectl, tmp_path:
 
 def test_kubectl_completes_verbs_jobs_and_tasks(hub: Hub, kubectl: Kubectl) -> None:
     create(hub)
-    verbs = ["submit", "status", "why", "wait", "logs", "cancel", "clusters", "usage", "schedule"]
+    verbs = ["submit", "status", "why", "wait", "logs", "cancel", "suspend", "resume", "clusters", "usage", "schedule"]
     assert kubectl("__complete", "tuneyard", "").stdout.splitlines() == [*verbs, ":4"]
     assert kubectl("__complete", "tuneyard", "why", "supp").stdout.splitlines() == ["support-bot", ":4"]
     assert kubectl("__complete", "tuneyard", "status", "supp").stdout.splitlines() == ["support-bot", ":4"]
