@@ -43,7 +43,9 @@ class TunedTraining:
         self.space = self._choices.space(search.tune.space)
         self._predictor = Predictor.fit(history_frame(past))
         self._programs = past_programs(self._without_history) if self._kind == "program" else PastPrograms()
-        self.known = self._programs.count(context.job, tuned) if self._in_rows else self._predictor.timed_rows
+        self.known = 0 if self._in_rows else self._predictor.timed_rows
+        if self._kind == "program":
+            self.known = self._programs.count(context.job, tuned)
         self._tried_network: set[int] = set()
         """Gangs whose network was checked."""
 
