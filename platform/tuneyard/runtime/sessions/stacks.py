@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from tuneyard.api import JobSpec, TrainTask
@@ -60,12 +59,9 @@ def engine_stack() -> Stack:
     """The stack for engines on cpu. On GPUs vLLM starts processes of its own."""
     from tuneyard.scoring.settings import ENGINE_ENVIRONMENT, ENGINE_ENVIRONMENT_ON_CPU
 
-    modules = ["tuneyard.scoring.vllm_worker", "vllm", "vllm.v1.engine.llm_engine"]
-    # What every engine imports late is a second of its start. With humming's kernels, of the GPU stack, it starts threads: nothing could fork.
-    if find_spec("humming") is None:
-        modules.append("vllm.v1.worker.cpu_worker")
+    modules = ("tuneyard.scoring.vllm_worker", "vllm", "vllm.v1.engine.llm_engine", "tuneyard.scoring.late_imports")
     # vLLM imports Ray to use several machines, and Ray does not survive a fork. An engine here is one process of a Ray actor.
-    return Stack(tuple(modules), absent=("ray", "grpc"), settings=tuple({**ENGINE_ENVIRONMENT, **ENGINE_ENVIRONMENT_ON_CPU}.items()))
+    return Stack(modules, absent=("ray", "grpc"), settings=tuple({**ENGINE_ENVIRONMENT, **ENGINE_ENVIRONMENT_ON_CPU}.items()))
 
 
 class WarmStacks:
