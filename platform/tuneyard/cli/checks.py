@@ -101,8 +101,9 @@ def rendered_lines(document: Document, base_dir: Path, *, known: Collection[str]
 
 def configs_at_hand(job: Job, base_dir: Path) -> dict[str, dict[str, Any]]:
     """config.json of the models that tasks name, by task: of folders on this machine, and of the catalog. Of an adapter that of its base.
-    The others are left out."""
-    from tuneyard.runtime.models import read_config  # late: most files name no folder
+    The others are left out: nothing is asked of a server."""
+    from tuneyard.runtime.models import config_of  # late: most files name no folder
+    from tuneyard.training.model_finder import find_model, is_name
 
     found: dict[str, dict[str, Any]] = {}
     for task in job.tasks:
@@ -113,7 +114,9 @@ def configs_at_hand(job: Job, base_dir: Path) -> dict[str, dict[str, Any]]:
         folder = base_dir / Path(name).expanduser()
         config = None
         with suppress(OSError, ValueError, BadInput):
-            config = read_config(str(folder)) if folder.is_dir() else known_config(name)
+            model = find_model(str(folder)) if folder.is_dir() else None
+            uri = model.model_uri if model is not None else name
+            config = known_config(uri) if model is None or is_name(uri) else config_of(model)
         if isinstance(config, dict):
             found[task.name] = config
     return found

@@ -170,7 +170,10 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "a run without a report": (lambda folder: touched(folder, "job.json", "train/task.json"), "a job that has no report yet"),
     "a damaged report": (lambda folder: written(folder, "report.json", "{}"), "report.json is damaged"),
     "a damaged result": (lambda folder: written(folder, "result.json", "[1"), "result.json is damaged"),
-    "a run without its model": (lambda folder: output(folder, train=result(model_uri="x")), "it has no config.json"),
+    "a run without its model": (
+        lambda folder: output(folder, train=result(model_uri="x")),
+        "does not exist, though the records of its task name it",
+    ),
     "several tasks without records": (two_runs, "holds several models: a, b"),
     "a folder of runs": (lambda folder: full_run(folder / "first").parent, "below it there are first"),
     "a folder around a folder": (lambda folder: whole(folder / "model-7b").parent, "below it there are model-7b"),
