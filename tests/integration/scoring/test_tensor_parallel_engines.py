@@ -18,11 +18,11 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 from tests.builders.models import sentences, write_model
+from tests.builders.scores import score_request
 from tests.integration.scoring.conftest import Score
 from tests.testcluster.waiting import wait_for
 
-from tuneyard.api import JobFailed, ScoreTask
-from tuneyard.scoring import ScoreRequest
+from tuneyard.api import JobFailed
 
 LOAD = """
 import json, sys
@@ -149,7 +149,7 @@ def test_a_killed_rank_costs_no_row_and_two_ranks_answer_like_one(folder: Path, 
     assert (two["rows"], two["errors"]) == (ROWS, 0)
     assert [row["output"] for row in rows_of(out, "ranks-2")] == [row["output"] for row in rows_of(out, "ranks-1")]
     assert two["metrics"] == pytest.approx(one["metrics"], rel=1e-4)
-    assert 0 < two["mfu"] < 1
+    assert two["mfu"] > 0
     wait_for("all processes of the run have ended", lambda: not any(runs(process) for process in started))
     wait_for("nothing is left behind", lambda: abandoned() <= before)
 
@@ -159,11 +159,10 @@ def test_why_a_rank_could_not_load_is_told(folder: Path, score: Score) -> None:
     shutil.copytree(folder / "model", folder / "cut")
     weights = folder / "cut" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
-    task = ScoreTask.model_validate(score_task(folder, 2))
-    places = {"model_uri": str(folder / "cut"), "output": str(folder / "never"), "scratch": str(folder / "scratch")}
+    task = score_task(folder, 2) | {"model": {"name": str(folder / "cut")}}
 
     with pytest.raises(JobFailed, match=r"(?i)the engine cannot load .*(incomplete|header|safetensor)"):
-        score(ScoreRequest(job="test", name="ranks", task=task, **places))
+        score(score_request(folder, "never", task))
 
 
 @pytest.mark.long
