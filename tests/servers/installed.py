@@ -128,7 +128,8 @@ def call(command: list[str], *, cwd: Path | None = None, env: dict[str, str] | N
 
 
 def _outcome(command: list[str], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=900, check=False)
+    # No limit: beside other work Go has taken more than a quarter of an hour for one server. The suite ends what hangs.
+    return subprocess.run(command, cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False)
 
 
 def _expect_success(command: list[str], done: subprocess.CompletedProcess[str]) -> None:
