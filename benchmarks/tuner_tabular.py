@@ -7,6 +7,7 @@ were measured (or failed). History is rows of other tasks only.
 from __future__ import annotations
 
 import argparse
+import copy
 import sys
 import time
 from collections.abc import Callable
@@ -140,7 +141,7 @@ class Policies:
     def _expectation(self, points: Any) -> PredictorExpectation:
         if self._made is None:
             self._made = PredictorExpectation(self._predictor, points, self._task.row)
-        return self._made.afresh()
+        return copy.copy(self._made)
 
 
 def run(tasks: list[Task], rows: pd.DataFrame, seeds: int) -> dict[tuple[str, str], np.ndarray]:

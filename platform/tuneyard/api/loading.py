@@ -69,15 +69,6 @@ def load_jobspec(path: FilePath, find: FindTemplate = no_template) -> JobSpec:
     return resource
 
 
-def load_resource(path: FilePath) -> Resource:
-    """The only object in a file. Raises BadInput as `load_jobspec` does, and for a file with several objects."""
-    documents = load_documents(path)
-    if len(documents) > 1:
-        kinds = ", ".join(_kind_of(document.resource) for document in documents)
-        raise BadInput(f"{path}: holds {len(documents)} objects ({kinds}), one is expected here", "split the file at its `---` lines")
-    return documents[0].resource
-
-
 def load_documents(path: FilePath, find: FindTemplate = no_template) -> list[Document]:
     """All objects in a file, of any kind. Raises BadInput as `load_jobspec` does."""
     return parse_documents(read_file(path), str(path), find)
