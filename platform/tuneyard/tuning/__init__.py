@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tuneyard.tuning.planned import PlannedExpectation
     from tuneyard.tuning.policy import PolicySettings
     from tuneyard.tuning.predictor import Predictor
-    from tuneyard.tuning.predictor_bytes import predictor_from_bytes, predictor_to_bytes
     from tuneyard.tuning.record import Effect, Record, Trial, effects
     from tuneyard.tuning.rows import INPUTS, OPTIONAL, OUTCOMES, setup_of
     from tuneyard.tuning.search import IncumbentFailed, Search, Shares, shares
@@ -39,7 +38,6 @@ _ROOMS = {
     "history": ("calibration_of", "history_frame", "imported_runs", "published_runs", "settings_row"),
     "policy": ("PolicySettings",),
     "predictor": ("Predictor",),
-    "predictor_bytes": ("predictor_from_bytes", "predictor_to_bytes"),
     "rows": ("INPUTS", "OPTIONAL", "OUTCOMES", "setup_of"),
     "record": ("Effect", "Record", "Trial", "effects"),
     "search": ("IncumbentFailed", "Search", "Shares", "shares"),
@@ -88,8 +86,6 @@ __all__ = [
     "effects",
     "history_frame",
     "imported_runs",
-    "predictor_from_bytes",
-    "predictor_to_bytes",
     "published_runs",
     "refuse_without_effect",
     "settings_row",
