@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuneyard.tuning.baselines import DeepSpeedOrder, Default, Random, Tpe
+    from tuneyard.tuning.baselines import Random, Tpe
     from tuneyard.tuning.features import FEATURES, Feature, describe
     from tuneyard.tuning.history import calibration_of, history_frame, imported_runs, published_runs, settings_row
     from tuneyard.tuning.planned import PlannedExpectation
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tuneyard.tuning.space import Point, Space
 
 _ROOMS = {
-    "baselines": ("Default", "DeepSpeedOrder", "Random", "Tpe"),
+    "baselines": ("Random", "Tpe"),
     "features": ("FEATURES", "Feature", "describe"),
     "history": ("calibration_of", "history_frame", "imported_runs", "published_runs", "settings_row"),
     "policy": ("PolicySettings",),
@@ -55,8 +55,6 @@ __all__ = [
     "INPUTS",
     "OPTIONAL",
     "OUTCOMES",
-    "DeepSpeedOrder",
-    "Default",
     "Effect",
     "Expectation",
     "Feature",
