@@ -43,11 +43,3 @@ class Bodies:
     async def tell(self, hub: Connection, name: str, message: str) -> None:
         """Another status."""
         await hub.patch(JOBSPEC, "default", name, {"status": {**self.status, "message": message}}, subresource="status", brief=True)
-
-    async def end(self, hub: Connection, member: Connection, name: str) -> None:
-        """The RayJob says that it is done, both objects go from the member, and one status says so."""
-        done = {"status": {"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Complete"}}
-        await member.patch(RAYJOB, JOBS, name, done, subresource="status", brief=True)
-        await member.delete(NETWORK_POLICY, JOBS, name)
-        await member.delete(RAYJOB, JOBS, name)
-        await self.tell(hub, name, "done")

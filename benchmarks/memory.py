@@ -23,8 +23,6 @@ from tuneyard.api import Method  # noqa: E402
 from tuneyard.catalog import gpu, shape_from_config  # noqa: E402
 from tuneyard.planning import Layout, Setup, estimate_memory  # noqa: E402
 
-GIB = 1.073741824
-CAPACITY_GB = {"a100-80gb": 80.0, "h100-80gb": 80.0}
 USABLE = 0.92
 """As the planner takes it."""
 

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import pickle
 import statistics
+import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from ranker_link import BATCH, DELAY_MS, HOSTS, PER_HOST, STEPS, in_hosts
-from shaped_link import two_hosts
+from shaped_link import Hosts, two_hosts
 from training_cases import write_page
 
+HOSTS, PER_HOST, DELAY_MS, STEPS, BATCH = 2, 2, 1.0, 8, 512
 EXCHANGES = ("fp32", "fp16", "int8")
 WIDE: dict[str, Any] = {"width": 256, "outputs": 2, "layers": [["linear"]], "hidden": [16]}
 """A model whose embeddings are nearly all that is sent."""
@@ -31,7 +34,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--speed", type=float, default=1.0, help="Gbit/s in each direction")
+    parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.rank:
+        rank_main(options.rank)
+        return
     rounds = [measured(options.speed) for _ in range(options.rounds)]
     link = f"{options.speed:g} Gbit/s and {DELAY_MS:g} ms between them"
     rows = ["| exchange | rows/s (median) | over fp32 | MB a step over the link |", "|---|---|---|---|"]
@@ -114,6 +121,57 @@ def learned() -> list[str]:
         rows.append(f"| {exchange} | {statistics.mean(entropy):.5f} | {apart} | {losses:.0e} |")
         print(rows[-1], file=sys.stderr)
     return rows
+
+
+def in_hosts(hosts: Hosts, folder: Path, given: Path) -> None:
+    ranks = []
+    for rank in range(HOSTS * PER_HOST):
+        host, local = divmod(rank, PER_HOST)
+        place = {"RANK": rank, "WORLD_SIZE": HOSTS * PER_HOST, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": PER_HOST}
+        where = {"MASTER_ADDR": hosts.addresses[0], "MASTER_PORT": 29500, "GLOO_SOCKET_IFNAME": hosts.device, "OMP_NUM_THREADS": 1}
+        environment = {name: str(value) for name, value in {**place, **where, "DS_ACCELERATOR": "cpu"}.items()}
+        command = hosts.inside(host, [sys.executable, "-W", "ignore", __file__, "--rank", str(given)])
+        log = (folder / f"rank{rank}.log").open("w")
+        ranks.append(subprocess.Popen(command, env=os.environ | environment, stdout=log, stderr=log))
+    try:
+        statuses = [process.wait() for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()
+    if any(statuses):
+        raise RuntimeError("\n".join(path.read_text()[-2000:] for path in sorted(folder.glob("rank*.log"))))
+
+
+def rank_main(given: Path) -> None:
+    import torch
+    import torch.distributed as dist
+
+    from tuneyard.training import train
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    found = {}
+    for exchange, request in pickle.loads(given.read_bytes()):
+        dist.barrier()
+        marks: list[tuple[float, int]] = []
+
+        def emit(event: Any, marks: list[tuple[float, int]] = marks) -> None:
+            if type(event).__name__ == "Step":
+                marks.append((time.perf_counter(), sent_bytes()))
+
+        result = train(request, emit=emit)
+        if dist.get_rank() == 0:
+            (began, before), (ended, after), steps = marks[1], marks[-1], len(marks) - 2
+            rate = steps * BATCH / (ended - began)
+            found[exchange] = {"rows_per_s": rate, "losses": result.losses, "link_mb": (after - before) / steps / 1e6}
+            (given.parent / "found.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def sent_bytes() -> int:
+    """Bytes that this host's end of the link has sent."""
+    line = next(line for line in Path("/proc/net/dev").read_text().splitlines() if line.strip().startswith("lan:"))
+    return int(line.split(":")[1].split()[8])
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ were measured (or failed). History is rows of other tasks only.
 from __future__ import annotations
 
 import argparse
+import copy
 import sys
 import time
 from collections.abc import Callable
@@ -23,8 +24,6 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.training_cases import write_page  # noqa: E402 -- found by the line above
 
 from tuneyard.tuning import (  # noqa: E402
-    DeepSpeedOrder,
-    Default,
     Point,
     PolicySearcher,
     Predictor,
@@ -35,12 +34,39 @@ from tuneyard.tuning import (  # noqa: E402
     Tpe,
     describe,
 )
+from tuneyard.tuning.baselines import Listed, keys_of  # noqa: E402
 
 SOURCE = "hf-ultrascale-playbook"
 SETTINGS = ("tp", "pp", "micro_batch", "zero_stage")
 TRIALS = (1, 3, 5, 10)
 SEEN, UNSEEN = "other GPU counts of the model in history", "no run of the model's size in history"
 AIMS = {UNSEEN: (0.90, 5), SEEN: (0.96, 3)}
+
+
+class DeepSpeedOrder(Listed):
+    """The order of DeepSpeed's autotuner (0.19, `autotuning/autotuner.py`): ZeRO stages in ascending order of saved memory, and within a
+    stage the largest micro-batch first.
+
+    `saving` and `micro_batch` give a point's stage (any number that grows with the saved memory) and its micro-batch. Ties are in random
+    order, as DeepSpeed defines no order for tensor and pipeline parallelism.
+    """
+
+    def __init__(
+        self, space: Space, rng: np.random.Generator, *, saving: Callable[[Point], float], micro_batch: Callable[[Point], float]
+    ) -> None:
+        keys = keys_of(space, rng)
+        mixed = [keys[i] for i in rng.permutation(len(keys))]
+        points = {key: space.point(key) for key in mixed}
+        super().__init__(space, sorted(mixed, key=lambda key: (saving(points[key]), -micro_batch(points[key]))))
+
+
+class Default(Listed):
+    """A person's order: the legal points by `preference`, least first. Ties are in random order."""
+
+    def __init__(self, space: Space, rng: np.random.Generator, *, preference: Callable[[Point], Any]) -> None:
+        keys = keys_of(space, rng)
+        mixed = [keys[i] for i in rng.permutation(len(keys))]
+        super().__init__(space, sorted(mixed, key=lambda key: preference(space.point(key))))
 
 
 def nanotron_rows() -> pd.DataFrame:
@@ -140,7 +166,7 @@ class Policies:
     def _expectation(self, points: Any) -> PredictorExpectation:
         if self._made is None:
             self._made = PredictorExpectation(self._predictor, points, self._task.row)
-        return self._made.afresh()
+        return copy.copy(self._made)
 
 
 def run(tasks: list[Task], rows: pd.DataFrame, seeds: int) -> dict[tuple[str, str], np.ndarray]:

@@ -1,6 +1,6 @@
 """Nights of Schedules on a real hub over real members, with a hub that is killed.
 
-Clocks change, runs are missed, forbidden, replaced and backfilled, and one regresses. `benchmarks/scheduled_week.py` adds 20 equal nights.
+Clocks change, runs are missed, forbidden, replaced and backfilled, and one regresses.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import urllib3
 from tests.clusters.clocked_hub import CLOCK, set_clock
@@ -61,8 +61,6 @@ class Week:
     ending: bool = True
     """Whether runs end by themselves, with `value` as their figure."""
     kept_open: set[str] = field(default_factory=set)
-    task: Mapping[str, Any] = field(default_factory=lambda: TASK)
-    """Of every run."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     """Of the hub's process."""
 
@@ -98,7 +96,7 @@ class Week:
 
     def put(self, name: str, **spec: Any) -> None:
         """Apply a Schedule that is paused: nothing of the time until now is due."""
-        goal = {"template": {"spec": {"tasks": [self.task]}}, "suspend": True, **spec}
+        goal = {"template": {"spec": {"tasks": [TASK]}}, "suspend": True, **spec}
         item = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "Schedule", "metadata": {"name": name, "namespace": "default"}, "spec": goal}
         self.clusters.hub.apply(item)
         self.until(lambda: self.view(name).status.message == "suspended", f"{name} is paused")
@@ -163,22 +161,13 @@ class Week:
             player.play()
 
 
-WeekT = TypeVar("WeekT", bound=Week)
-
-
 @contextmanager
 def week_on(clusters: Clusters, now: datetime) -> Iterator[Week]:
-    """A hub over these clusters, and attempts that report. `tests.clusters.hubs.prepared` has made the clusters ready."""
+    """A hub that runs over these clusters, and attempts that report. `tests.clusters.hubs.prepared` has made the clusters ready."""
     clock = clusters.hub.folder / "clock"
     set_clock(clock, now)
     operator = Operator(clusters.hub.folder, clusters.hub.kubeconfig, module="tests.clusters.clocked_hub", environment={CLOCK: str(clock)})
-    with followed(Week(clusters, operator, [Player(member) for member in clusters.members], now)) as week:
-        yield week
-
-
-@contextmanager
-def followed(week: WeekT) -> Iterator[WeekT]:
-    """A week whose hub runs, and whose attempts are looked at all the while."""
+    week = Week(clusters, operator, [Player(member) for member in clusters.members], now)
     over = threading.Event()
 
     def report() -> None:

@@ -6,12 +6,11 @@ Sydney (4 April 2027). Both are due at half past two.
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from tests.clusters.scheduled_week import ROWS, Week, doubled
+from tests.clusters.scheduled_week import Week, doubled
 
 from tuneyard.api.schedule_status import ScheduledRun
 from tuneyard.schedules import times_between
@@ -109,19 +108,6 @@ def tell_three_nights(week: Week) -> None:
     week.value = GOOD
     week.away_until(NIGHTS[4] + _LATER)
     week.settled("europe")
-
-
-def noisy_nights(week: Week, nights: int, seed: int) -> None:
-    """Equal runs, whose figures differ by the noise of `ROWS` rows."""
-    chance = random.Random(seed)
-    for name in ZONES:
-        week.change(name, suspend=True)
-    week.put("noisy", cron=LINE, timeZone="UTC", regression=_REGRESSION)
-    week.resume("noisy")
-    for due in times_between(LINE, "UTC", week.now, week.now + timedelta(days=nights + 1), nights):
-        week.value = sum(chance.random() < GOOD for _ in range(ROWS)) / ROWS
-        week.at(due + _LATER)
-        week.settled("noisy")
 
 
 def lines_of(view: ScheduleView) -> list[Night]:

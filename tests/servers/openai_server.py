@@ -41,7 +41,7 @@ def no_fault(_: dict[str, Any], __: int) -> Fault | None:
 
 class OpenAIServer:
     """A context. `asked`: the bodies of all requests. `answers`: prompt to answer; by default a sentence that holds the prompt.
-    `address`: where it listens. `prefix`: route before `/v1`, which may hold a variable."""
+    `address`: where it listens."""
 
     def __init__(
         self,
@@ -50,10 +50,9 @@ class OpenAIServer:
         key: str | None = KEY,
         answer: Callable[[str], Any] | None = None,
         address: str = "127.0.0.1",
-        prefix: str = "",
     ) -> None:
         self.plan, self.key = plan, key
-        self._address, self._prefix = address, prefix
+        self._address = address
         self.answer = answer or (lambda prompt: f"answer to {prompt}")
         self.asked: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -91,12 +90,12 @@ class OpenAIServer:
     async def _start(self) -> None:
         app = web.Application(client_max_size=64 * 1024**2)
         for path in ("chat/completions", "completions", "embeddings"):
-            app.router.add_post(f"{self._prefix}/v1/{path}", self._handle)
+            app.router.add_post(f"/v1/{path}", self._handle)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._address, 0)
         await site.start()
-        self.url = f"http://{self._address}:{self._runner.addresses[0][1]}{self._prefix}/v1"
+        self.url = f"http://{self._address}:{self._runner.addresses[0][1]}/v1"
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         self._now += 1

@@ -33,16 +33,6 @@ _STAMP = f"-X {_VERSION}.gitVersion={_KUBERNETES} -X {_VERSION}.gitMajor=1 -X {_
 
 
 @dataclass(frozen=True)
-class Change:
-    """One line of a dependency's source that is built as another."""
-
-    module: str
-    file: str
-    line: str
-    into: str
-
-
-@dataclass(frozen=True)
 class Program:
     """`module`: a folder in go/. `package`: what is built there."""
 
@@ -51,7 +41,6 @@ class Program:
     ldflags: str = ""
     major: str = ""
     """How the output of `--version` must read in a program found on PATH: containerd 1 does not know our configuration."""
-    change: Change | None = None
     tags: str = ""
     """Build tags."""
 
@@ -74,21 +63,6 @@ PROGRAMS = {
     # Without the service discoveries of all clouds, whose libraries take most of the build.
     "promtool": Program("prometheus", "github.com/prometheus/prometheus/cmd/promtool", tags="remove_all_sd"),
     "prometheus": Program("prometheus", "github.com/prometheus/prometheus/cmd/prometheus", tags="remove_all_sd"),
-    # Peers that benchmarks measure beside; no test builds them.
-    "kueue": Program("kueue", "sigs.k8s.io/kueue/cmd/kueue"),
-    # Its clients to member clusters have no setting for their rate: client-go's 5 a second.
-    "kueue-lifted": Program(
-        "kueue",
-        "sigs.k8s.io/kueue/cmd/kueue",
-        change=Change(
-            module="sigs.k8s.io/kueue",
-            file="pkg/controller/admissionchecks/multikueue/multikueuecluster.go",
-            line="return client.NewWithWatch(restConfig, options)",
-            into="restConfig.QPS, restConfig.Burst = 1000, 2000; return client.NewWithWatch(restConfig, options)",
-        ),
-    ),
-    "kueue-runner": Program("kueue", "sigs.k8s.io/kueue/test/performance/scheduler/runner"),
-    "minimalkueue": Program("kueue", "sigs.k8s.io/kueue/test/performance/scheduler/minimalkueue"),
 }
 
 
@@ -180,28 +154,10 @@ def _hash(module: str) -> str:
 
 
 def _build(name: str, program: Program, folder: Path) -> None:
-    command = ["go", "build", "-trimpath", "-ldflags", f"-s -w {program.ldflags}", "-tags", program.tags, "-o", str(folder / name)]
-    if program.change is not None:
-        command.append(f"-modfile={_changed(program.change, MODULES / program.module, folder)}")
-    command.append(program.package)
+    flags = ["-trimpath", "-ldflags", f"-s -w {program.ldflags}", "-tags", program.tags]
+    command = ["go", "build", *flags, "-o", str(folder / name), program.package]
     with stage(f"built {name}"):
         # No limit: beside other work Go has taken more than half an hour. The suite ends what hangs.
         done = subprocess.run(command, cwd=MODULES / program.module, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Unavailable(f"`go build {program.package}` failed in {MODULES / program.module}: {done.stderr.strip()[-500:]}")
-
-
-def _changed(change: Change, module: Path, folder: Path) -> Path:
-    """A go.mod with a changed copy of the dependency. Raises Unavailable where the line is not there once."""
-    found = subprocess.run(["go", "list", "-m", "-f", "{{.Dir}}", change.module], cwd=module, capture_output=True, text=True, check=True)
-    copy = folder / "changed"
-    shutil.copytree(found.stdout.strip(), copy, copy_function=shutil.copyfile)
-    file = copy / change.file
-    if file.read_text().count(change.line) != 1:
-        raise Unavailable(f"{change.file} of {change.module} does not hold the line to change once")
-    file.write_text(file.read_text().replace(change.line, change.into))
-    for name in ("go.mod", "go.sum"):
-        shutil.copyfile(module / name, folder / name)
-    with (folder / "go.mod").open("a") as opened:
-        opened.write(f"\nreplace {change.module} => {copy}\n")
-    return folder / "go.mod"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -67,18 +64,6 @@ class Member(Hub):
         self.stop("containerd")
         kill_all({pid for container in self._node.containers() for pid in container.processes()})
 
-    def freeze_node(self) -> None:
-        """Everything on the node stands still, and nothing of it is lost: a machine that hangs."""
-        for component in ("kubelet", "containerd"):
-            self.freeze(component)
-        self._signal_pods(signal.SIGSTOP)
-
-    def thaw_node(self) -> None:
-        """The node goes on where it stood."""
-        self._signal_pods(signal.SIGCONT)
-        for component in ("containerd", "kubelet"):
-            self.thaw(component)
-
     def restart_node(self) -> None:
         self.start("containerd")
         self._wait_for_containerd(self._node)
@@ -107,11 +92,6 @@ class Member(Hub):
 
     def set_fake_node_ready(self, name: str, *, ready: bool) -> None:
         fake_nodes.set_ready(self.api, name, ready=ready)
-
-    def _signal_pods(self, number: signal.Signals) -> None:
-        for pid in {pid for container in self._node.containers() for pid in container.processes()}:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
 
     # --- parts
 

@@ -13,7 +13,6 @@ from tuneyard_operators.hub.guard import reason_of
 from tuneyard_operators.kube import ApiError, Cache, Connection, Forbidden, NotServed, Unintelligible, Unreachable
 
 log = logging.getLogger(__name__)
-Caches = Sequence[Cache]
 _EVERY_S = 5.0
 _OWN_LOOK_S = 10.0
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tuneyard.api import Phase
 from tuneyard_operators.hub import last_resort
 from tuneyard_operators.hub.jobspecs import JobSpecs
 from tuneyard_operators.hub.members import Members
@@ -39,8 +38,6 @@ from tuneyard_operators.metrics import (
 if TYPE_CHECKING:
     from tuneyard_operators.history.writer import HistoryWriter
     from tuneyard_operators.tracing.sender import TraceSender
-
-_AT_WORK = (Phase.STARTING, Phase.RUNNING)
 
 
 class HubState:

@@ -13,7 +13,7 @@ from tuneyard.api.endpoint import Endpoint
 from tuneyard.api.errors import BadInput, Blame, FailureKind, JobFailed, StorageError, TuneyardError
 from tuneyard.api.jobspec import STORED, Job, JobSpec, Retries
 from tuneyard.api.lm_eval import LmEval
-from tuneyard.api.loading import Document, load_documents, load_jobspec, load_resource, load_templates, parse
+from tuneyard.api.loading import Document, load_documents, load_jobspec, load_templates, parse
 from tuneyard.api.rank import EmbeddingTables, RankTask
 from tuneyard.api.rules import Violation, check_rules, check_task
 from tuneyard.api.rules_case import CPU, Device
@@ -115,7 +115,6 @@ __all__ = [
     "check_task",
     "load_documents",
     "load_jobspec",
-    "load_resource",
     "load_templates",
     "parse",
 ]

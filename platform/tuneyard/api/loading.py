@@ -69,15 +69,6 @@ def load_jobspec(path: FilePath, find: FindTemplate = no_template) -> JobSpec:
     return resource
 
 
-def load_resource(path: FilePath) -> Resource:
-    """The only object in a file. Raises BadInput as `load_jobspec` does, and for a file with several objects."""
-    documents = load_documents(path)
-    if len(documents) > 1:
-        kinds = ", ".join(_kind_of(document.resource) for document in documents)
-        raise BadInput(f"{path}: holds {len(documents)} objects ({kinds}), one is expected here", "split the file at its `---` lines")
-    return documents[0].resource
-
-
 def load_documents(path: FilePath, find: FindTemplate = no_template) -> list[Document]:
     """All objects in a file, of any kind. Raises BadInput as `load_jobspec` does."""
     return parse_documents(read_file(path), str(path), find)
@@ -175,6 +166,15 @@ def _with(value: dict[str, Any], root: tuple[str, ...], inner: Any) -> dict[str,
     return {**value, first: _with(value[first], tuple(rest), inner) if rest else inner}
 
 
+def unreadable(path: FilePath, error: Exception) -> BadInput:
+    """The refusal of a file that cannot be read, with the nearest name beside it where there is none of this name."""
+    if not isinstance(error, FileNotFoundError):
+        return BadInput(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}", "check the path and its permissions")
+    siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    best = nearest(path.name, siblings)
+    return BadInput(f"{path}: no such file", f"did you mean {path.parent / best}?" if best else "check the path")
+
+
 def read_file(path: FilePath) -> str:
     """The text of a file. Raises BadInput if it cannot be read."""
     if path.is_dir():
@@ -183,14 +183,8 @@ def read_file(path: FilePath) -> str:
         raise BadInput(f"{path}: is a folder, not a file", hint)
     try:
         content = path.read_bytes() if path.stat().st_size <= MAX_FILE_BYTES else None
-    except FileNotFoundError:
-        siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-        best = nearest(path.name, siblings)
-        raise BadInput(f"{path}: no such file", f"did you mean {path.parent / best}?" if best else "check the path") from None
     except (OSError, ValueError) as error:
-        raise BadInput(
-            f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}", "check the path and its permissions"
-        ) from None
+        raise unreadable(path, error) from None
     if content is None:
         raise BadInput(
             f"{path}: is larger than {MAX_FILE_BYTES:,} bytes", "give a JobSpec; data sets are named in it, not given instead of it"

@@ -96,9 +96,5 @@ def _computes_in_fp16(case: Case) -> bool:
     return precision == "fp16" or (precision == "auto" and device is not None and not device.bf16 and not device.is_cpu)
 
 
-def _instead_of_fp16(case: Case) -> str:
-    return "bf16" if case.device is None or case.device.bf16 else "fp32"
-
-
 def _offloads(case: Case) -> bool:
     return case.strategy.offload.optimizer != "none" or case.strategy.offload.parameters != "none"

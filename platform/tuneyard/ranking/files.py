@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from tuneyard.ranking.config import RankerConfig
 from tuneyard.ranking.folder import CONFIG, WEIGHTS, read_config, version_of
 from tuneyard.ranking.ranker import Ranker
 from tuneyard.storage import MANIFEST, Manifest
+from tuneyard.storage.marks import hash_of
 
 _TOLERANCE = 1e-5
 
@@ -80,13 +80,8 @@ def _check_committed(folder: Path) -> None:
         return
     for file in Manifest.from_json((folder / MANIFEST).read_bytes()).files:
         path = folder / file.path
-        if not path.is_file() or path.stat().st_size != file.size_bytes or _sha256(path) != file.sha256:
+        if not path.is_file() or path.stat().st_size != file.size_bytes or hash_of(path) != file.sha256:
             raise BadInput(f"{path} is damaged or missing", "copy the folder again, or train the ranker again")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def export(ranker: Ranker, batch: Mapping[str, torch.Tensor]) -> Any:

@@ -102,11 +102,11 @@ def verdict(figure: Mapping[str, Any]) -> str:
 
 
 def title_of(figure: str) -> str:
-    """The title of a figure; its name where this version does not know it."""
+    """The title of a figure; its name where this version does not know it: reports outlive versions."""
     return FIGURES[figure].title if figure in FIGURES else figure
 
 
-def value_text(figure: str, value: float) -> str:
+def value_text(figure: str, value: float | None) -> str:
     return FIGURES[figure].text(value) if figure in FIGURES else number(value, 4)
 
 

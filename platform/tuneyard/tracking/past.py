@@ -20,7 +20,6 @@ from tuneyard.tracking import tables
 from tuneyard.tracking.name_patterns import WILDCARDS, has_pattern
 
 ENDED = ("succeeded", "failed", "cancelled")
-MOST_IN_A_PAGE = 500
 MOST_COUNTED = 10_000
 """A larger number of jobs is not counted to its end."""
 MOST_POINTS = 500

@@ -79,11 +79,6 @@ def lines_of(text: str) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-def attempts_with_logs(store: Readable, task: str) -> list[int]:
-    """Numbers of the attempts of a task with a log, in order."""
-    return sorted({chunk.attempt for chunk in chunks_of(store.list(task_folder(task))) if chunk.task == task})
-
-
 @dataclass(frozen=True)
 class LogPart:
     """Whole lines (as one text), and the cursor for the next read. An unchanged `cursor` means no new lines."""

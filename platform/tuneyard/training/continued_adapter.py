@@ -38,8 +38,6 @@ _FIELDS: Mapping[str, _Field] = {
     "dropout": _Field(lambda config, _: config.lora_dropout, lambda settings, _: settings.dropout, may_change=True),
 }
 """By the names of the task's fields."""
-NOT_OF_ADAPTERS = frozenset({"merge", "quantization", "double_quantization"})
-"""Fields of a task's adapter that an adapter's own configuration does not have: they say what is done with it, and with its base."""
 
 
 def continued_config(folder: str, request: TrainRequest, model: Any, warn: Callable[[str], None]) -> Any:

@@ -13,13 +13,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuneyard.tuning.baselines import DeepSpeedOrder, Default, Random, Tpe
+    from tuneyard.tuning.baselines import Random, Tpe
     from tuneyard.tuning.features import FEATURES, Feature, describe
     from tuneyard.tuning.history import calibration_of, history_frame, imported_runs, published_runs, settings_row
     from tuneyard.tuning.planned import PlannedExpectation
     from tuneyard.tuning.policy import PolicySettings
     from tuneyard.tuning.predictor import Predictor
-    from tuneyard.tuning.predictor_bytes import predictor_from_bytes, predictor_to_bytes
     from tuneyard.tuning.record import Effect, Record, Trial, effects
     from tuneyard.tuning.rows import INPUTS, OPTIONAL, OUTCOMES, setup_of
     from tuneyard.tuning.search import IncumbentFailed, Search, Shares, shares
@@ -34,12 +33,11 @@ if TYPE_CHECKING:
     from tuneyard.tuning.space import Point, Space
 
 _ROOMS = {
-    "baselines": ("Default", "DeepSpeedOrder", "Random", "Tpe"),
+    "baselines": ("Random", "Tpe"),
     "features": ("FEATURES", "Feature", "describe"),
     "history": ("calibration_of", "history_frame", "imported_runs", "published_runs", "settings_row"),
     "policy": ("PolicySettings",),
     "predictor": ("Predictor",),
-    "predictor_bytes": ("predictor_from_bytes", "predictor_to_bytes"),
     "rows": ("INPUTS", "OPTIONAL", "OUTCOMES", "setup_of"),
     "record": ("Effect", "Record", "Trial", "effects"),
     "search": ("IncumbentFailed", "Search", "Shares", "shares"),
@@ -57,8 +55,6 @@ __all__ = [
     "INPUTS",
     "OPTIONAL",
     "OUTCOMES",
-    "DeepSpeedOrder",
-    "Default",
     "Effect",
     "Expectation",
     "Feature",
@@ -88,8 +84,6 @@ __all__ = [
     "effects",
     "history_frame",
     "imported_runs",
-    "predictor_from_bytes",
-    "predictor_to_bytes",
     "published_runs",
     "refuse_without_effect",
     "settings_row",

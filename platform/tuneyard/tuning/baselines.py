@@ -1,8 +1,8 @@
-"""Baselines of a tuner on the same budget: random points, a general optimizer, DeepSpeed's order of trials, and a person's first choice."""
+"""Searchers without a predictor: random points, and a general optimizer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from tuneyard.tuning.space import Key, Point, Space
 
 
-class _Listed:
+class Listed:
     """Legal points in a fixed order. Measurements do not change it."""
 
     def __init__(self, space: Space, order: Sequence[Key]) -> None:
@@ -25,42 +25,16 @@ class _Listed:
         self._left = [other for other in self._left if other != key]
 
 
-def _keys(space: Space, rng: np.random.Generator) -> list[Key]:
+def keys_of(space: Space, rng: np.random.Generator) -> list[Key]:
     return [tuple(int(i) for i in key) for key in space.legal_keys(rng)]
 
 
-class Random(_Listed):
+class Random(Listed):
     """Legal points in random order."""
 
     def __init__(self, space: Space, rng: np.random.Generator) -> None:
-        keys = _keys(space, rng)
+        keys = keys_of(space, rng)
         super().__init__(space, [keys[i] for i in rng.permutation(len(keys))])
-
-
-class DeepSpeedOrder(_Listed):
-    """The order of DeepSpeed's autotuner (0.19, `autotuning/autotuner.py`): ZeRO stages in ascending order of saved memory, and within a
-    stage the largest micro-batch first.
-
-    `saving` and `micro_batch` give a point's stage (any number that grows with the saved memory) and its micro-batch. Ties are in random
-    order, as DeepSpeed defines no order for tensor and pipeline parallelism.
-    """
-
-    def __init__(
-        self, space: Space, rng: np.random.Generator, *, saving: Callable[[Point], float], micro_batch: Callable[[Point], float]
-    ) -> None:
-        keys = _keys(space, rng)
-        mixed = [keys[i] for i in rng.permutation(len(keys))]
-        points = {key: space.point(key) for key in mixed}
-        super().__init__(space, sorted(mixed, key=lambda key: (saving(points[key]), -micro_batch(points[key]))))
-
-
-class Default(_Listed):
-    """A person's order: the legal points by `preference`, least first. Ties are in random order."""
-
-    def __init__(self, space: Space, rng: np.random.Generator, *, preference: Callable[[Point], Any]) -> None:
-        keys = _keys(space, rng)
-        mixed = [keys[i] for i in rng.permutation(len(keys))]
-        super().__init__(space, sorted(mixed, key=lambda key: preference(space.point(key))))
 
 
 class Tpe:
@@ -76,7 +50,7 @@ class Tpe:
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._space, self._rng, self._patience, self._optuna = space, rng, patience, optuna
-        self._open = dict.fromkeys(_keys(space, rng))
+        self._open = dict.fromkeys(keys_of(space, rng))
         sampler = optuna.samplers.TPESampler(seed=int(rng.integers(2**31)), n_startup_trials=3, multivariate=False)
         self._study = optuna.create_study(direction="maximize", sampler=sampler)
         self._kinds = {name: optuna.distributions.CategoricalDistribution(range(len(values))) for name, values in space.settings.items()}

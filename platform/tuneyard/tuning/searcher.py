@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -71,10 +70,6 @@ class PredictorExpectation:
         self._counted = np.array([counted(point) for point in points], dtype=float)
         self._position = {_frozen(point): at for at, point in enumerate(points)}
         self._forecast = predictor.forecast(self._rows)
-
-    def afresh(self) -> PredictorExpectation:
-        """A copy that learns independently."""
-        return copy.copy(self)
 
     def outlook(self) -> Outlook:
         found = self.predictor.answers(self._forecast)

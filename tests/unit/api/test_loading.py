@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuneyard.api import BadInput, Cluster, JobSpec, load_documents, load_jobspec, load_resource, parse
+from tuneyard.api import BadInput, Cluster, JobSpec, load_documents, load_jobspec, parse
 
 HEAD = """\
 apiVersion: tuneyard.dev/v1alpha1
@@ -227,7 +227,7 @@ def test_several_objects_in_one_file(tmp_path: Path) -> None:
     path.write_text(f"{CLUSTER}---\n{HEAD}---\n")
     assert [type(document.resource) for document in load_documents(path)] == [Cluster, JobSpec]
     with pytest.raises(BadInput, match="holds 2 objects"):
-        load_resource(path)
+        load_jobspec(path)
     path.write_text(CLUSTER)
     with pytest.raises(BadInput, match="holds a Cluster, not a JobSpec"):
         load_jobspec(path)

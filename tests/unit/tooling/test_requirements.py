@@ -51,7 +51,7 @@ NOT_IMPORTED = {
 
 OF_THE_CALLER = {"IPython", "pynvml"}
 """Imported only where they are there: a notebook brings IPython, and vLLM for GPUs brings pynvml."""
-OF_PEERS = {"axolotl", "llamafactory", "streaming", "torchdata", "torchrec"}
+OF_PEERS = {"axolotl", "llamafactory", "streaming", "torchdata"}
 """In an environment or a folder of their own, which the benchmark that compares with them makes."""
 
 

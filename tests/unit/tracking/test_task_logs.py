@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tuneyard.storage import open_store
-from tuneyard.tracking.task_logs import Chunk, LogReader, attempts_with_logs
+from tuneyard.tracking.task_logs import Chunk, LogReader
 
 
 def write(folder: Path, *chunks: tuple[Chunk, str]) -> None:
@@ -22,11 +22,10 @@ def test_a_path_tells_everything() -> None:
     assert Chunk.from_path("logs/tune/2/preflight/4f") is None
 
 
-def test_sources_and_attempts_are_listed_in_order(tmp_path: Path) -> None:
+def test_sources_of_an_attempt_are_listed_in_order(tmp_path: Path) -> None:
     write(tmp_path, *[(Chunk("tune", attempt, f"rank-{rank}", 1), "x\n") for attempt in (1, 10, 2) for rank in (0, 2, 10)])
     write(tmp_path, (Chunk("tune", 2, "driver", 1), "x\n"), (Chunk("other", 4, "rank-0", 1), "x\n"))
     store = open_store(str(tmp_path))
-    assert attempts_with_logs(store, "tune") == [1, 2, 10]
     assert LogReader(store, "tune", 2).sources() == ["driver", "rank-0", "rank-2", "rank-10"]
     assert LogReader(store, "tune", 3).sources() == []
 

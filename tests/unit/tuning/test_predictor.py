@@ -1,8 +1,5 @@
 """What history teaches, and what is said where it teaches nothing."""
 
-import json
-from gzip import compress, decompress
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +8,7 @@ from tests.unit.tuning.runs import grid, row
 
 from tuneyard.api import BadInput
 from tuneyard.planning import estimate_memory, estimate_speed
-from tuneyard.tuning import INPUTS, Predictor, predictor_from_bytes, predictor_to_bytes, setup_of
+from tuneyard.tuning import INPUTS, Predictor, setup_of
 
 ANSWERS = [
     "tokens_per_sec_per_gpu",
@@ -181,21 +178,3 @@ def test_trees_are_grown_anew_when_history_has_grown(history: pd.DataFrame) -> N
 
 def test_the_same_seed_gives_the_same_answers(predictor: Predictor, history: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(Predictor.fit(history).predict(history), predictor.predict(history))
-
-
-def test_kept_and_read_again_it_says_the_same(predictor: Predictor, history: pd.DataFrame) -> None:
-    late = predictor.updated(one(tp=2, dp=4).assign(status="ok", tokens_per_sec_per_gpu=9000.0))
-    read = predictor_from_bytes(predictor_to_bytes(late))
-    pd.testing.assert_frame_equal(read.predict(history), late.predict(history))
-    more = history[:5]
-    pd.testing.assert_frame_equal(read.updated(more).predict(history), late.updated(more).predict(history))
-
-
-def test_other_versions_and_other_files_are_refused(predictor: Predictor) -> None:
-    kept = json.loads(decompress(predictor_to_bytes(predictor)))
-    with pytest.raises(BadInput, match="format 99"):
-        predictor_from_bytes(compress(json.dumps({**kept, "format": 99}).encode()))
-    with pytest.raises(BadInput, match="other features"):
-        predictor_from_bytes(compress(json.dumps({**kept, "features": ["x"]}).encode()))
-    with pytest.raises(BadInput, match="not a predictor"):
-        predictor_from_bytes(b"\x89PNG")

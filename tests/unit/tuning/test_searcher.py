@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from benchmarks.tuner_tabular import DeepSpeedOrder, Default
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.tuning.runs import row
 
 from tuneyard.api import BadInput
 from tuneyard.tuning import (
-    DeepSpeedOrder,
-    Default,
     Outlook,
     Point,
     PolicySearcher,

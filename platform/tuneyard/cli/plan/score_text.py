@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tuneyard.cli.output import duration_text, money_text, rounded_text
-from tuneyard.cli.plan.text import AS_CHEAP, narrow_table
+from tuneyard.cli.plan.text import best_choices, cost_cells, narrow_table
 
 Row = Mapping[str, Any]
 _BAR = 50
@@ -19,20 +19,8 @@ _STYLES = (("█", "blue"), ("▒", "yellow"), ("▓", "magenta"), ("░", "gree
 
 def score_sentences(task: str, rows: Sequence[Row]) -> list[str]:
     """The fastest engines, and the cheapest (or those with the fewest GPU-hours) where they are others; and the source of the lengths."""
-    if not rows:
-        return [f"{task}: no plan fits"]
-    fastest = min(rows, key=_seconds)
-    priced = all(row["cost_per_hour"] is not None for row in rows)
-    spent = [_seconds(row) * (row["cost_per_hour"] if priced else row["rented"]) for row in rows]
-    cheapest = min((row for row, each in zip(rows, spent, strict=True) if each <= AS_CHEAP * min(spent)), key=_seconds)
-    saves = "cheapest" if priced else "fewest GPU-hours"
-    if len(rows) == 1:
-        said = [f"{task}: {_choice(fastest)}"]
-    elif cheapest is fastest:
-        said = [f"{task}: fastest, and {saves}: {_choice(fastest)}"]
-    else:
-        said = [f"{task}: {saves}: {_choice(cheapest)}", f"{task}: fastest: {_choice(fastest)}"]
-    return [*said, *dict.fromkeys(row["length_from"] for row in rows), *rows[0]["error_notes"]]
+    said = best_choices(task, rows, _seconds, _choice)
+    return [*said, *dict.fromkeys(row["length_from"] for row in rows), *(rows[0]["error_notes"] if rows else ())]
 
 
 def score_table(rows: Sequence[Row]) -> list[str]:
@@ -49,16 +37,11 @@ def score_table(rows: Sequence[Row]) -> list[str]:
             "tpot": _moment(row["tpot_s"]),
             "tokens_per_s": rounded_text(row["tokens_per_s"]) if row["tokens_per_s"] else None,
             "rows_per_s": rounded_text(row["rows_per_s"]) if not row["tokens_per_s"] else None,
-            "time": duration_text(row["duration_s"]) if row["duration_s"] is not None else None,
-            "cost": money_text(row["cost"]) if row["cost"] is not None else None,
-            "cost_per_hour": money_text(row["cost_per_hour"]) if row["cost_per_hour"] is not None else None,
+            **cost_cells(row),
         }
         for row in rows
     ]
-    columns = [name for name in cells[0] if any(cell[name] is not None for cell in cells)] if cells else []
-    if "cost" in columns:
-        columns.remove("cost_per_hour")
-    return narrow_table(columns, cells, right=[name for name in columns if name != "engines"])
+    return narrow_table(cells, left=("engines",))
 
 
 def show_speed(rows: Sequence[Row], console: Console | None = None) -> None:

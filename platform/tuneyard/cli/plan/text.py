@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
@@ -18,25 +18,30 @@ _LAYOUT_WIDTHS = (60, 50, 40, 30, 22)
 """Widths of the column `layout`, tried from the widest to the narrowest before a column is left out."""
 _FEW_STEPS = 100
 """Optimizer steps in the epochs of a task with an open batch below which a warning follows."""
-AS_CHEAP = 1.02
+_AS_CHEAP = 1.02
 """Plans within this factor of the cheapest count as equally cheap: predictions are not more precise. The fastest of them is named."""
 Row = Mapping[str, Any]
 
 
 def train_sentences(task: str, rows: Sequence[Row]) -> list[str]:
     """The best choice: the fastest plan, and the cheapest plan (or the one with the fewest GPU-hours) where it differs."""
+    return best_choices(task, rows, _seconds, _choice)
+
+
+def best_choices(task: str, rows: Sequence[Row], seconds: Callable[[Row], float], choice: Callable[[Row], str]) -> list[str]:
+    """The fastest of the rows, and the cheapest where it differs, in sentences. `seconds`: of the task, or of a fixed part of it."""
     if not rows:
         return [f"{task}: no plan fits"]
-    fastest = min(rows, key=_seconds)
+    fastest = min(rows, key=seconds)
     priced = all(row["cost_per_hour"] is not None for row in rows)
-    spent = [_seconds(row) * (row["cost_per_hour"] if priced else row["rented"]) for row in rows]
-    cheapest = min((row for row, each in zip(rows, spent, strict=True) if each <= AS_CHEAP * min(spent)), key=_seconds)
+    spent = [seconds(row) * (row["cost_per_hour"] if priced else row["rented"]) for row in rows]
+    cheapest = min((row for row, each in zip(rows, spent, strict=True) if each <= _AS_CHEAP * min(spent)), key=seconds)
     if len(rows) == 1:
-        return [f"{task}: {_choice(fastest)}"]
+        return [f"{task}: {choice(fastest)}"]
     saves = "cheapest" if priced else "fewest GPU-hours"
     if cheapest is fastest:
-        return [f"{task}: fastest, and {saves}: {_choice(fastest)}"]
-    return [f"{task}: {saves}: {_choice(cheapest)}", f"{task}: fastest: {_choice(fastest)}"]
+        return [f"{task}: fastest, and {saves}: {choice(fastest)}"]
+    return [f"{task}: {saves}: {choice(cheapest)}", f"{task}: fastest: {choice(fastest)}"]
 
 
 def peak_lines(rows: Sequence[Row]) -> list[str]:
@@ -100,16 +105,11 @@ def train_table(rows: Sequence[Row]) -> list[str]:
             "tokens_per_s": rounded_text(row["tokens_per_s"]),
             "mfu": f"{row['mfu']:.0%}",
             "wait": f"{row['data']['asked']['stall']:.0%}" if row["data"] is not None else None,
-            "time": duration_text(row["duration_s"]) if row["duration_s"] is not None else None,
-            "cost": money_text(row["cost"]) if row["cost"] is not None else None,
-            "cost_per_hour": money_text(row["cost_per_hour"]) if row["cost_per_hour"] is not None else None,
+            **cost_cells(row),
         }
         for row in rows
     ]
-    columns = [name for name in cells[0] if any(cell[name] is not None for cell in cells)] if cells else []
-    if "cost" in columns:
-        columns.remove("cost_per_hour")
-    return narrow_table(columns, cells, right=("gb_per_rank", "host_gb", "tokens_per_s", "mfu", "wait", "time", "cost", "cost_per_hour"))
+    return narrow_table(cells, left=("on", "layout", "batch"))
 
 
 def rank_table(rows: Sequence[Row]) -> list[str]:
@@ -121,20 +121,28 @@ def rank_table(rows: Sequence[Row]) -> list[str]:
             "batch": f"{row['micro_batch']} x {row['grad_accum']}",
             "gb_per_rank": f"{rounded_text(row['memory_gb']['total'])} of {device_gb(row):.0f}",
             "rows_per_s": rounded_text(row["rows_per_s"]),
-            "time": duration_text(row["duration_s"]) if row["duration_s"] is not None else None,
-            "cost": money_text(row["cost"]) if row["cost"] is not None else None,
-            "cost_per_hour": money_text(row["cost_per_hour"]) if row["cost_per_hour"] is not None else None,
+            **cost_cells(row),
         }
         for row in rows
     ]
+    return narrow_table(cells, left=("on", "layout", "batch"))
+
+
+def cost_cells(row: Row) -> Row:
+    """Time and cost of a row, as text."""
+    return {
+        "time": duration_text(row["duration_s"]) if row["duration_s"] is not None else None,
+        "cost": money_text(row["cost"]) if row["cost"] is not None else None,
+        "cost_per_hour": money_text(row["cost_per_hour"]) if row["cost_per_hour"] is not None else None,
+    }
+
+
+def narrow_table(cells: Sequence[Row], left: Sequence[str]) -> list[str]:
+    """A table of at most `WIDTH` characters, as `train_table` says, without columns that say nothing. `left`: columns of words."""
     columns = [name for name in cells[0] if any(cell[name] is not None for cell in cells)] if cells else []
     if "cost" in columns:
         columns.remove("cost_per_hour")
-    return narrow_table(columns, cells, right=("gb_per_rank", "rows_per_s", "time", "cost", "cost_per_hour"))
-
-
-def narrow_table(columns: list[str], cells: Sequence[Row], right: Sequence[str]) -> list[str]:
-    """A table of at most `WIDTH` characters, as `train_table` says."""
+    right = [name for name in columns if name not in left]
     left_out = iter(_LEFT_OUT_FIRST)
     whole = cells
     for width in _LAYOUT_WIDTHS if "layout" in columns else ():

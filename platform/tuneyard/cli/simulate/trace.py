@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TextIO, TypeVar
 
 from tuneyard.api import BadInput
+from tuneyard.api.loading import unreadable
 from tuneyard.api.loading_reasons import did_you_mean, nearest
 from tuneyard.federation import PRIORITIES
 from tuneyard.federation.simulation import TraceJob
@@ -69,14 +70,8 @@ def _opened(path: Path) -> Iterator[TextIO]:
             else path.open(encoding="utf-8-sig", newline="") as file
         ):
             yield file
-    except FileNotFoundError:
-        siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-        best = nearest(path.name, siblings)
-        raise BadInput(f"{path}: no such file", f"did you mean {path.parent / best}?" if best else "check the path") from None
     except (OSError, EOFError) as error:
-        raise BadInput(
-            f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}", "check the path and its permissions"
-        ) from None
+        raise unreadable(path, error) from None
     except UnicodeDecodeError as error:
         raise BadInput(f"{path}: is not a text file in UTF-8 (byte {error.start})", "give a CSV file, or one packed by gzip") from None
     except csv.Error as error:

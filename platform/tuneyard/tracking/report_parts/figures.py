@@ -13,7 +13,7 @@ from tuneyard.metrics import FIGURES, Figure
 from tuneyard.tracking.comparing import comparable, prompt_forms
 from tuneyard.tracking.formats import number, percent
 from tuneyard.tracking.known_figures import known_figures
-from tuneyard.tracking.paired_rows import verdict
+from tuneyard.tracking.paired_rows import title_of, value_text, verdict
 from tuneyard.tracking.useless import qualified, useless_of, words_of
 
 _SHARE = "share of "
@@ -66,22 +66,13 @@ def figures_of(task: Mapping[str, Any]) -> list[FigureRow]:
     intervals = task.get("intervals") or {}
     return [
         FigureRow(
-            title(name),
-            _text(name, value),
-            " – ".join(_text(name, bound) for bound in intervals.get(name) or ()),
+            title_of(name),
+            value_text(name, value),
+            " – ".join(value_text(name, bound) for bound in intervals.get(name) or ()),
             words_of(task) if qualified(name) else "",
         )
         for name, value in (task.get("metrics") or {}).items()
     ]
-
-
-def title(name: str) -> str:
-    """The title of a metric. An unknown name stays as it is: reports outlive versions."""
-    return FIGURES[name].title if name in FIGURES else name
-
-
-def _text(name: str, value: float | None) -> str:
-    return FIGURES[name].text(value) if name in FIGURES else number(value, 4)
 
 
 def comparisons_of(
@@ -141,15 +132,15 @@ def _compared(
     figure: Figure | None,
 ) -> Compared:
     beside = notes if qualified(metric) and not metric.startswith(_SHARE) else [""] * len(values)
-    shown = [Value(_text(metric, value), note) for value, note in zip(values, beside, strict=True)]
+    shown = [Value(value_text(metric, value), note) for value, note in zip(values, beside, strict=True)]
     first, last = values[0], values[-1]
     if not with_change or first is None or last is None:
-        return Compared(title(metric), shown)
+        return Compared(title_of(metric), shown)
     better = _better(metric, figure, first, last) if judged is None else judged["better"] if judged["real"] else None
     said = verdict(judged) if judged is not None else "" if better is None else "better" if better else "worse"
     sign = "+" if last > first else "−" if last < first else "±"
     relative = f"{sign}{percent(abs(last / first - 1))}" if first else ""
-    return Compared(title(metric), shown, f"{sign}{number(abs(last - first))}", relative, said, better)
+    return Compared(title_of(metric), shown, f"{sign}{number(abs(last - first))}", relative, said, better)
 
 
 def _better(metric: str, figure: Figure | None, first: float, last: float) -> bool | None:

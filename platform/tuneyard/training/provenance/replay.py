@@ -43,8 +43,6 @@ makes steps of them: of a key's bias under softmax, for instance, whose gradient
 _OF_OTHER_HEADS = ("summary_", "classifier_")
 """Rates of dropout in a configuration that a language model does not use."""
 _SECOND_MOMENT = "exp_avg_sq"
-_OF_THE_BITS = ("sku", "workers", "zero", "precision", "tensor_parallel", "context_parallel", "micro_batch", "attention", "compiled")
-"""Parts of a plan in which sums are added in another order."""
 _LAST_LINES = 4
 
 

@@ -1,5 +1,5 @@
 """Keeps freed memory in the process. By default glibc returns freed tensors of some MB to the kernel, which clears the same pages again for
-the next step. docs/benchmarks/ranker_torchrec.md has the cost, in one loop with and without it.
+the next step. docs/design/141-ranker-tables.md has the cost, in one loop with and without it.
 """
 
 from __future__ import annotations
