@@ -23,6 +23,34 @@ def play(scene: Callable[[Scene], Awaitable[None]], **options: Any) -> None:
     asyncio.run(run())
 
 
+def test_a_server_that_has_served_is_started_again_where_a_first_start_ends_its_job() -> None:
+    serve = {"name": "serve", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}, "resources": {"sku": ["h100-80gb"]}}
+    broken = {"phase": "Failed", "failure": {"kind": "UserError", "message": "the engine did not start"}}
+
+    async def fail(stage: Scene, name: str) -> None:
+        attempt = await stage.started(name)
+        await stage.begin(attempt)
+        await stage.report(attempt, **broken)
+        await stage.removed(attempt)
+
+    async def scene(stage: Scene) -> None:
+        await stage.submit("new", env=[KEY], tasks=[serve])
+        await fail(stage, "new")
+        await until(lambda: stage.status("new")["phase"] == "Failed", "its spec cannot work")
+
+        await stage.submit("old", env=[KEY], tasks=[serve])
+        attempt = await stage.started("old")
+        await stage.begin(attempt)
+        await stage.report(attempt, phase="Preempted", idle=True, message="no request for 900 s")
+        await stage.removed(attempt)
+        await until(lambda: stage.api.objects["JobSpec"]["default", "old"]["spec"].get("suspend"), "it sleeps")
+        await stage.change("old", suspend=False)
+        await fail(stage, "old")
+        await stage.started("old")
+
+    play(scene)
+
+
 def test_the_training_of_a_job_that_serves_makes_room_and_its_server_does_not() -> None:
     (train,) = jobspec("bot")["spec"]["tasks"]
     serve = {"name": "serve", "serve": {"models": [{"from": "train"}]}, "resources": {"sku": ["h100-80gb"]}}
