@@ -45,7 +45,7 @@ class Goal:
     may_pass: bool = False
     """Whether the problem may end by itself, such as a missing template: the job then waits. Otherwise it fails."""
     unreadable: str = ""
-    """Why the hub reads nothing of the spec but plain fields; empty if it reads all of it."""
+    """Why the hub reads spec or metadata in part alone; empty if it reads all of them."""
     template: TemplateStatus | None = None
     """The template that gave `job` its defaults, in the form of a status."""
     missing: str = ""
@@ -59,7 +59,7 @@ class Goal:
 def goal_of(item: Mapping[str, Any], defaults: Defaults, cluster_images: bool = True, find: FindTemplate = no_template) -> Goal:
     """The goal of a JobSpec object, with the defaults of its template. For an unreadable object, `problem` says why and `job` is a stub."""
     metadata = item["metadata"]
-    beyond = {part: f"{part}: {why}" for part, why in unreadable(item).items() if part in ("spec", NO_ROOM)}
+    beyond = {part: f"{part}: {why}" for part, why in unreadable(item).items() if part in ("metadata", "spec", NO_ROOM)}
     template, name, passing = None, "" if beyond else template_of(item.get("spec")), NO_ROOM in beyond
     try:
         made: Mapping[str, Any] = item

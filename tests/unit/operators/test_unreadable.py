@@ -74,6 +74,33 @@ def unreadable(stage: Scene) -> list[Any]:
     return [sample for sample in samples if sample[0].name == "tuneyard_unreadable_objects"]
 
 
+def test_a_job_whose_fields_are_managed_deeply_keeps_who_manages_them_and_who_submitted_it() -> None:
+    async def scene(stage: Scene) -> None:
+        made = jobspec("applied")
+        managed = [{"manager": "argo", "operation": "Apply", "fieldsV1": DEEP}]
+        metadata = {**made["metadata"], "annotations": {"tuneyard.dev/user": "ada"}, "managedFields": managed}
+        await stage.api.create(JOBSPEC, "default", {**made, "metadata": metadata})
+        await stage.started("applied")
+        stored = stage.api.objects["JobSpec"]["default", "applied"]["metadata"]
+        assert (stored["finalizers"], stored["managedFields"]) == (["tuneyard.dev/members"], managed)
+        assert stage.hub.jobs.items["default", "applied"]["metadata"]["annotations"] == {"tuneyard.dev/user": "ada"}
+        assert "Unreadable" not in conditions(stage, "applied")
+
+    play(scene)
+
+
+def test_a_job_with_more_labels_than_are_read_says_so_and_does_not_start() -> None:
+    async def scene(stage: Scene) -> None:
+        made = jobspec("labelled")
+        labels = {f"a{number}": "" for number in range(90_000)}
+        await stage.api.create(JOBSPEC, "default", {**made, "metadata": {**made["metadata"], "labels": labels, "finalizers": ["x/y"]}})
+        await until(lambda: "metadata: labels: it would take" in conditions(stage, "labelled").get("Unreadable", ""), "it says so")
+        assert stage.status("labelled")["phase"] == "Failed"
+        assert stage.api.objects["JobSpec"]["default", "labelled"]["metadata"]["finalizers"] == ["x/y", "tuneyard.dev/members"]
+
+    play(scene)
+
+
 @pytest.mark.parametrize("change", ["cancelled", "deleted"])
 def test_a_job_that_becomes_unreadable_while_it_runs_is_stopped_all_the_same(change: str) -> None:
     async def scene(stage: Scene) -> None:
