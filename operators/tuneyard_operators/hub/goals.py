@@ -28,6 +28,8 @@ FINALIZER = "tuneyard.dev/members"
 LARGEST_SPEC = 100_000
 """Bytes: a pod gets the JobSpec in one environment variable, and Linux limits one to 128 KiB."""
 _NAMED = 5
+NO_NAME = "unreadable"
+"""The task of a stub whose spec does not tell the names of its tasks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +159,7 @@ def stub_spec(spec: Any) -> dict[str, Any]:
     names = [each.get("name") if isinstance(each, Mapping) else None for each in listed] if isinstance(listed, list) else []
     tasks = [{"name": name, "process": {"command": ["false"]}} for name in names]
     if not tasks or not _is_readable({"tasks": tasks}):
-        tasks = [{"name": "unreadable", "process": {"command": ["false"]}}]
+        tasks = [{"name": NO_NAME, "process": {"command": ["false"]}}]
     for name in ("deadline", "ttlAfterFinished"):
         if known.get(name) is not None and _is_readable({name: known[name], "tasks": tasks}):
             asked[name] = known[name]

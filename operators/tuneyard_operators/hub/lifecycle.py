@@ -26,7 +26,7 @@ from tuneyard_operators.hub.attempts import advance_attempt, is_active
 from tuneyard_operators.hub.clock import at, seconds_since, written
 from tuneyard_operators.hub.conditions import with_conditions
 from tuneyard_operators.hub.decisions import Decided, record_owed, start, with_owed, word
-from tuneyard_operators.hub.goals import Goal, output_of
+from tuneyard_operators.hub.goals import NO_NAME, Goal, output_of
 from tuneyard_operators.hub.observed import UNSEEN, Observed
 from tuneyard_operators.hub.outcomes import Action, Outcome, Verb
 from tuneyard_operators.hub.retries import answer_to, not_before
@@ -197,7 +197,8 @@ class _Advance:
         spec = self.goal.job.spec
         if self.goal.problem and (self.status.attempts or self.goal.may_pass):
             done = {task.name for task in self.status.tasks if task.phase is Phase.SUCCEEDED}
-            if {task.name for task in spec.tasks} <= done:  # a stub has the names of the tasks
+            named = {task.name for task in spec.tasks}
+            if done and (named if named != {NO_NAME} else {task.name for task in self.status.tasks}) <= done:
                 self._finish(Phase.SUCCEEDED, "")
             return ()
         over = spec.cancelled or any(attempt.stopping == "Deadline" for attempt in self.status.attempts)
