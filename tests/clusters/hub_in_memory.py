@@ -14,7 +14,7 @@ from tests.servers.memory_api import MemoryApi
 from tuneyard_operators.hub.hub import Hub
 from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.settings import Settings
-from tuneyard_operators.kube import ATTEMPT_REPORT, CLUSTER, JOBSPEC, NODE, POD
+from tuneyard_operators.kube import ATTEMPT_REPORT, CLUSTER, JOBSPEC, NODE, POD, SERVICE
 from tuneyard_operators.rendering import ATTEMPT, JOB, NAMESPACE_LABEL, TASK, UID, Defaults
 
 T = TypeVar("T")
@@ -65,9 +65,12 @@ class Scene:
         await self.api.patch(ATTEMPT_REPORT, JOBS, attempt, {"status": state})
 
     async def removed(self, attempt: str) -> None:
-        """Wait until an attempt's RayJob is removed, and then remove its pods as KubeRay would."""
+        """Wait until an attempt's RayJob is removed. Remove its pods and its Service as the cluster would."""
         await until(lambda: (JOBS, attempt) not in self.api.objects["RayJob"], f"the RayJob {attempt} is removed")
         await self.api.delete(POD, JOBS, f"{attempt}-head")
+        for (_, name), item in list(self.api.objects.get("Service", {}).items()):
+            if item["metadata"]["ownerReferences"][0]["name"] == attempt:
+                await self.api.delete(SERVICE, JOBS, name)
 
     async def let_go(self, name: str) -> None:
         await until(lambda: ("default", name) not in self.api.objects["JobSpec"], f"the JobSpec {name} is gone")

@@ -63,7 +63,7 @@ EDITS = (
         "    if goal.job.spec.suspend:\n        status.phase = Phase.RESTING\n",
     ),
     Edit(
-        f"{_HUB}/rendering/rayjob.py",
+        f"{_HUB}/rendering/pods.py",
         '                "TUNEYARD_SKU": self.placement.sku,\n',
         '                "TUNEYARD_SKU": self.placement.sku,\n                "TUNEYARD_REGION": "eu",\n',
     ),

@@ -28,6 +28,8 @@ FINALIZER = "tuneyard.dev/members"
 LARGEST_SPEC = 100_000
 """Bytes: a pod gets the JobSpec in one environment variable, and Linux limits one to 128 KiB."""
 _NAMED = 5
+NO_NAME = "unreadable"
+"""The task of a stub whose spec does not tell the names of its tasks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +47,7 @@ class Goal:
     may_pass: bool = False
     """Whether the problem may end by itself, such as a missing template: the job then waits. Otherwise it fails."""
     unreadable: str = ""
-    """Why the hub reads nothing of the spec but plain fields; empty if it reads all of it."""
+    """Why the hub reads spec or metadata in part alone; empty if it reads all of them."""
     template: TemplateStatus | None = None
     """The template that gave `job` its defaults, in the form of a status."""
     missing: str = ""
@@ -59,7 +61,7 @@ class Goal:
 def goal_of(item: Mapping[str, Any], defaults: Defaults, cluster_images: bool = True, find: FindTemplate = no_template) -> Goal:
     """The goal of a JobSpec object, with the defaults of its template. For an unreadable object, `problem` says why and `job` is a stub."""
     metadata = item["metadata"]
-    beyond = {part: f"{part}: {why}" for part, why in unreadable(item).items() if part in ("spec", NO_ROOM)}
+    beyond = {part: f"{part}: {why}" for part, why in unreadable(item).items() if part in ("metadata", "spec", NO_ROOM)}
     template, name, passing = None, "" if beyond else template_of(item.get("spec")), NO_ROOM in beyond
     try:
         made: Mapping[str, Any] = item
@@ -157,7 +159,7 @@ def stub_spec(spec: Any) -> dict[str, Any]:
     names = [each.get("name") if isinstance(each, Mapping) else None for each in listed] if isinstance(listed, list) else []
     tasks = [{"name": name, "process": {"command": ["false"]}} for name in names]
     if not tasks or not _is_readable({"tasks": tasks}):
-        tasks = [{"name": "unreadable", "process": {"command": ["false"]}}]
+        tasks = [{"name": NO_NAME, "process": {"command": ["false"]}}]
     for name in ("deadline", "ttlAfterFinished"):
         if known.get(name) is not None and _is_readable({name: known[name], "tasks": tasks}):
             asked[name] = known[name]

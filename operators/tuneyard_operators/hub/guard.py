@@ -18,6 +18,8 @@ from tuneyard_operators.kube import ApiError
 
 log = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
+_LONGEST_REASON = LONGEST_MESSAGE // 2
+"""Characters of a reason. A message that quotes it has words of its own."""
 _FIRST_S = 5.0
 _LONGEST_S = 300.0
 STALLED = "Stalled"
@@ -66,7 +68,7 @@ class Guard(Generic[K]):
 def reason_of(error: Exception) -> str:
     """The text of an error for the status of an object: its message, and its type if the hub does not expect this kind of error."""
     words = redact(str(error)[:LONGEST_MESSAGE]) or type(error).__name__
-    return (words if _is_expected(error) else f"the hub cannot handle it: {type(error).__name__}: {words}")[: LONGEST_MESSAGE // 2]
+    return (words if _is_expected(error) else f"the hub cannot handle it: {type(error).__name__}: {words}")[:_LONGEST_REASON]
 
 
 def with_stalled(conditions: object, reason: str, generation: int, now: datetime) -> list[Any]:

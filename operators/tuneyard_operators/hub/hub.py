@@ -85,7 +85,7 @@ class Hub:
         self.teams = Teams(connection, self.placements, self._usages, on_change=self._on_room)
         self.cycles = Cycles(self.placements, self.jobs, self.members, self.teams, metrics, look_at=self._look_at, sync_all=self._sync_all)
         self._connection = connection
-        self._queue: WorkQueue[Key] = WorkQueue(owner_of=lambda key: key[0], most_of_one=max(1, settings.at_once // 2))
+        self._queue: WorkQueue[Key] = WorkQueue(owner_of=lambda key: key[0], most_of_one=settings.at_once_of_one)
         self._seen_jobs = Jobs(self.jobs.items, self.jobs.status, self.jobs.synced)
         self._history = self._history_writer() if settings.history.url else None
         self._traces = self._trace_sender() if settings.defaults.traces else None

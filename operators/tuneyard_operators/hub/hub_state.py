@@ -101,6 +101,9 @@ class HubState:
 
     def _of_hub(self) -> Iterator[Sample]:
         yield families.QUEUE_DEPTH, (), len(self._queue)
+        phases = ((key, item, last_resort.stored_status(item).get("phase")) for key, item in self._jobs.items.items())
+        unfinished = ((key, item) for key, item, phase in phases if phase not in last_resort.FINAL)
+        yield families.STALLED_JOBS, (), sum(last_resort.is_stalled(item) or not self._jobs.is_readable(key) for key, item in unfinished)
         own: tuple[Cache, ...] = (self._jobs, self._templates, self._teams.cache, self._members.clusters, self._schedules.cache)
         for cache in own:
             yield families.CACHE_LAG, ("hub", cache.kind.plural), cache.lag_s

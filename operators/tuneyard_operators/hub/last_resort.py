@@ -12,7 +12,7 @@ from typing import Any
 from tuneyard.api import Phase
 from tuneyard.api.secrets import redact
 from tuneyard_operators.hub.clock import written
-from tuneyard_operators.hub.guard import with_stalled
+from tuneyard_operators.hub.guard import STALLED, with_stalled
 
 Object = Mapping[str, Any]
 FINAL = [str(phase) for phase in Phase if phase.final]
@@ -25,6 +25,12 @@ def is_deleted(item: Object) -> bool:
 def is_cancelled(item: Object) -> bool:
     """Whether the author has cancelled a job that has not ended."""
     return stored_spec(item).get("cancelled") is True and stored_status(item).get("phase") not in FINAL
+
+
+def is_stalled(item: Object) -> bool:
+    """Whether a job that has started waits for a person, as its conditions say."""
+    told = [(each.get("type"), each.get("status")) for each in _mappings(stored_status(item).get("conditions"))]
+    return any(stored_attempts(item)) and (("Valid", "False") in told or (STALLED, "True") in told)
 
 
 def is_settled(item: Object) -> bool:
@@ -74,5 +80,8 @@ def stored_status(item: Object) -> Mapping[str, Any]:
 
 
 def stored_attempts(item: Object) -> Iterator[Mapping[str, Any]]:
-    attempts = stored_status(item).get("attempts")
-    return (each for each in attempts if isinstance(each, Mapping)) if isinstance(attempts, list) else iter(())
+    return _mappings(stored_status(item).get("attempts"))
+
+
+def _mappings(value: object) -> Iterator[Mapping[str, Any]]:
+    return (each for each in value if isinstance(each, Mapping)) if isinstance(value, list) else iter(())

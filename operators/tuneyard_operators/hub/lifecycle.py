@@ -26,7 +26,7 @@ from tuneyard_operators.hub.attempts import advance_attempt, is_active
 from tuneyard_operators.hub.clock import at, seconds_since, written
 from tuneyard_operators.hub.conditions import with_conditions
 from tuneyard_operators.hub.decisions import Decided, record_owed, start, with_owed, word
-from tuneyard_operators.hub.goals import Goal, output_of
+from tuneyard_operators.hub.goals import NO_NAME, Goal, output_of
 from tuneyard_operators.hub.observed import UNSEEN, Observed
 from tuneyard_operators.hub.outcomes import Action, Outcome, Verb
 from tuneyard_operators.hub.retries import answer_to, not_before
@@ -36,7 +36,7 @@ from tuneyard_operators.hub.summary import summarise
 from tuneyard_operators.hub.usage import usage_of
 
 _LASTS_S = 3600.0
-"""An attempt of a server that ran for this long is no failed start."""
+"""An attempt of a server that ran for this long has served."""
 
 
 def advance(goal: Goal, status: JobStatus, seen: Mapping[str, Observed], decided: Decided, now: datetime, settings: Settings) -> Outcome:
@@ -197,7 +197,8 @@ class _Advance:
         spec = self.goal.job.spec
         if self.goal.problem and (self.status.attempts or self.goal.may_pass):
             done = {task.name for task in self.status.tasks if task.phase is Phase.SUCCEEDED}
-            if {task.name for task in spec.tasks} <= done:  # a stub has the names of the tasks
+            named = {task.name for task in spec.tasks}
+            if done and (named if named != {NO_NAME} else {task.name for task in self.status.tasks}) <= done:
                 self._finish(Phase.SUCCEEDED, "")
             return ()
         over = spec.cancelled or any(attempt.stopping == "Deadline" for attempt in self.status.attempts)
@@ -211,7 +212,8 @@ class _Advance:
             if task.name in done or any(a.task == task.name and is_active(a) for a in self.status.attempts):
                 continue
             failed = self._last_failure(task.name)
-            if failed is not None and answer_to(failed, self._failures(task.name), spec.retries) == "stop":
+            has_served = self._last_served(task.name) is not None
+            if failed is not None and answer_to(failed, self._failures(task.name), spec.retries, has_served=has_served) == "stop":
                 self._fail(task.name, failed)
                 return ()
             if over or spec.suspend or self.goal.missing or not set(spec.needs(task)) <= done:
@@ -283,12 +285,16 @@ class _Advance:
         return [attempt for attempt in self._counted(task) if attempt.failure and attempt.failure != FailureKind.PREEMPTED]
 
     def _counted(self, task: str) -> list[Attempt]:
-        """Attempts that count for retries: all. A server has no end, so those of one count since an attempt that lasted."""
-        own = self._own(task)
-        serves = any(each.serve is not None and each.name == task for each in self.goal.job.spec.tasks)
-        ran = [(number, one.started_at, one.ended_at) for number, one in enumerate(own) if serves]
-        lasted = [number for number, began, ended in ran if began and ended and seconds_since(began, at(ended)) >= _LASTS_S]
-        return own[lasted[-1] :] if lasted else own
+        """Attempts that count for retries: all. A server has no end, so those of one count since the last that has served."""
+        return self._own(task)[self._last_served(task) or 0 :]
+
+    def _last_served(self, task: str) -> int | None:
+        """Index of the last ended attempt of a server that has served: it lasted, or ended for lack of requests."""
+        if not any(each.serve is not None and each.name == task for each in self.goal.job.spec.tasks):
+            return None
+        ran = [(index, one, one.started_at, one.ended_at) for index, one in enumerate(self._own(task))]
+        lasted = (i for i, one, began, ended in ran if ended and (one.asleep_at or (began and seconds_since(began, at(ended)) >= _LASTS_S)))
+        return max(lasted, default=None)
 
     def _last_failure(self, task: str) -> Attempt | None:
         own = self._own(task)

@@ -11,10 +11,18 @@ from tuneyard.kubernetes import backoff_s
 from tuneyard_operators.hub.clock import seconds_since
 from tuneyard_operators.hub.settings import Settings
 
+_BY_THE_SPEC = (FailureKind.USER_ERROR, FailureKind.OUT_OF_MEMORY, FailureKind.IMAGE)
+"""Kinds that say that a spec cannot work. One that has worked can."""
 
-def answer_to(failed: Attempt, failures: Sequence[Attempt], retries: Retries) -> Answer:
-    """Whether another attempt follows `failed`, the last of a task's `failures` (which leave out preemptions)."""
+
+def answer_to(failed: Attempt, failures: Sequence[Attempt], retries: Retries, *, has_served: bool = False) -> Answer:
+    """Whether another attempt follows `failed`, the last of a task's `failures` (which leave out preemptions).
+
+    `has_served`: whether an earlier attempt of the same server has served.
+    """
     kind = FailureKind(failed.failure or FailureKind.INTERNAL)
+    if has_served and kind in _BY_THE_SPEC:
+        kind = FailureKind.INTERNAL
     return retrying.answer_to(kind, retries, failures=len(failures), place="elsewhere")
 
 

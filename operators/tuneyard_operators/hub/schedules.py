@@ -196,7 +196,7 @@ def new_schedules(
 
     keys = StorageKeys(connection, MemberKeys(reach, Limits()), "", {})
     webhooks = Webhooks(connection, settings.webhook_hosts, count=count_webhook)
-    looks, shares = DataLooks(keys, NameNodes(settings.name_nodes)), Shares(settings.namespace_bytes // 4)
+    looks, shares = DataLooks(keys, NameNodes(settings.name_nodes)), Shares(settings.schedule_bytes)
     return Schedules(connection, jobs, events, looks, webhooks, shares=shares, clock=clock)
 
 

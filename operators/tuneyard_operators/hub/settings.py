@@ -37,11 +37,19 @@ class Settings:
     """Name nodes, as HOST or HOST:PORT, on which Schedules may wait for data."""
 
     namespace_bytes: int = 2**29
-    """Most memory that the JobSpecs of one namespace take in the hub, a quarter of the chart's limit; what is beyond waits. Schedules have
-    a quarter of it.
-    """
+    """Most memory that the JobSpecs of one namespace take in the hub, a quarter of the chart's limit; what is beyond waits."""
 
     history: HistorySettings = field(default_factory=HistorySettings)
+
+    @property
+    def at_once_of_one(self) -> int:
+        """Workers that the jobs of one namespace have at most: half, so that jobs that change all the time leave the others as many."""
+        return max(1, self.at_once // 2)
+
+    @property
+    def schedule_bytes(self) -> int:
+        """Most memory that the Schedules of one namespace take: a quarter of what its JobSpecs do, which are many more."""
+        return self.namespace_bytes // 4
 
     @property
     def stop_grace_s(self) -> float:

@@ -7,6 +7,8 @@ from tuneyard.api.status import Progress
 from tuneyard_operators.hub.attempts import is_active
 from tuneyard_operators.hub.goals import Goal
 
+_NOTHING_FURTHER = "nothing further of it starts"
+
 
 def summarise(status: JobStatus, goal: Goal, ready: tuple[str, ...]) -> None:
     """Bring the summary of a status up to date. `ready`: tasks that wait for a placement."""
@@ -26,6 +28,8 @@ def summarise(status: JobStatus, goal: Goal, ready: tuple[str, ...]) -> None:
         running = any(attempt.phase is Phase.RUNNING for attempt in active)
         status.phase = Phase.RUNNING if running else Phase.STARTING
         status.message = "; ".join(f"{attempt.task}: {attempt.message}" for attempt in active if attempt.message)
+        if goal.problem:
+            status.message = f"{_NOTHING_FURTHER}: {goal.problem}" + (f"; {status.message}" if status.message else "")
         return
     status.phase = Phase.QUEUED if ready or status.attempts or goal.job.spec.suspend else Phase.PENDING
     status.message = _message(status, goal, ready)
@@ -44,7 +48,7 @@ def _message(status: JobStatus, goal: Goal, ready: tuple[str, ...]) -> str:
     if goal.problem and not status.attempts:
         return f"waits: {goal.problem}"
     if goal.problem:
-        return f"its remaining tasks do not start: {goal.problem}"
+        return f"{_NOTHING_FURTHER}: {goal.problem}"
     if goal.missing:
         return goal.missing
     last = status.attempts[-1] if status.attempts else None

@@ -10,6 +10,9 @@ from tuneyard.kubernetes import NO_ROOM, Key, Object, unreadable
 from tuneyard.kubernetes.reading import memory_of
 
 _GROWTH = 1.25
+"""Of a share, for an object that has room already: a status that grows must not cost the spec its room."""
+_FREE_AGAIN = 0.9
+"""Of a share, below which objects that wait are listed again. Nearer to it, each small change would lead to a list of all."""
 
 
 class Shares:
@@ -23,7 +26,7 @@ class Shares:
 
     def take(self, key: Key, item: Object | None) -> str:
         """Count an object (None: it is removed). Returns why its namespace has no room for it; empty if there is room."""
-        most = self._most * (_GROWTH if key in self._taken else 1)  # a status that grows must not cost the spec its room
+        most = self._most * (_GROWTH if key in self._taken else 1)
         self._by_namespace[key[0]] -= self._taken.pop(key, 0)
         self.waiting.discard(key)
         if item is None:
@@ -42,4 +45,4 @@ class Shares:
     @property
     def has_room_again(self) -> bool:
         """Whether some namespace with waiting objects has a tenth of its share free."""
-        return any(self._by_namespace[namespace] < 0.9 * self._most for namespace in {key[0] for key in self.waiting})
+        return any(self._by_namespace[namespace] < _FREE_AGAIN * self._most for namespace in {key[0] for key in self.waiting})

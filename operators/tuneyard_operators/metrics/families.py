@@ -27,6 +27,7 @@ _SCHEDULE = ("namespace", "schedule")
 
 JOBS = Family("tuneyard_jobs", "JobSpecs by phase", ("phase",))
 JOBS_WITHOUT_SERIES = Family("tuneyard_jobs_without_series", "unfinished jobs beyond the limit of series of jobs")
+STALLED_JOBS = Family("tuneyard_stalled_jobs", "started jobs that wait for a person: the hub cannot read their spec or status")
 
 QUEUED_JOBS = Family("tuneyard_queued_jobs", "jobs with a task that waits for a placement", ("team",))
 QUEUED_GPUS = Family("tuneyard_queued_gpus", "fewest GPUs with which all waiting tasks could start", ("team",))

@@ -6,7 +6,8 @@ Pure: the same attempt gives the same object, byte for byte.
 from tuneyard_operators.rendering.autoscaler import AUTOSCALER, AUTOSCALER_ACCOUNT, JOB_TOKEN, wants_autoscaler
 from tuneyard_operators.rendering.isolation import ISOLATED, network_policy
 from tuneyard_operators.rendering.names import ATTEMPT, JOB, JOB_LABELS, NAMESPACE_LABEL, TASK, UID, attempt_name, labels_of
-from tuneyard_operators.rendering.rayjob import DATA_GROUP, Defaults, platform_image, rayjob
+from tuneyard_operators.rendering.pods import DATA_GROUP
+from tuneyard_operators.rendering.rayjob import Defaults, platform_image, rayjob
 from tuneyard_operators.rendering.secrets import SecretKey, needed_secrets, secret
 from tuneyard_operators.rendering.service import service
 

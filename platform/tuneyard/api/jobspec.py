@@ -80,7 +80,7 @@ class Job(Fields):
     priority: Priority = Field(default="normal", description="higher ones start first, and may preempt lower ones")
     preemptible: bool | None = Field(
         default=None,
-        description="whether jobs of higher priority may take its machines; default: true, and false for urgent jobs and jobs that serve",
+        description="whether jobs of higher priority may take its machines; default: true, and false for urgent jobs and for serve tasks",
     )
     deadline: Duration | None = Field(
         default=None, description="time from the first attempt to the end of the job, which keeps its checkpoints; default: none"
@@ -263,8 +263,8 @@ class JobSpec(Resource):
     def team(self) -> str:
         return self.spec.team or self.metadata.namespace
 
-    @property
-    def preemptible(self) -> bool:
+    def may_preempt(self, task: Task) -> bool:
+        """Whether jobs of higher priority may take the machines of `task`."""
         if self.spec.preemptible is not None:
             return self.spec.preemptible
-        return self.spec.priority != "urgent" and not any(task.serve for task in self.spec.tasks)
+        return self.spec.priority != "urgent" and task.serve is None

@@ -86,7 +86,7 @@ def ask_of(
         basis=basis,
         series=series_of(job.metadata.namespace or "default", job.metadata.labels.get(SCHEDULE_LABEL, ""), task_name),
         near=tuple(_near(gang, status)),
-        preemptible=job.preemptible,
+        preemptible=job.may_preempt(task),
         owed_since=next((_at(task.owed_since) for task in status.tasks if task.name == task_name), None),
     )
 
@@ -120,7 +120,7 @@ def attempts_of(name: str, spec: Mapping[str, Any], namespace: str, status: JobS
             started=started,
             ends=asked + grace_s if stopping else now + SERVES_S if attempt.task in serving else _end(attempt, status, started, now),
             saved=_at(attempt.checkpoint_at) or started,
-            preemptible=preemptible if preemptible is not None else priority != "urgent" and not serving,
+            preemptible=preemptible if preemptible is not None else priority != "urgent" and attempt.task not in serving,
             stopping=stopping,
             ended=attempt.ended_at is not None,
             preempted=before,

@@ -3,23 +3,25 @@
 The budget is one of depth and of memory (`over_budget`). The check reads bytes without recursion, so no object raises a RecursionError,
 and none spoils the list or the watch that it stands in. An object over the budget is reduced, never left out:
 
-- its metadata keep what it needs to be found, shown and removed: name, uid, version, labels, finalizers;
-- a part (`spec`, `status`) within the budget is kept whole, any other keeps its plain fields, such as `spec.cancelled`;
-- `unreadable` says which parts are reduced, and why.
+- a part (`metadata`, `spec`, `status`) within the budget is kept whole, any other keeps its plain fields, such as `spec.cancelled`;
+- metadata over the budget keep each field within it, finalizers and owners whole, and of labels and annotations the platform's own first;
+- `unreadable` says which parts are reduced, and why. Left out without a word are the field lists of `managedFields` alone, which nothing
+  reads: a sound object may have such lists of twice the levels of its spec.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from itertools import islice, pairwise
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
+from typing import Any, TypeVar
 
 from tuneyard.kubernetes.events import event_of
 from tuneyard.kubernetes.objects import Object
 
 Decode = Callable[[bytes], Any]
+T = TypeVar("T")
 DEEPEST = 64
 """Levels of an object. The deepest that Kubernetes itself writes, the fields of `managedFields`, have about twice those of a spec."""
 LARGEST_BYTES = 4 * 2**20
@@ -29,17 +31,9 @@ _VALUE_BYTES = 64
 _MOST_PLAIN, _LONGEST_PLAIN, _LONGEST_TEXT = 100, 4096, 253
 _UNREADABLE = "tuneyard.dev/unreadable"
 NO_ROOM = "memory"
-_METADATA = (
-    "name",
-    "namespace",
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "finalizers",
-    "labels",
-)
+_OURS = "tuneyard.dev/"
+_DECIDE = ("finalizers", "ownerReferences")
+"""Who may remove an object, and with what it goes. They take at most ten times their bytes, and an API server takes 1.5 MB of an object."""
 _MEMBER = re.compile(rb'\s*("[^"\\]*+(?:\\.[^"\\]*+)*+")\s*:\s*', re.DOTALL)
 _OPENING = b"[{"
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
@@ -53,7 +47,8 @@ def unreadable(item: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def without_room(item: Mapping[str, Any], why: str) -> Object:
-    """A decoded object, reduced for want of memory: its spec keeps its plain fields alone, and its metadata a hundred short texts each.
+    """A decoded object, reduced for want of memory: its spec keeps its plain fields alone. Its labels and annotations keep a hundred
+    short texts each, the platform's own first.
 
     `unreadable` has the reason as that of `NO_ROOM`.
     """
@@ -70,17 +65,39 @@ def without_room(item: Mapping[str, Any], why: str) -> Object:
 def read_object(data: bytes, decode: Decode = json.loads) -> Object:
     """One object from the answer of an API server, whole or reduced. Raises ValueError for what is no JSON object."""
     if not over_budget(data):
-        found = decode(data)
-        if not isinstance(found, dict):
+        whole = decode(data)
+        if not isinstance(whole, dict):
             raise ValueError(f"no object: {data[:100]!r}")
-        return found
-    parts = _members(data)
-    kept = {name: value for name, value in _members(parts.pop("metadata", b"{}")).items() if name in _METADATA}
-    found = {"metadata": {name: decode(value) for name, value in kept.items() if not over_budget(value)}}
-    problems = {name: why for name, value in parts.items() if (why := over_budget(value))}
-    for name, value in parts.items():
-        found[name] = decode(value) if name not in problems else _plain_members(value, decode)
+        return whole
+    found: Object = {"metadata": {}}
+    problems = {}
+    for name, value in _members(data).items():
+        why = over_budget(value)
+        if not why:
+            found[name] = decode(value)
+        elif name == "metadata":
+            found[name], why = _metadata(value, decode)
+        else:
+            found[name] = _plain_members(value, decode)
+        if why:
+            problems[name] = why
     return {**found, _UNREADABLE: problems} if problems else found
+
+
+def _metadata(data: bytes, decode: Decode) -> tuple[Object, str]:
+    """The fields of metadata over the budget, and which of them are reduced, with the reasons."""
+    found: Object = {}
+    problems = []
+    for name, value in _members(data).items():
+        why = over_budget(value)
+        if not why or (name in _DECIDE and not _is_deeper(_outside(value), DEEPEST)):
+            found[name] = decode(value)
+        elif name == "managedFields" and value.startswith(b"["):
+            found[name] = [_plain_members(each, decode) for each in _parts(value)[:_MOST_PLAIN]]
+        else:
+            found[name] = _plain_members(value, decode)
+            problems.append(f"{name}: {why}")
+    return found, "; ".join(problems)
 
 
 def read_list(data: bytes, decode: Decode = json.loads) -> Object:
@@ -179,10 +196,15 @@ def _plain_members(data: bytes, decode: Decode) -> Object:
     if not data.lstrip().startswith(b"{"):
         return {}
     short = ((name, value) for name, value in _members(data).items() if len(value) <= _LONGEST_PLAIN and value[:1] not in _OPENING)
-    return {name: decode(value) for name, value in islice(short, _MOST_PLAIN)}
+    return {name: decode(value) for name, value in _ours_first(short)}
 
 
 def _plain(part: Mapping[str, Any], *, longest: int = _LONGEST_PLAIN) -> Object:
     """The plain fields of a decoded part."""
     short = ((name, value) for name, value in part.items() if not isinstance(value, Mapping | list) and len(str(value)) <= longest)
-    return dict(islice(short, _MOST_PLAIN))
+    return dict(_ours_first(short))
+
+
+def _ours_first(fields: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
+    """As many fields as a reduced part keeps: the platform's own labels and annotations are not among those that it loses."""
+    return sorted(fields, key=lambda field: not field[0].startswith(_OURS))[:_MOST_PLAIN]

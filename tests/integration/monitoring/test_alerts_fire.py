@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from aiohttp import web
@@ -220,6 +221,11 @@ async def a_slow_store(stage: Stage) -> None:
     await stage.running("saves", checkpointWait=0.3, checkpointS=200.0)
 
 
+async def a_spec_that_becomes_unreadable(stage: Stage) -> None:
+    await stage.running("deep")
+    await stage.scene.change("deep", tasks=msgspec.Raw(b"[" * 99 + b"]" * 99))
+
+
 async def scheduled(stage: Stage, name: str, **spec: Any) -> None:
     template = spec.pop("template", {"spec": {"tasks": [{"name": "judge", "process": {"command": ["true"]}}]}})
     status = spec.pop("status", {})
@@ -283,6 +289,7 @@ FAULTS: tuple[tuple[str, Fault], ...] = (
     ("TuneyardJobMfuLow", a_slow_network),
     ("TuneyardJobCheckpointCostHigh", a_slow_store),
     ("TuneyardJobRestarts", a_store_that_is_away),
+    ("TuneyardJobsStalled", a_spec_that_becomes_unreadable),
     ("TuneyardAttemptsFail", a_store_that_stays_away),
     ("TuneyardMostAttemptsFail", nothing_more),
     ("TuneyardQuotaNotMet", a_team_that_gets_nothing_of_its_quota),

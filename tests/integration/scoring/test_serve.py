@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import json
 import os
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,16 @@ def test_a_chat_asks_the_server_turn_by_turn(server: Server, capsys: pytest.Capt
     assert "give one of these: base, chatty, plain" in capsys.readouterr().err
 
 
+def refused_by_its_headers(url: str) -> int:
+    """The status of the answer to a request without a key that announces a terabyte, and sends nothing of it."""
+    asked = http.client.HTTPConnection(url.split("/")[2], timeout=300)
+    asked.putrequest("POST", "/v1/chat/completions")
+    asked.putheader("Content-Length", str(2**40))
+    asked.endheaders()
+    with closing(asked):
+        return asked.getresponse().status
+
+
 def test_a_serve_task_serves_what_its_job_has_trained_until_nobody_asks(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from openai import AuthenticationError
 
@@ -193,6 +204,7 @@ def test_a_serve_task_serves_what_its_job_has_trained_until_nobody_asks(out: Pat
                 answers = chatted(server, "chatty")
                 with pytest.raises(AuthenticationError):
                     chatted(Server(run, found[1]), "chatty")
+                assert refused_by_its_headers(found[1]) == 401
         limit.cancel()
 
     assert run.wait() == 1, told

@@ -140,6 +140,7 @@ CASES: dict[str, Case] = {
     "TuneyardScheduleRegressed": Case(
         {f"tuneyard_schedule_regressed{{{SCHEDULE}}}": "1x120"}, {f"tuneyard_schedule_regressed{{{SCHEDULE}}}": "0x120"}, 1, waits=False
     ),
+    "TuneyardJobsStalled": Case({"tuneyard_stalled_jobs": "1x120"}, {"tuneyard_stalled_jobs": "0x120"}, 15),
     "TuneyardScheduleStalled": Case(
         {f"tuneyard_schedule_stalled{{{SCHEDULE}}}": "1x120"}, {f"tuneyard_schedule_stalled{{{SCHEDULE}}}": "0x120"}, 5
     ),

@@ -65,11 +65,36 @@ def test_plain_fields_stay(decode: Any) -> None:
 
 @decoders
 def test_metadata_keep_what_an_object_is_found_and_removed_by(decode: Any) -> None:
-    kept = {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7", "finalizers": ["f"], "labels": {"a": "]}"}}
-    metadata = written({**kept, "annotations": {"b": "c"}})[:-1] + b',"managedFields":[' + FIELDS + b"]}"
-    found = read_object(item(b'{"tasks":[1]}', metadata), decode)
-    assert (found["metadata"], found["spec"]) == (kept, {"tasks": [1]})
+    kept = {
+        "name": "a",
+        "namespace": "n",
+        "uid": "u",
+        "resourceVersion": "7",
+        "finalizers": ["f"],
+        "labels": {"a": "]}"},
+        "annotations": {"b": "c"},
+        "ownerReferences": [{"uid": "s"}],
+        "deletionGracePeriodSeconds": 0,
+    }
+    managed = b',"managedFields":[{"operation":"Apply","fieldsV1":' + FIELDS + b"}]}"
+    found = read_object(item(b'{"tasks":[1]}', written(kept)[:-1] + managed), decode)
+    assert (found["metadata"], found["spec"]) == ({**kept, "managedFields": [{"operation": "Apply"}]}, {"tasks": [1]})
     assert not unreadable(found)  # nothing that is asked for is missing
+    assert read_object(item(DEEP, written(kept)), decode)["metadata"] == kept, "a deep spec costs no metadata"
+
+
+@decoders
+def test_metadata_that_take_too_much_say_so_and_keep_finalizers_owners_and_the_labels_of_the_platform(decode: Any) -> None:
+    many = {f"a{number}": "" for number in range(90_000)}
+    kept = {"name": "a", "finalizers": [*many], "ownerReferences": [{"uid": uid} for uid in many]}
+    found = read_object(item(b"{}", written({**kept, "labels": many | {"tuneyard.dev/job": "bot"}, "annotations": many})), decode)
+    labels, annotations = found["metadata"].pop("labels"), found["metadata"].pop("annotations")
+    assert found["metadata"] == kept
+    assert (len(labels), labels["tuneyard.dev/job"], len(annotations)) == (100, "bot", 100)
+    why = unreadable(found)["metadata"]
+    assert "labels: it would take about" in why
+    assert "annotations: it would take about" in why
+    assert "finalizers" not in why
 
 
 @decoders
@@ -110,3 +135,5 @@ def test_what_has_no_room_in_memory_takes_little_of_it() -> None:
     assert found["metadata"] == {**metadata, "annotations": {"user": "ada"}, "managedFields": [{"operation": "Apply"}]}
     assert (found["spec"], unreadable(found)) == ({"cancelled": True}, {NO_ROOM: "no room"})
     assert without_room(found, "no room") == found
+    run = {"name": "a", "labels": {f"a{number}": "" for number in range(150)} | {"tuneyard.dev/schedule": "week"}}
+    assert without_room({"metadata": run}, "no room")["metadata"]["labels"]["tuneyard.dev/schedule"] == "week"

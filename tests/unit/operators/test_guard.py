@@ -100,7 +100,7 @@ def test_an_unreadable_spec_can_be_cancelled_and_nothing_more_of_it_starts() -> 
     over = status(running(task="train", ended_at="2026-11-21T12:00:00Z", cleaned=True, failure="Network"))
     waits = advance(aim, over, {}, NOTHING_DECIDED, NOON, SETTINGS)
     assert (waits.ready, waits.actions) == ((), ())
-    assert waits.status.message.startswith("its remaining tasks do not start: ")
+    assert waits.status.message.startswith("nothing further of it starts: ")
 
 
 def test_a_spec_that_no_pod_could_take_is_refused() -> None:

@@ -103,6 +103,22 @@ def test_a_server_that_lasted_begins_to_count_its_failures_anew() -> None:
     assert look(aim, status(*short, lasting.model_copy(update={"number": 3})), at_s=7200).ready == ("one",)
 
 
+@pytest.mark.parametrize("failure", ["UserError", "OutOfMemory", "Image"])
+def test_a_server_that_has_served_is_tried_again_whatever_ends_it(failure: str) -> None:
+    serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}]}}
+    aim = goal(job(tasks=[serve], env=[KEY], retries={"max": 1}))
+    ended = {"ended_at": "2026-11-24T12:01:30Z", "phase": Phase.FAILED, "failure": failure, "cleaned": True}
+    failed = running(1, **{**ended, "started_at": "2026-11-24T12:01:00Z"})
+    assert look(aim, status(failed)).status.phase is Phase.FAILED, "a first start"
+    days = running(1, **ended)
+    assert look(aim, status(days), at_s=300_000).ready == ("one",), "the end of a server that ran for days"
+
+    preempted = days.model_copy(update={"phase": Phase.PREEMPTED, "failure": "Preempted"})
+    first, second = (failed.model_copy(update={"number": number}) for number in (2, 3))
+    assert look(aim, status(preempted, first), at_s=300_000).ready == ("one",)
+    assert look(aim, status(preempted, first, second), at_s=300_000).status.phase is Phase.FAILED, "as often as retries say"
+
+
 def test_a_server_that_sleeps_beside_a_task_that_runs_suspends_nothing_yet() -> None:
     serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}]}}
     aim = goal(job(tasks=[serve, process("two")], env=[KEY]), generation=4)

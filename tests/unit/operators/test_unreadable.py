@@ -74,6 +74,33 @@ def unreadable(stage: Scene) -> list[Any]:
     return [sample for sample in samples if sample[0].name == "tuneyard_unreadable_objects"]
 
 
+def test_a_job_whose_fields_are_managed_deeply_keeps_who_manages_them_and_who_submitted_it() -> None:
+    async def scene(stage: Scene) -> None:
+        made = jobspec("applied")
+        managed = [{"manager": "argo", "operation": "Apply", "fieldsV1": DEEP}]
+        metadata = {**made["metadata"], "annotations": {"tuneyard.dev/user": "ada"}, "managedFields": managed}
+        await stage.api.create(JOBSPEC, "default", {**made, "metadata": metadata})
+        await stage.started("applied")
+        stored = stage.api.objects["JobSpec"]["default", "applied"]["metadata"]
+        assert (stored["finalizers"], stored["managedFields"]) == (["tuneyard.dev/members"], managed)
+        assert stage.hub.jobs.items["default", "applied"]["metadata"]["annotations"] == {"tuneyard.dev/user": "ada"}
+        assert "Unreadable" not in conditions(stage, "applied")
+
+    play(scene)
+
+
+def test_a_job_with_more_labels_than_are_read_says_so_and_does_not_start() -> None:
+    async def scene(stage: Scene) -> None:
+        made = jobspec("labelled")
+        labels = {f"a{number}": "" for number in range(90_000)}
+        await stage.api.create(JOBSPEC, "default", {**made, "metadata": {**made["metadata"], "labels": labels, "finalizers": ["x/y"]}})
+        await until(lambda: "metadata: labels: it would take" in conditions(stage, "labelled").get("Unreadable", ""), "it says so")
+        assert stage.status("labelled")["phase"] == "Failed"
+        assert stage.api.objects["JobSpec"]["default", "labelled"]["metadata"]["finalizers"] == ["x/y", "tuneyard.dev/members"]
+
+    play(scene)
+
+
 @pytest.mark.parametrize("change", ["cancelled", "deleted"])
 def test_a_job_that_becomes_unreadable_while_it_runs_is_stopped_all_the_same(change: str) -> None:
     async def scene(stage: Scene) -> None:
@@ -100,6 +127,38 @@ def test_a_job_that_becomes_unreadable_while_it_runs_is_stopped_all_the_same(cha
     play(scene)
 
 
+def test_what_runs_of_a_job_that_becomes_unreadable_ends_by_itself_and_nothing_further_starts() -> None:
+    async def scene(stage: Scene) -> None:
+        attempts = {}
+        for name in ("done", "fails"):
+            await stage.submit(name)
+            attempts[name] = await stage.started(name)
+            await stage.begin(attempts[name])
+            await until(lambda name=name: stage.status(name).get("phase") == "Running", f"{name} runs")
+            await stage.change(name, tasks=DEEP)
+            await until(
+                lambda name=name: "nothing further of it starts" in stage.status(name)["message"], "its status says so while it runs"
+            )
+        await until(lambda: stalled(stage) == 2, "and the metrics count it")
+        await stage.report(attempts["done"], phase="Succeeded")
+        await stage.removed(attempts["done"])
+        await until(lambda: stage.status("done")["phase"] == "Succeeded", "its end counts")
+        await stage.report(attempts["fails"], phase="Failed", failure={"kind": "NodeLost", "message": "n0 is gone"})
+        await stage.removed(attempts["fails"])
+        await until(lambda: stage.status("fails")["phase"] == "Queued", "it waits for a person")
+        assert "nothing further of it starts" in stage.status("fails")["message"]
+        assert stalled(stage) == 1
+        await stage.change("fails", tasks=jobspec("x")["spec"]["tasks"])
+        await stage.started("fails")
+        await until(lambda: stalled(stage) == 0, "nothing is stalled")
+
+    play(scene)
+
+
+def stalled(stage: Scene) -> float:
+    return next(value for source in stage.hub.state.sources for family, _, value in source() if family.name == "tuneyard_stalled_jobs")
+
+
 def test_a_job_whose_status_cannot_be_read_leaves_nothing_behind_when_it_is_deleted() -> None:
     async def scene(stage: Scene) -> None:
         await stage.submit("scrambled")
@@ -107,6 +166,7 @@ def test_a_job_whose_status_cannot_be_read_leaves_nothing_behind_when_it_is_dele
         await stage.api.patch(JOBSPEC, "default", "scrambled", {"status": {"attempts": DEEP}}, subresource="status")
         await until(lambda: "cannot be read" in stage.status("scrambled").get("message", ""), "it says so")
         assert (JOBS, attempt) in stage.api.objects["RayJob"]
+        assert stalled(stage) == 1
         await stage.delete("scrambled")
         await stage.let_go("scrambled")
         assert (JOBS, attempt) not in stage.api.objects["RayJob"]

@@ -98,9 +98,6 @@ def test_it_tells_for_how_long_nobody_has_asked_and_a_look_at_its_health_is_no_r
                 now += 30  # an answer takes its time, and the server is asked for its health meanwhile
                 await look(receive, send)
                 raise ConnectionError("the client has gone")
-            if scope["path"] == CHATS:
-                await send({"type": "http.response.start", "status": 401, "headers": []})
-                return
             await send({"type": "http.response.start", "status": 200, "headers": []})
 
         async def look(receive: Any, send: Any) -> None:
@@ -113,14 +110,54 @@ def test_it_tells_for_how_long_nobody_has_asked_and_a_look_at_its_health_is_no_r
             await forms({"type": "http", "path": COMPLETIONS, "method": "POST", "headers": []}, receive, send)
         now += 2
         await look(receive, send)
-        await forms({"type": "http", "path": CHATS, "method": "POST", "headers": []}, keyless, send)
-        await look(receive, send)
         return told
 
-    async def keyless() -> dict[str, Any]:
+    assert asyncio.run(run()) == [5.0, 0.0, 2.0]
+
+
+def test_a_request_without_the_key_is_refused_before_its_body_is_read_and_keeps_no_server_awake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "forms.json").write_text(json.dumps(KNOWN))
+    monkeypatch.setenv(FORMS, str(tmp_path / "forms.json"))
+    monkeypatch.setenv("VLLM_API_KEY", "sk-right")
+    now = 100.0
+    monkeypatch.setattr("tuneyard.runtime.serve.middleware.time.monotonic", lambda: now)
+    sent: list[dict[str, Any]] = []
+    reached: list[str] = []
+
+    async def unread() -> dict[str, Any]:
+        raise AssertionError("the body is read")
+
+    async def read() -> dict[str, Any]:
         return {"type": "http.request", "body": b'{"model": "tuned", "messages": []}'}
 
-    assert asyncio.run(run()) == [5.0, 0.0, 2.0, 2.0], "a request without the key keeps no server awake"
+    async def send(message: Any) -> None:
+        sent.append(dict(message))
+
+    async def server(scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG001 - ASGI's signature
+        reached.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def run() -> None:
+        nonlocal now
+        forms = Forms(server)
+        now += 5
+        for given in ([], [b"sk-right"], [b"Bearer sk-wrong"], [b"Bearer"], [b"Basic sk-right"]):
+            headers = [(b"authorization", value) for value in given]
+            await forms({"type": "http", "path": CHATS, "method": "POST", "headers": headers}, unread, send)
+            assert sent[-2]["status"] == 401
+            assert "Authorization: Bearer" in json.loads(sent[-1]["body"])["error"]["message"]
+        await forms({"type": "http", "path": "/health", "method": "POST", "headers": []}, unread, send)
+        assert (IDLE.encode(), b"5.0") in sent[-1]["headers"]
+        await forms({"type": "http", "path": CHATS, "method": "POST", "headers": [(b"authorization", b"bearer sk-right")]}, read, send)
+
+    asyncio.run(run())
+    assert reached == ["/health", CHATS]
+
+
+def test_a_body_beyond_the_limit_is_refused_with_its_reason(ask: Ask) -> None:
+    assert ask(COMPLETIONS, b'"' + b"x" * 64 * 1024**2 + b'"') == (413, "a request has at most 64 MiB")
 
 
 def test_a_text_of_a_user_ends_no_turn(ask: Ask) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from tuneyard.api import BadInput, ScoreTask
 from tuneyard.catalog.built import model_shape_of
 from tuneyard.catalog.config_reader import config_in
-from tuneyard.runtime.serve.middleware import FORMS, Forms
+from tuneyard.runtime.serve.middleware import FORMS, SERVER_KEY, Forms
 from tuneyard.runtime.serve.models import Served
 from tuneyard.scoring.adapter import LoraAdapter
 from tuneyard.scoring.engine import engine_arguments
@@ -26,7 +26,7 @@ _STEP_TOKENS = {True: 2048, False: 8192}
 _SEQUENCES = {True: 64, False: 256}
 _MOST_ADAPTERS_AT_ONCE = 8
 """In one step of the engine, which keeps room for each. Requests for further ones wait for the next step."""
-_UNSAFE = ("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "VLLM_SERVER_DEV_MODE", "VLLM_API_KEY")
+_UNSAFE = ("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "VLLM_SERVER_DEV_MODE", SERVER_KEY)
 
 
 @dataclass(frozen=True)
@@ -122,4 +122,4 @@ def environment_of(served: Served, settings: EngineSettings, key: str | None, fo
         values |= ENGINE_ENVIRONMENT_ON_CPU
         if settings.eager:
             values["TORCHDYNAMO_DISABLE"] = "1"  # see `scoring.engine._never_compile`
-    return values | ({"VLLM_API_KEY": key} if key else {})
+    return values | ({SERVER_KEY: key} if key else {})

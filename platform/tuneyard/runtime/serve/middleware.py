@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -24,7 +25,8 @@ _OPEN = ("/v1/models", "/health", "/version", "/metrics")
 _TRUSTED = ("system", "developer", "assistant")
 """Roles whose texts may write control tokens, as in `data.control_tokens`."""
 _MOST_BYTES = 64 * 1024**2
-_NO_KEY = 401
+SERVER_KEY = "VLLM_API_KEY"
+"""The variable with the key of vLLM's server, which looks at it only after its middleware."""
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -38,6 +40,7 @@ class Forms:
         self._mark = mark_of(os.environ[FORMS]).encode()
         with open(os.environ[FORMS], encoding="utf-8") as file:
             self._forms: dict[str, dict[str, Any]] = json.load(file)
+        self._key = os.environ.get(SERVER_KEY, "").encode()
         self._answering, self._asked_at = 0, time.monotonic()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -52,8 +55,11 @@ class Forms:
             if scope["type"] == "http":
                 await _refuse(send, 404, f"there is no {path}: this server answers {CHATS}, {COMPLETIONS} and /v1/models")
             return
-        if scope.get("method") != "POST":
+        if scope.get("method") != "POST" or path not in (CHATS, COMPLETIONS):
             await self._app(scope, receive, send)
+            return
+        if not self._has_key(scope):  # its body takes no memory, and it keeps no machine busy
+            await _refuse(send, 401, "the request has no valid key: send it in the header `Authorization: Bearer KEY`")
             return
         content = await _content(receive)
         if content is None:
@@ -70,20 +76,16 @@ class Forms:
             content = json.dumps(body).encode()
         headers = [(name, value) for name, value in scope["headers"] if name != b"content-length"]
         headers.append((b"content-length", str(len(content)).encode()))
-        may_ask = True
-
-        async def heard(message: Message) -> None:
-            nonlocal may_ask
-            may_ask = may_ask and message.get("status") != _NO_KEY
-            await send(message)
-
         self._answering += 1
         try:
-            await self._app({**scope, "headers": headers}, _replayed(content, receive), heard)
+            await self._app({**scope, "headers": headers}, _replayed(content, receive), send)
         finally:
             self._answering -= 1
-            if may_ask:  # whoever has no key keeps no machine busy
-                self._asked_at = time.monotonic()
+            self._asked_at = time.monotonic()
+
+    def _has_key(self, scope: Message) -> bool:
+        scheme, _, key = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+        return not self._key or (scheme.lower() == b"bearer" and secrets.compare_digest(key, self._key))
 
     def _changed(self, path: str, body: dict[str, Any]) -> str:
         """Change a request into what its model needs. Returns why it is refused, or nothing."""
@@ -159,7 +161,7 @@ def _replayed(content: bytes, receive: Receive) -> Receive:
 
 
 async def _refuse(send: Send, status: int, why: str) -> None:
-    kind = "NotFoundError" if status == 404 else "BadRequestError"
+    kind = {401: "AuthenticationError", 404: "NotFoundError"}.get(status, "BadRequestError")
     content = json.dumps({"error": {"message": why, "type": kind, "param": None, "code": status}}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
