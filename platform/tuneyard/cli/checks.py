@@ -109,7 +109,7 @@ def configs_at_hand(job: Job, base_dir: Path) -> dict[str, dict[str, Any]]:
     for task in job.tasks:
         body = task.train or task.score
         name = body.model.name if body is not None else None
-        if name is None or "://" in name:
+        if name is None or ("://" in name and not is_name(name)):
             continue
         folder = base_dir / Path(name).expanduser()
         config = None

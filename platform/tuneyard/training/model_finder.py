@@ -118,14 +118,14 @@ def find_place(given: str, task: str | None = None, *, merged: bool = True) -> s
 
 
 def is_name(given: str) -> bool:
-    """Whether a model is named by its Hugging Face name: there is no folder of that name."""
-    return not looks_like_path(given) and not (is_local(given) and os.path.lexists(local_path(given)))
+    """Whether a model is named by its Hugging Face name: with hf://, or there is no folder of that name."""
+    return hub_name(given) != given or not (looks_like_path(given) or os.path.lexists(local_path(given)))
 
 
 def holds_model(uri: str) -> bool:
-    """Whether a folder or URI holds a language model or the output of a run, or is a file. False for a Hugging Face name."""
-    if is_name(uri) or (is_local(uri) and local_path(uri).is_file()):
-        return not is_name(uri)
+    """Whether a folder or URI holds a language model or the output of a run, or is a file."""
+    if is_local(uri) and local_path(uri).is_file():
+        return True
     store = open_store(uri)
     records = any(store.exists(name) for name in (CONFIG, ADAPTER, _RESULT, _REPORT))
     return records or any(_owner(path) is not None for path in _paths(store))
