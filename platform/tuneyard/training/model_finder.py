@@ -136,7 +136,7 @@ def name_of(uri: str) -> str:
     if is_name(uri):
         return uri
     parts = [part for part in (str(local_path(uri).absolute()) if is_local(uri) else uri).split("/") if part]
-    if len(parts) > 1 and parts[-1] in (_MODEL, _MERGED):
+    if len(parts) > 1 and parts[-1] in (_MODEL, _MERGED, _REPORT):
         parts.pop()
     return parts[-1]
 

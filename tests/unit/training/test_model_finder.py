@@ -250,8 +250,8 @@ def test_every_door_finds_the_same_model(kind: str, tmp_path: Path, monkeypatch:
     if given.startswith(str(tmp_path)):
         beside = f"./{os.path.relpath(given, tmp_path)}"
         assert of_jobspec("train", beside, tmp_path) == of_process(given, tmp_path) == expected
-        if Path(given).is_dir() and not Path(given).is_symlink():
-            assert shipped_from(beside, tmp_path) == {found.uri}
+        if not Path(given).is_symlink():
+            assert shipped_from(beside, tmp_path) == shipped_from(beside.removeprefix("./"), tmp_path) == {found.uri}
     if weights is not None:
         assert read_config(given) == {"model_type": "llama"}
 
