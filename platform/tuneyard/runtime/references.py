@@ -14,7 +14,7 @@ from tuneyard.api.programs import module_files
 from tuneyard.metrics.own import program_of
 from tuneyard.runtime.models import saved_prompt_template
 from tuneyard.storage import absolute, join
-from tuneyard.training.model_finder import find_model, holds_model, is_name
+from tuneyard.training.model_finder import find_model, find_place, holds_model, is_name
 
 SourceT = TypeVar("SourceT", bound=Source)
 
@@ -118,7 +118,7 @@ def resolved(task: Task, base_dir: Path, results: Mapping[str, Mapping[str, Any]
         against = source_of(body.judge.against, base_dir, results)
         update["judge"] = body.judge.model_copy(update={"against": against})
     if body.embedding is not None and body.embedding.model is not None:
-        update["embedding"] = body.embedding.model_copy(update={"model": named_model(body.embedding.model, base_dir)})
+        update["embedding"] = body.embedding.model_copy(update={"model": find_place(named_model(body.embedding.model, base_dir))})
     score = body.model_copy(update=update | _metrics_dir(body, base_dir))
     return task.model_copy(update={"score": score}), start
 

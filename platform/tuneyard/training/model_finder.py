@@ -24,7 +24,8 @@ from tuneyard.storage import Store, is_local, join, local_path, open_store
 from tuneyard.storage.marks import changed_marks, model_marks
 from tuneyard.training.origin import Origin, origin_of
 
-CONFIG = "config.json"
+CONFIG, MODULES = "config.json", "modules.json"
+"""Of a language model or an encoder; and of an encoder in the layout of sentence-transformers."""
 _REPORT, _RESULT, _RANKER, _CERTIFICATE = "report.json", "result.json", "ranker.json", "provenance.json"
 _MODEL, _MERGED, _CHECKPOINTS = "model", "merged", "checkpoints"
 _WHOLE = ("model*.safetensors", "pytorch_model*.bin")
@@ -162,7 +163,7 @@ def _find_below(store: Store, given: str, task: str | None, *, merged: bool) -> 
     """The place of the model in a folder, and whether the folder is a job's output."""
     if store.exists(_RANKER):
         raise BadInput(f"{given} holds a ranker, which answers no prompts", "a score task scores tables with it")
-    if any(store.exists(name) for name in (ADAPTER, CONFIG, _CERTIFICATE)):
+    if any(store.exists(name) for name in (ADAPTER, CONFIG, MODULES, _CERTIFICATE)):
         return store.uri, False
     if store.exists(_RESULT):
         return _of_task(store, "", merged=merged), False

@@ -320,6 +320,24 @@ def test_hf_in_a_jobspec_is_the_hub_beside_a_folder_of_that_name(tmp_path: Path,
     assert shipped_from(given, beside) == set(), "a cluster has no such folder"
 
 
+def test_a_model_of_embeddings_is_found_like_any_other(tmp_path: Path) -> None:
+    run, layout = full_run(tmp_path / "run"), touched(tmp_path / "encoder", "modules.json", "0_Transformer/config.json")
+    places = {"./run": f"{run}/train/model", "./run/report.json": f"{run}/train/model", "./encoder": str(layout), f"hf://{BASE}": BASE}
+    for given, place in places.items():
+        assert embedded_by(given, tmp_path) == place
+    with pytest.raises(BadInput, match="there is no folder"):
+        embedded_by("./nothing", tmp_path)
+
+
+def embedded_by(given: str, base_dir: Path) -> str | None:
+    data = {"source": "s3://b/t.jsonl", "prompt": "q", "reference": "a"}
+    spec = job("score", {"name": BASE}, data=data, metrics=["embedding_similarity"], embedding={"model": given})
+    found = resolved(spec.spec.task("t"), base_dir, {})[0].score
+    assert found is not None
+    assert found.embedding is not None
+    return found.embedding.model
+
+
 def test_a_model_may_lie_at_the_root_of_a_machine_or_of_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     volumes = {"/model": adapter(tmp_path / "mounted"), "s3://model": adapter(tmp_path / "bucket")}
     monkeypatch.setattr(model_finder, "open_store", lambda uri: _renamed(uri, volumes))
