@@ -28,7 +28,7 @@ from tuneyard.data.stream.shards import ShardFacts
 from tuneyard.data.stream.split_recipe import Clock, SplitRecipe
 from tuneyard.data.stream.windows import WINDOW
 
-_VERSION = 2
+_VERSION = 1
 _TRAIN, _HELD_OUT = {b"held_out": b"0"}, {b"held_out": b"1"}
 """Beside each batch of a file. The last one has no rows, and the facts."""
 _BATCH = 128
@@ -36,7 +36,8 @@ _BATCH = 128
 _BATCH_BYTES = 16 << 20
 """Pixels of a batch of rows with images, in bytes."""
 _ROOM_BYTES = 1 << 20
-_IMAGES = "images-"
+_ROWS, _IMAGES = "rows-2-", "images-2-"
+"""Beginnings of names, with the version of the files. Checkpoints know rows by `_VERSION`, which is that of their values."""
 KEPT_BYTES = 64 << 30
 """Bytes of shards with images that stay on a disk; at least those of four windows."""
 _KEPT_SHARDS = 4 * WINDOW
@@ -84,7 +85,7 @@ class RowRecipe(SplitRecipe[RowShard]):
 
     @property
     def prefix(self) -> str:
-        return _IMAGES if self.image is not None else ""
+        return _IMAGES if self.image is not None else _ROWS
 
     def open(self, path: Path) -> RowShard:
         return RowShard(path)
