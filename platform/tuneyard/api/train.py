@@ -33,7 +33,7 @@ class ModelRef(Fields):
         min_length=1,
         max_length=4096,
         description="Hugging Face name, local folder, or URI of a model, of an adapter, which stands for its base with it, or of the "
-        "output of a run; exactly one of name and from",
+        "output of a run; hf://owner/name is never a folder; exactly one of name and from",
     )
     from_task: Name | None = Field(
         default=None, alias="from", description="name of the earlier task that makes the model; exactly one of name and from"
@@ -47,11 +47,6 @@ class ModelRef(Fields):
         default="auto", description="auto: flash where the GPU and the model have it, else sdpa, else eager; `tuneyard plan` says why"
     )
     trust_remote_code: bool = Field(default=False, description="run Python code that comes with the model")
-
-    @field_validator("name")
-    @classmethod
-    def _without_scheme(cls, name: str | None) -> str | None:
-        return name and name.removeprefix("hf://")
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:

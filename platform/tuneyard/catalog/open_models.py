@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tuneyard.api.local_files import hub_name
+
 _COLUMNS = (
     *("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size"),
     *("vocab_size", "max_position_embeddings", "tie_word_embeddings"),
@@ -256,9 +258,9 @@ def known_models() -> tuple[str, ...]:
 
 def known_config(name: str) -> dict[str, Any] | None:
     """The fields of a model's `config.json` that planning needs; None for a model that is not in the table. Names match in any case, as on
-    the hub.
+    the hub, and may begin with hf://.
     """
-    return _CONFIGS.get(name.lower())
+    return _CONFIGS.get(hub_name(name).lower())
 
 
 def published_parameters(name: str) -> int:

@@ -109,12 +109,12 @@ def configs_at_hand(job: Job, base_dir: Path) -> dict[str, dict[str, Any]]:
     for task in job.tasks:
         body = task.train or task.score
         name = body.model.name if body is not None else None
-        if name is None or "://" in name:
+        if name is None or ("://" in name and not is_name(name)):
             continue
         folder = base_dir / Path(name).expanduser()
         config = None
         with suppress(OSError, ValueError, BadInput):
-            model = find_model(str(folder)) if folder.is_dir() else None
+            model = find_model(str(folder)) if folder.exists() else None
             uri = model.model_uri if model is not None else name
             config = known_config(uri) if model is None or is_name(uri) else config_of(model)
         if isinstance(config, dict):

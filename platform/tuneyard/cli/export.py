@@ -52,14 +52,15 @@ def export(
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # its import warns of kernels that it would download
     from tuneyard.cli.merge import merged_folder
     from tuneyard.runtime.model_folders import folders_of
-    from tuneyard.storage import local_path, open_store
-    from tuneyard.training.export.run import export_gguf, refuse_not_empty
+    from tuneyard.storage import local_path
+    from tuneyard.storage.filling import fill, refuse_filled
+    from tuneyard.training.export.run import export_gguf
     from tuneyard.training.model_finder import find_model
 
     found = find_model(run, task, merged=base is None, checked=base is None)
     if base is not None and found.origin is None:
         raise BadInput(f"--base is for adapters, and {found.uri} is a whole model", "leave it out")
-    refuse_not_empty(out)
+    refuse_filled(out)
     with tempfile.TemporaryDirectory(prefix="tuneyard-export-") as scratch, redirect_stdout(sys.stderr):  # DeepSpeed logs to stdout
         folder = Path(scratch) / "merged"
         if found.origin is not None:
@@ -68,7 +69,7 @@ def export(
             folder = folders_of(found, Path(scratch) / "model").model
             if form is Form.MERGED:
                 print(f"copying the whole model {found.uri}", file=sys.stderr)
-                open_store(out).upload_folder(folder, "")
+                fill(out, folder, {})
         if form is not Form.MERGED:
             print(f"writing {form.value} of {found.uri}, and answering with llama.cpp", file=sys.stderr)
             name = local_path(out).absolute().name if "://" not in out else out.rstrip("/").rpartition("/")[2]

@@ -99,7 +99,7 @@ def _about(served: Served) -> list[str]:
         form = served.forms[name]
         what = f"an adapter on {served.base}" if name in served.adapters else f"the weights in {served.model}"
         takes = "chats and completions" if form.chats else f"completions alone: {form.why_plain}"
-        made_by = f"; it was trained on prompts of the form {form.made_by!r}: requests send the whole prompt" if form.made_by else ""
+        made_by = f"; its prompts have the form {form.made_by!r}: a request sends one, or its columns" if form.made_by else ""
         lines.append(f"{name}: {what}; takes {takes}{made_by}")
     return lines
 

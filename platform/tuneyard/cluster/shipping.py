@@ -215,7 +215,7 @@ def _named(job: JobSpec, base_dir: Path) -> Iterator[LocalFile]:
     for index, task in enumerate(job.spec.tasks):
         for name, place in _models(task):
             field = ("spec", "tasks", index, task.kind, *place)
-            if is_relative(name) and os.path.isdir(base_dir / name) and all(f.path != field for f in local_files(job.spec)):
+            if is_relative(name) and os.path.exists(base_dir / name) and all(f.path != field for f in local_files(job.spec)):
                 yield LocalFile(field, name, "model")
 
 
@@ -237,8 +237,8 @@ def _parcel(file: LocalFile, base_dir: Path) -> Parcel:
     if file.what == "data" and any(mark in file.text for mark in _GLOB) and not os.path.exists(base_dir / file.text):
         return _pattern(file, base_dir)
     path = _checked(base_dir / os.path.expanduser(file.text), base_dir, file.text)
-    if path.is_file():
-        if file.what in ("model", "folder"):
+    if path.is_file() and file.what != "model":
+        if file.what == "folder":
             raise _bad(f"{file.text} is a file; a folder is expected here")
         if path.stat().st_size == 0:
             raise _bad(f"{file.text} is empty")

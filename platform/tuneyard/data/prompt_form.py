@@ -31,18 +31,24 @@ def templated(tokenizer: Any, prompt: str) -> str:
 
     Raises BadInput for a prompt that does not fill the template, and for a template that is damaged.
     """
-    given = tokenizer.init_kwargs.get(TEMPLATE_KEY)
-    if given is None:
+    given = template_of(tokenizer)
+    if not given:
         return prompt
+    template = prompt_template(given)
+    if set(template.places) - {INPUT} == {PROMPT}:
+        return template.filled({PROMPT: prompt, INPUT: ""})
+    return template.filled(_columns(template.places, prompt))
+
+
+def template_of(tokenizer: Any) -> str:
+    """The `data.template` of the model's training; empty where there was none. Raises BadInput for one that is damaged."""
+    given = tokenizer.init_kwargs.get(TEMPLATE_KEY)
     try:
-        template = prompt_template(given)
+        return given if given is not None and prompt_template(given) else ""
     except (ValueError, TypeError) as error:
         raise BadInput(
             f"tokenizer_config.json: {TEMPLATE_KEY}: {error}", "write the data.template of the training there, or remove it"
         ) from error
-    if set(template.places) - {INPUT} == {PROMPT}:
-        return template.filled({PROMPT: prompt, INPUT: ""})
-    return template.filled(_columns(template.places, prompt))
 
 
 def _columns(places: Sequence[str], prompt: str) -> dict[str, str]:

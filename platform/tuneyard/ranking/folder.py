@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tuneyard.api import BadInput
-from tuneyard.api.local_files import looks_like_path
+from tuneyard.api.local_files import hub_name, looks_like_path
 from tuneyard.ranking.config import RankerConfig
 from tuneyard.storage import NotFound, is_local, local_path, open_store
 
@@ -28,7 +28,7 @@ def holds_ranker(uri: str) -> bool:
     """Whether a model is a ranker: a folder or URI with `ranker.json`. A name on the Hugging Face hub is none, and is not looked up."""
     if is_local(uri) and local_path(uri).exists():
         return (local_path(uri) / CONFIG).is_file()
-    return looks_like_path(uri) and not is_local(uri) and open_store(uri).exists(CONFIG)
+    return looks_like_path(uri) and not is_local(uri) and hub_name(uri) == uri and open_store(uri).exists(CONFIG)
 
 
 def read_config(uri: str | Path) -> RankerConfig:

@@ -12,7 +12,6 @@ from typing import Any
 
 from tuneyard.admission import Machine, admit, refused
 from tuneyard.api import BadInput, Embedding, Endpoint, JobSpec, LmEval, ScoreTask, Source, Task
-from tuneyard.api.local_files import looks_like_path
 from tuneyard.api.programs import missing_object, module_files, module_of
 from tuneyard.catalog.built import model_shape_of
 from tuneyard.catalog.weight_files import check_weight_files
@@ -22,9 +21,9 @@ from tuneyard.runtime.models import config_of, read_config
 from tuneyard.runtime.process.run import check_working_dir
 from tuneyard.runtime.references import generation_of, named_model, source_of
 from tuneyard.runtime.score.rankers import check_scored_table, ranker_of
-from tuneyard.storage import absolute, is_local, local_path
+from tuneyard.storage import absolute, is_local, local_path, open_store
 from tuneyard.tracking import asked_for
-from tuneyard.training.model_finder import FoundModel, find_model, is_name
+from tuneyard.training.model_finder import MODULES, FoundModel, find_model, find_place, is_name
 
 _EXTRAS = {"train": "train", "rank": "train", "score": "score", "serve": "score"}
 """Kind of task -> the extra of Tuneyard that must be installed where it runs."""
@@ -173,11 +172,10 @@ def _check_embedding(job: JobSpec, task: Task, embedding: Embedding, base_dir: P
         _check_key(job, task, embedding.endpoint, "embedding.endpoint")
     if embedding.model is None:
         return
-    uri = named_model(embedding.model, base_dir)
-    if is_local(uri) and looks_like_path(uri) and (local_path(uri) / "modules.json").is_file():
-        return  # its config.json may be in the folder of a module; the workers read it
     try:
-        read_config(uri, embedding.revision)
+        uri = find_place(named_model(embedding.model, base_dir))
+        if is_name(uri) or not open_store(uri).exists(MODULES):  # else its config.json may be in the folder of a module
+            read_config(uri, embedding.revision)
     except BadInput as error:
         raise BadInput(
             f"task {task.name}: embedding.model: {error.cause}", "name an encoder: a folder, a URI, or a Hugging Face name"

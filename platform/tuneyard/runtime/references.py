@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tuneyard.api import BadInput, Generation, Job, JobSpec, MixPart, ModelRef, ScoreData, ScoreTask, Source, Task, TrainData, TrainTask
-from tuneyard.api.local_files import hub_name, is_template_path, looks_like_path
+from tuneyard.api.local_files import is_template_path, looks_like_path
 from tuneyard.api.programs import module_files
 from tuneyard.metrics.own import program_of
 from tuneyard.runtime.models import saved_prompt_template
 from tuneyard.storage import absolute, join
-from tuneyard.training.model_finder import find_model, holds_model
+from tuneyard.training.model_finder import find_model, find_place, holds_model, is_name
 
 SourceT = TypeVar("SourceT", bound=Source)
 
@@ -62,16 +62,15 @@ def start_of(model: ModelRef, base_dir: Path, results: Mapping[str, Mapping[str,
         uri = named_model(model.name or "", base_dir)
     else:
         uri = made.get("adapter_uri") or output_of(model.from_task, model.path, results)
-    if as_named or not holds_model(uri):
+    if not is_name(uri) and (as_named or not holds_model(uri)):
         return Start(uri)
     found = find_model(uri)
     return Start(found.model_uri, found.adapter_uri, found.revision)
 
 
 def named_model(name: str, base_dir: Path) -> str:
-    """The absolute URI of a path or URI; a Hugging Face name as it is, without hf://."""
-    name = hub_name(name)
-    return absolute(name, base_dir) if looks_like_path(name) or (base_dir / name).is_dir() else name
+    """The absolute URI of a path or URI; a Hugging Face name as it is."""
+    return absolute(name, base_dir) if looks_like_path(name) or (base_dir / name).exists() else name
 
 
 def template_of(template: str | None, base_dir: Path) -> str | None:
@@ -119,7 +118,7 @@ def resolved(task: Task, base_dir: Path, results: Mapping[str, Mapping[str, Any]
         against = source_of(body.judge.against, base_dir, results)
         update["judge"] = body.judge.model_copy(update={"against": against})
     if body.embedding is not None and body.embedding.model is not None:
-        update["embedding"] = body.embedding.model_copy(update={"model": named_model(body.embedding.model, base_dir)})
+        update["embedding"] = body.embedding.model_copy(update={"model": find_place(named_model(body.embedding.model, base_dir))})
     score = body.model_copy(update=update | _metrics_dir(body, base_dir))
     return task.model_copy(update={"score": score}), start
 

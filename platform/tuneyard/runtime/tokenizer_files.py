@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tuneyard.api import TuneyardError
+from tuneyard.api.local_files import hub_name
 from tuneyard.runtime.references import named_model
 from tuneyard.storage import is_local, local_path
 from tuneyard.training.model_finder import find_model, is_name
@@ -29,7 +30,7 @@ def tokenizer_file(model: str, name: str, *, revision: str | None, base_dir: Pat
         return None
     found = None
     with suppress(ValueError):  # a name that the hub does not allow
-        found = try_to_load_from_cache(uri, name, revision=revision)
+        found = try_to_load_from_cache(hub_name(uri), name, revision=revision)
     return Path(found) if isinstance(found, str) else None
 
 

@@ -22,6 +22,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 TRANSFERS_AT_ONCE = 4
+BEGUN = ".tuneyard-begun.json"
+"""Beside files of a folder that is being filled; see `filling`."""
 
 
 class Progress:
@@ -78,7 +80,7 @@ def upload(store: Store, local: Path, prefix: str, on_progress: OnProgress | Non
     """See Store.upload_folder."""
     prefix = clean(prefix)
     files = scan(local)
-    _clear(store, prefix, keep={name for name, _ in files})
+    _clear(store, prefix, keep={BEGUN, *(name for name, _ in files)})
     progress = Progress(on_progress, sum(size for _, size in files))
 
     def send(file: tuple[str, int]) -> ManifestFile:

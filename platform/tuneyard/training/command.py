@@ -19,7 +19,7 @@ from tuneyard.storage import absolute, open_store
 from tuneyard.tracking.events import Checkpointed, Emit, Evaluated, Event, SampleShown, Stage, Step, Warned
 from tuneyard.tracking.progress.words import rate_words
 from tuneyard.training import TrainRequest, train
-from tuneyard.training.model_finder import FoundModel, find_model
+from tuneyard.training.model_finder import FoundModel, find_model, is_name
 from tuneyard.training.rows_of_step import keep_rows, kept_rows
 
 RESULT = "result.json"
@@ -61,7 +61,8 @@ def _request(options: argparse.Namespace) -> TrainRequest:
         names = ", ".join(t.name for t in job.spec.tasks if t.train is not None) or "none"
         raise BadInput(f"{options.job} has no train task {options.task!r}", f"train tasks in it: {names}")
     task = _with_absolute_paths(task, options.job.absolute().parent)
-    found = FoundModel("", task.model.name or "") if task.program is not None else find_model(task.model.name or "")
+    name = task.model.name or ""
+    found = FoundModel("", name) if task.program is not None and not is_name(name) else find_model(name)
     model = task.model.model_copy(update={"name": found.model_uri or None, "revision": found.revision or task.model.revision})
     task = task.model_copy(update={"model": model})
     out = options.out.absolute() / options.task

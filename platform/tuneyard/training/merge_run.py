@@ -13,8 +13,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 
 from tuneyard.api import BadInput, JobFailed
 from tuneyard.api.local_files import looks_like_path
-from tuneyard.storage import fetch_folder, open_store
+from tuneyard.storage import fetch_folder
 from tuneyard.storage.errors import os_errors
+from tuneyard.storage.filling import fill, refuse_filled
 from tuneyard.storage.staging import staging
 from tuneyard.training.generation_settings import write_end_tokens
 from tuneyard.training.generators import kept_generators
@@ -55,8 +56,7 @@ def merge_run(adapter_uri: str, origin: Origin, target: str, *, dtype: str | Non
     `dtype`: bf16, fp16 or fp32; else that of the run. Raises BadInput if `target` is not empty or the adapter cannot be merged, and
     JobFailed if the merged model does not compute what the adapter does.
     """
-    if open_store(target).list():
-        raise BadInput(f"{target} is not empty", "give another folder, or empty it")
+    refuse_filled(target)
     if origin.from_scratch:
         raise BadInput(f"the adapter's base is {origin.base} with random weights (model.init: scratch), which were not kept", _BESIDE)
     temporary = tempfile.TemporaryDirectory(prefix="tuneyard-merge-")
@@ -85,7 +85,7 @@ def merge_run(adapter_uri: str, origin: Origin, target: str, *, dtype: str | Non
         merged = _proven(base, adapter, staged, target, chosen, how)
         _dress(staged, adapter, base, origin.revision, trust=trust)
         figures = {"difference": merged.difference, "rounding": merged.rounding, "effect": merged.effect}
-        open_store(target).commit_folder(staged, "", extra={"adapter": adapter_uri, **origin.to_dict(), "dtype": chosen, **figures})
+        fill(target, staged, {"adapter": adapter_uri, **origin.to_dict(), "dtype": chosen, **figures}, move=True)
     return merged
 
 

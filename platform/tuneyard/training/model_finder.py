@@ -24,7 +24,8 @@ from tuneyard.storage import Store, is_local, join, local_path, open_store
 from tuneyard.storage.marks import changed_marks, model_marks
 from tuneyard.training.origin import Origin, origin_of
 
-CONFIG = "config.json"
+CONFIG, MODULES = "config.json", "modules.json"
+"""Of a language model or an encoder; and of an encoder in the layout of sentence-transformers."""
 _REPORT, _RESULT, _RANKER, _CERTIFICATE = "report.json", "result.json", "ranker.json", "provenance.json"
 _MODEL, _MERGED, _CHECKPOINTS = "model", "merged", "checkpoints"
 _WHOLE = ("model*.safetensors", "pytorch_model*.bin")
@@ -118,14 +119,14 @@ def find_place(given: str, task: str | None = None, *, merged: bool = True) -> s
 
 
 def is_name(given: str) -> bool:
-    """Whether a model is named by its Hugging Face name: there is no folder of that name."""
-    return not looks_like_path(given) and not (is_local(given) and os.path.lexists(local_path(given)))
+    """Whether a model is named by its Hugging Face name: with hf://, or there is no folder of that name."""
+    return hub_name(given) != given or not (looks_like_path(given) or os.path.lexists(local_path(given)))
 
 
 def holds_model(uri: str) -> bool:
-    """Whether a folder or URI holds a language model or the output of a run, or is a file. False for a Hugging Face name."""
-    if is_name(uri) or (is_local(uri) and local_path(uri).is_file()):
-        return not is_name(uri)
+    """Whether a folder or URI holds a language model or the output of a run, or is a file."""
+    if is_local(uri) and local_path(uri).is_file():
+        return True
     store = open_store(uri)
     records = any(store.exists(name) for name in (CONFIG, ADAPTER, _RESULT, _REPORT))
     return records or any(_owner(path) is not None for path in _paths(store))
@@ -136,7 +137,7 @@ def name_of(uri: str) -> str:
     if is_name(uri):
         return uri
     parts = [part for part in (str(local_path(uri).absolute()) if is_local(uri) else uri).split("/") if part]
-    if len(parts) > 1 and parts[-1] in (_MODEL, _MERGED):
+    if len(parts) > 1 and parts[-1] in (_MODEL, _MERGED, _REPORT):
         parts.pop()
     return parts[-1]
 
@@ -162,7 +163,7 @@ def _find_below(store: Store, given: str, task: str | None, *, merged: bool) -> 
     """The place of the model in a folder, and whether the folder is a job's output."""
     if store.exists(_RANKER):
         raise BadInput(f"{given} holds a ranker, which answers no prompts", "a score task scores tables with it")
-    if any(store.exists(name) for name in (ADAPTER, CONFIG, _CERTIFICATE)):
+    if any(store.exists(name) for name in (ADAPTER, CONFIG, MODULES, _CERTIFICATE)):
         return store.uri, False
     if store.exists(_RESULT):
         return _of_task(store, "", merged=merged), False

@@ -18,19 +18,20 @@ from tuneyard.api.pointers import refuse_pointers
 from tuneyard.api.train import QuantizedAdapter
 from tuneyard.catalog import refuse_encoders
 from tuneyard.catalog.adapter_files import check_adapter_files
+from tuneyard.catalog.weight_files import check_weight_files
 from tuneyard.planning import Plan
 from tuneyard.storage import fetch_folder
 from tuneyard.training.distributed import World, barrier
 from tuneyard.training.host_sharding import spread_weights
 from tuneyard.training.memory import is_out_of_memory
 from tuneyard.training.merging import load_base, merge, save_here
+from tuneyard.training.model_finder import find_model
 from tuneyard.training.request import TrainRequest
 from tuneyard.training.varlen import VARLEN
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _HOPPER = 9
 """Major compute capability of the GPUs that flash-attn 3 was written for."""
-WEIGHT_FILES = ("*.safetensors", "pytorch_model*.bin")
 
 
 def attention_name(kind: str) -> str:
@@ -223,17 +224,13 @@ def fetched(uri: str, cache: Path, world: World) -> str:
 
 
 def _check_is_model(folder: Path, uri: str, *, needs_weights: bool) -> None:
-    if not folder.is_dir():
-        raise BadInput(f"{uri} is not a folder", "point model.name at a folder with config.json, weights and tokenizer")
-    missing = [] if (folder / "config.json").is_file() else ["config.json"]
-    if needs_weights and not any(path for pattern in WEIGHT_FILES for path in folder.glob(pattern)):
-        missing.append("weights (*.safetensors)")
-    if missing:
-        adapter = (folder / "adapter_config.json").is_file()
-        advice = (
-            "it holds an adapter: name its base model, or use from: TASK" if adapter else "check model.name; init: scratch needs no weights"
-        )
-        raise BadInput(f"{uri} is not a model: it has no {' and no '.join(missing)}", advice)
+    """Raises BadInput for a folder without a whole model: a run does not look at what another task will make."""
+    try:
+        find_model(str(folder), checked=False)
+        if needs_weights:
+            check_weight_files(folder)
+    except BadInput as error:
+        raise BadInput(error.cause.replace(str(folder), uri), error.next_step) from error
 
 
 def _made_once(folder: Path, world: World, make: Any) -> str:

@@ -7,7 +7,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -163,6 +163,18 @@ def shared_counts() -> Counts:
     return counts
 
 
+def account_of(used: Setting) -> Any:
+    account = used.service.report()
+    assert account is not None
+    return account
+
+
+def check_that_workers_made(used: Setting, splits: Sequence[Any]) -> None:
+    account = account_of(used)
+    assert account.fetched_bytes > 0
+    assert account.shards >= len(splits) - 1
+
+
 def test_rows_of_a_table_come_from_the_service_though_a_worker_is_killed(
     setting: Callable[..., Setting], store: Store, tmp_path: Path
 ) -> None:
@@ -178,13 +190,8 @@ def test_rows_of_a_table_come_from_the_service_though_a_worker_is_killed(
         made, wanted = (each.batch(range(start, start + 500)) for each in (table, alone))
         assert all(torch.equal(made[name], wanted[name]) for name in wanted)
         if start == 1_500:
-            account = used.service.report()
-            assert account is not None
-            os.kill(account.pids[0], signal.SIGKILL)
-    account = used.service.report()
-    assert account is not None
-    assert account.fetched_bytes > 0
-    assert account.shards >= len(table.stream.splits) - 1
+            os.kill(account_of(used).pids[0], signal.SIGKILL)
+    check_that_workers_made(used, table.stream.splits)
 
 
 def test_rows_of_a_program_come_from_the_service_though_a_worker_is_killed(setting: Callable[..., Setting], tmp_path: Path) -> None:
@@ -196,13 +203,8 @@ def test_rows_of_a_program_come_from_the_service_though_a_worker_is_killed(setti
     for position in range(4_000):
         assert rows[position] == alone[position]
         if position == 500:
-            account = used.service.report()
-            assert account is not None
-            os.kill(account.pids[0], signal.SIGKILL)
-    account = used.service.report()
-    assert account is not None
-    assert account.fetched_bytes > 0
-    assert account.shards >= len(rows.stream.splits) - 1
+            os.kill(account_of(used).pids[0], signal.SIGKILL)
+    check_that_workers_made(used, rows.stream.splits)
 
 
 @pytest.mark.parametrize("kills", [8, pytest.param(100, marks=pytest.mark.long)])

@@ -49,7 +49,7 @@ class Server:
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The output of a job with two LoRA tasks on one base: `chats` was trained on chats, `plain` on plain text."""
+    """The output of a job with two LoRA tasks on one base: `chats` was trained on chats, `plain` on plain text of a template."""
     folder = tmp_path_factory.mktemp("served")
     write_model(folder / "base", hidden_size=128, num_attention_heads=2, num_key_value_heads=1)
     write_chats(folder / "chats.jsonl")
@@ -66,7 +66,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"name": "chats", "train": {**common, "data": {"source": "chats.jsonl", "maxLength": 64}}, "resources": {"workers": 1}},
         {
             "name": "plain",
-            "train": {**common, "data": {"source": "pairs.jsonl", "maxLength": 64, "chat": False}},
+            "train": {**common, "data": {"source": "pairs.jsonl", "maxLength": 64, "chat": False, "template": "Shout: {prompt}\n"}},
             "resources": {"workers": 1},
         },
     ]
@@ -131,13 +131,16 @@ def test_clients_get_the_answers_of_generate_token_for_token(server: Server, out
     """Of the base, of an adapter by chats, and of an adapter by completions."""
     client = server.client()
     assert [model.id for model in client.models.list()] == ["base", "chatty", "plain"]
-    completed = [client.completions.create(model="plain", prompt=each, max_tokens=TOKENS, temperature=0) for each in PROMPTS]
+    how: dict[str, Any] = {"model": "plain", "max_tokens": TOKENS, "temperature": 0}
+    completed = [client.completions.create(prompt="", extra_body={"columns": {"prompt": each}}, **how) for each in PROMPTS]
+    whole = client.completions.create(prompt=f"Shout: {PROMPTS[0]}\n", **how)
 
     tuned, base, plain = chatted(server, "chatty"), chatted(server, "base"), [each.choices[0].text for each in completed]
 
     assert printed(tuned, generated(out / "chats", capsys))
     assert printed(base, generated(out.parent / "base", capsys))
     assert printed(plain, generated(out / "plain", capsys))
+    assert whole.choices[0].text == plain[0], "a request may send the whole prompt"
     assert tuned != base, "the adapter changes answers"
 
 

@@ -64,7 +64,11 @@ def _broken_at(step: int, compute_loss: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("files", "missing"),
-    [([], "config.json and no weights"), (["config.json"], "weights"), (["adapter_config.json"], "it holds an adapter")],
+    [
+        ([], "it has no config.json, and no adapter"),
+        (["config.json"], "no weights"),
+        (["adapter_config.json"], "is an adapter"),
+    ],
 )
 def test_a_folder_that_is_no_model_is_refused_with_what_it_lacks(
     files: list[str], missing: str, material: Material, tmp_path: Path

@@ -293,7 +293,8 @@ def test_signatures_are_checked(ran: Run, keys: Path, verify: Verify, monkeypatc
     """By relative paths, too."""
     assert verify(ran.model, "--key", keys / "mine.pub")[1]["signature"]["words"] == "the model has no model.sig"
     monkeypatch.chdir(ran.home)
-    assert main(["sign", "out/train/model", "--key", str(keys / "mine.pem")]) == 0
+    assert main(["sign", "out", "--key", str(keys / "mine.pem")]) == 0
+    assert not (ran.home / "out" / "model.sig").exists(), "of the model, as verify checks it, and not of the run"
     assert verify("out/train/model", "--key", keys / "mine.pub")[1]["signature"]["state"] == "ok"
 
     assert verify(ran.model, "--key", keys / "mine.pub")[1]["signature"]["state"] == "ok"
@@ -322,6 +323,7 @@ def test_bad_keys_and_models_are_refused(
     (tmp_path / "run").mkdir()
     assert command.main([str(trained.home / "job.yaml"), "--task", "train", "--out", str(tmp_path / "run")]) != 0
     assert main(["sign", str(trained.model), "--key", str(keys / "mine.pub")]) != 0
+    assert main(["sign", "s3://models/first", "--key", str(keys / "mine.pem")]) == 2
     assert main(["verify", str(trained.model), "--key", str(tmp_path / "none.pub")]) != 0
     assert main(["verify", str(trained.home / "base")]) != 0
 

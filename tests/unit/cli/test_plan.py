@@ -72,6 +72,17 @@ def test_json_has_memory_speed_time_and_cost(job: Path, capsys: pytest.CaptureFi
     assert train["strategy"]["tensorParallel"] == 1
 
 
+def test_hf_is_a_model_of_the_hub_and_no_folder_of_its_name(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name, weights = "Qwen/Qwen2.5-0.5B", []
+    (job.parent / "model").rename(job.parent / "0.5B")
+    (job.parent / "Qwen").mkdir()
+    (job.parent / "0.5B").rename(job.parent / name)
+    for given in (name, f"hf://{name}"):
+        job.write_text(JOB.replace("./model", given))
+        weights.append(rows(capsys, str(job), "--workers", "8", "--sku", "h100-80gb")[0]["memory_gb"]["weights"])
+    assert weights[0] > 10 * weights[1] > 0
+
+
 def test_a_score_task_has_its_engines_and_their_cache(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     judge = rows(capsys, str(job))[-1]
     assert (judge["task"], judge["engines"], judge["tensorParallel"], judge["engines_per_node"]) == ("judge", 4, 1, 8)

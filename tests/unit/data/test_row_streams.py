@@ -14,6 +14,7 @@ from tests.builders.images import encoded
 
 from tuneyard.api import BadInput, TrainData
 from tuneyard.data import Prepared, dataset, prepare_rows, read_so_far
+from tuneyard.data.images import ImageColumn
 from tuneyard.data.row_records import Record
 from tuneyard.data.stream import row_recipe
 from tuneyard.data.stream import splits as splits_module
@@ -149,3 +150,24 @@ def test_images_are_decoded_to_one_size_and_bad_ones_are_told_by_their_row(tmp_p
         opened(path, tmp_path / "cache", streaming=None, images={"shortSide": 8})
     with pytest.raises(BadInput, match="column label has no bytes of an image but int"):
         opened(path, tmp_path / "cache", streaming=None, images={"column": "label", "shortSide": 8})
+
+
+def test_a_split_with_images_is_written_as_it_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, side, count, batch = tmp_path / "photos.parquet", 64, 80, 50_000
+    table = {"photo": pa.array([encoded(8, 8, "PNG")] * count, pa.binary()), "label": list(range(count))}
+    pq.write_table(pa.table(table), path)
+    monkeypatch.setattr(row_recipe, "_BATCH_BYTES", batch)
+    held, decoded = list[int](), ImageColumn.decoded
+
+    def measured(self: ImageColumn, value: Any) -> dict[str, Any]:
+        held.append(pa.total_allocated_bytes())
+        return decoded(self, value)
+
+    monkeypatch.setattr(ImageColumn, "decoded", measured)
+    stream = opened(path, tmp_path / "cache", validationFraction=0.2, images={"column": "photo", "shortSide": side})
+    assert stream.validation is not None
+    aside = [stream.validation[number]["label"] for number in range(len(stream.validation))]
+    assert sorted([*aside, *(row["label"] for row in read(stream, 0, count - len(aside)))]) == list(range(count))
+    assert len(held) >= count
+    assert count * side * side * 3 > 15 * batch
+    assert max(held) - held[0] < 4 * batch, "a split's images are not all in memory"

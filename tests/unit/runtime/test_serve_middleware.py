@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from tuneyard.api.prompt_templates import prompt_template
 from tuneyard.runtime.serve.middleware import CHATS, COMPLETIONS, FORMS, IDLE, Forms
 
 Ask = Callable[..., Any]
 KNOWN = {
-    "tuned": {"template": "T", "ends": [7], "why_plain": "", "controls": r"<\|im_end\|>"},
-    "plain": {"template": "", "ends": [], "why_plain": "it was trained on plain prompts", "controls": ""},
+    "tuned": {"template": "T", "ends": [7], "why_plain": "", "controls": r"<\|im_end\|>", "made_by": "{subject}: {body}"},
+    "plain": {"template": "", "ends": [], "why_plain": "it was trained on plain prompts", "controls": "", "made_by": "alpaca"},
+    "free": {"template": "", "ends": [], "why_plain": "it was trained on plain prompts", "controls": "", "made_by": ""},
 }
 
 
@@ -65,6 +67,37 @@ def test_chats_of_a_plain_model_are_refused_with_the_way_to_ask(ask: Ask) -> Non
     assert status == 400
     assert why == f"plain takes no chats: it was trained on plain prompts. Send the prompt to {COMPLETIONS}"
     assert ask(COMPLETIONS, {"model": "plain", "prompt": "x"}) == {"model": "plain", "prompt": "x"}
+
+
+def test_columns_become_the_prompt_of_the_training(ask: Ask) -> None:
+    columns = {"subject": "Refund", "body": "Where is {it}?"}
+    assert ask(COMPLETIONS, {"prompt": "", "columns": columns}) == {"model": "tuned", "prompt": "Refund: Where is {it}?"}
+    chat = ask(CHATS, {"messages": [], "columns": columns})
+    assert (chat["messages"], chat["chat_template"]) == ([{"role": "user", "content": "Refund: Where is {it}?"}], "T")
+    assert "columns" not in chat
+    bare, full = ({"prompt": "Add.", "input": given} for given in ("", "1 2"))
+    for given in (bare, full, {"prompt": "Add."}):
+        expected = prompt_template("alpaca").filled({"input": "", **given})
+        assert ask(COMPLETIONS, {"model": "plain", "columns": given})["prompt"] == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "why"),
+    [
+        (COMPLETIONS, {"columns": {"subject": "a"}}, "columns of tuned is an object with a text for each of subject, body"),
+        (COMPLETIONS, {"columns": {"subject": "a", "body": "b", "input": "c"}}, "is an object with a text for each"),
+        (COMPLETIONS, {"columns": {"subject": "a", "body": 1}}, "is an object with a text for each"),
+        (COMPLETIONS, {"columns": ["a"]}, "is an object with a text for each"),
+        (COMPLETIONS, {"columns": {}, "prompt": "x"}, "a request has columns or prompt, and not both"),
+        (CHATS, {"columns": {}, "messages": [{}]}, "a request has columns or messages, and not both"),
+        (CHATS, {"columns": {"subject": "<|im_end|>", "body": ""}}, "spells the control token"),
+        (COMPLETIONS, {"model": "free", "columns": {}}, "free was trained without data.template"),
+    ],
+)
+def test_columns_that_make_no_prompt_are_refused(path: str, body: dict[str, Any], why: str, ask: Ask) -> None:
+    status, said = ask(path, body)
+    assert status == 400
+    assert why in said
 
 
 @pytest.mark.parametrize("unnamed", ["", None])

@@ -213,8 +213,8 @@ def of_jobspec(kind: str, given: str, base_dir: Path) -> tuple[str, str | None]:
     return start.model_uri, start.adapter_uri
 
 
-def of_option(given: str, base_dir: Path) -> tuple[str, str | None]:
-    spec = with_model(job("train", {"name": "any/model"}), given, base_dir)
+def of_option(given: str, cwd: Path, base_dir: Path) -> tuple[str, str | None]:
+    spec = with_model(job("train", {"name": "any/model"}), given, cwd)
     start = resolved(spec.spec.task("t"), base_dir, {})[1]
     return start.model_uri, start.adapter_uri
 
@@ -246,12 +246,12 @@ def test_every_door_finds_the_same_model(kind: str, tmp_path: Path, monkeypatch:
 
     assert (found.model_uri, found.adapter_uri) == expected
     assert find_place(given) == find_model(given, checked=False).uri == found.uri
-    assert of_jobspec("train", given, tmp_path) == of_jobspec("score", given, tmp_path) == of_option(given, tmp_path) == expected
+    assert of_jobspec("train", given, tmp_path) == of_jobspec("score", given, tmp_path) == of_option(given, tmp_path, tmp_path) == expected
     if given.startswith(str(tmp_path)):
         beside = f"./{os.path.relpath(given, tmp_path)}"
         assert of_jobspec("train", beside, tmp_path) == of_process(given, tmp_path) == expected
-        if Path(given).is_dir() and not Path(given).is_symlink():
-            assert shipped_from(beside, tmp_path) == {found.uri}
+        if not Path(given).is_symlink():
+            assert shipped_from(beside, tmp_path) == shipped_from(beside.removeprefix("./"), tmp_path) == {found.uri}
     if weights is not None:
         assert read_config(given) == {"model_type": "llama"}
 
@@ -304,6 +304,38 @@ def test_a_folder_does_not_stand_for_a_model_of_the_hub(tmp_path: Path, monkeypa
     for given in ("hf://", "hf://datasets/org/rows", "hf:///models/base"):
         with pytest.raises(BadInput, match=f"{given} is no name of a model"):
             find_model(given)
+
+
+def test_hf_in_a_jobspec_is_the_hub_beside_a_folder_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside, given = tmp_path / "beside", f"hf://{BASE}"
+    whole(beside / BASE)
+    assert of_jobspec("train", BASE, beside) == (str(beside / BASE), None)
+    assert of_jobspec("train", given, beside) == of_jobspec("score", given, beside) == (BASE, None)
+    assert of_option(given, tmp_path, beside) == (BASE, None)
+    assert shipped_from(given, beside) == set()
+    monkeypatch.chdir(beside)
+    for kind in ("train", "score"):
+        with pytest.raises(BadInput, match=f"there is a folder {BASE} here"):
+            of_jobspec(kind, given, beside)
+    assert shipped_from(given, beside) == set(), "a cluster has no such folder"
+
+
+def test_a_model_of_embeddings_is_found_like_any_other(tmp_path: Path) -> None:
+    run, layout = full_run(tmp_path / "run"), touched(tmp_path / "encoder", "modules.json", "0_Transformer/config.json")
+    places = {"./run": f"{run}/train/model", "./run/report.json": f"{run}/train/model", "./encoder": str(layout), f"hf://{BASE}": BASE}
+    for given, place in places.items():
+        assert embedded_by(given, tmp_path) == place
+    with pytest.raises(BadInput, match="there is no folder"):
+        embedded_by("./nothing", tmp_path)
+
+
+def embedded_by(given: str, base_dir: Path) -> str | None:
+    data = {"source": "s3://b/t.jsonl", "prompt": "q", "reference": "a"}
+    spec = job("score", {"name": BASE}, data=data, metrics=["embedding_similarity"], embedding={"model": given})
+    found = resolved(spec.spec.task("t"), base_dir, {})[0].score
+    assert found is not None
+    assert found.embedding is not None
+    return found.embedding.model
 
 
 def test_a_model_may_lie_at_the_root_of_a_machine_or_of_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

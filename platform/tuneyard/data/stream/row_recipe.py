@@ -1,4 +1,4 @@
-"""Shards of rows for programs: the columns and types of the first rows, images decoded, held-out rows after those to train on."""
+"""Shards of rows for programs: the columns and types of the first rows, and images decoded. Held-out rows count after those to train on."""
 
 from __future__ import annotations
 
@@ -29,12 +29,15 @@ from tuneyard.data.stream.split_recipe import Clock, SplitRecipe
 from tuneyard.data.stream.windows import WINDOW
 
 _VERSION = 1
+_TRAIN, _HELD_OUT = {b"held_out": b"0"}, {b"held_out": b"1"}
+"""Beside each batch of a file. The last one has no rows, and the facts."""
 _BATCH = 128
 """Rows that are fitted at once."""
-_BATCH_BYTES = 128 << 20
+_BATCH_BYTES = 16 << 20
 """Pixels of a batch of rows with images, in bytes."""
 _ROOM_BYTES = 1 << 20
-_IMAGES = "images-"
+_ROWS, _IMAGES = "rows-2-", "images-2-"
+"""Beginnings of names, with the version of the files. Checkpoints know rows by `_VERSION`, which is that of their values."""
 KEPT_BYTES = 64 << 30
 """Bytes of shards with images that stay on a disk; at least those of four windows."""
 _KEPT_SHARDS = 4 * WINDOW
@@ -47,9 +50,10 @@ class RowShard:
     def __init__(self, path: Path) -> None:
         """Raises OSError for a missing shard, ValueError for a damaged one."""
         reader = pa.ipc.open_stream(open_sealed(path))
-        self._batches = list(reader)
+        *stored, (_, told) = reader.iter_batches_with_custom_metadata()
+        self._batches = [batch for batch, mark in sorted(stored, key=lambda each: each[1] == _HELD_OUT)]
         self._ends = list(accumulate(batch.num_rows for batch in self._batches))
-        self.facts = ShardFacts(**json.loads(reader.schema.metadata[b"facts"]))
+        self.facts = ShardFacts(**json.loads(told["facts"]))
         self._image = reader.schema.metadata[b"image"].decode()
 
     def row(self, number: int) -> dict[str, Any]:
@@ -81,26 +85,29 @@ class RowRecipe(SplitRecipe[RowShard]):
 
     @property
     def prefix(self) -> str:
-        return _IMAGES if self.image is not None else ""
+        return _IMAGES if self.image is not None else _ROWS
 
     def open(self, path: Path) -> RowShard:
         return RowShard(path)
 
     def write(self, data: SplitData, path: Path, clock: Clock, content: str) -> None:
+        write_sealed(path, data.read_bytes + _ROOM_BYTES, partial(self._write, data, clock, content))
+
+    def _write(self, data: SplitData, clock: Clock, content: str, path: Path) -> None:
+        """Rows as they are decoded: the pixels of a split may take many times the memory of its files."""
         tally = Tally("")
         facts = ShardFacts(source_bytes=data.read_bytes, content=content, seconds=clock.seconds)
         schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
-        train, held_out = list[pa.RecordBatch](), list[pa.RecordBatch]()
-        for batch, aside in clock.each("decoding", self._batches(good_records(data.records(), tally), schema, tally)):
-            train.append(batch.filter(pa.array(~aside)))
-            held_out.append(batch.filter(pa.array(aside)))
-        facts.rows, facts.held_out = (sum(batch.num_rows for batch in batches) for batches in (train, held_out))
-        facts.samples, facts.bad = tally.good, tally.bad
-        facts.bad_examples, facts.advice = tally.bad_examples, tally.advice if tally.bad else ""
-        batches = [batch for batch in (*train, *held_out) if batch.num_rows]
-        told = {"facts": json.dumps(asdict(facts)), "image": self.image.name if self.image is not None else ""}
-        size_bytes = sum(batch.nbytes for batch in batches) + _ROOM_BYTES
-        write_sealed(path, size_bytes, partial(_write, batches=batches, schema=self._stored(schema).with_metadata(told)))
+        stored = self._stored(schema).with_metadata({"image": self.image.name if self.image is not None else ""})
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, stored) as writer:
+            for batch, aside in clock.each("decoding", self._batches(good_records(data.records(), tally), schema, tally)):
+                for chosen, mark in ((~aside, _TRAIN), (aside, _HELD_OUT)):
+                    if chosen.any():
+                        writer.write_batch(batch.filter(pa.array(chosen)).replace_schema_metadata(stored.metadata), custom_metadata=mark)
+                facts.rows, facts.held_out = facts.rows + int((~aside).sum()), facts.held_out + int(aside.sum())
+            facts.samples, facts.bad = tally.good, tally.bad
+            facts.bad_examples, facts.advice = tally.bad_examples, tally.advice if tally.bad else ""
+            writer.write_batch(pa.RecordBatch.from_pylist([], schema=stored), custom_metadata={"facts": json.dumps(asdict(facts))})
 
     def trim(self, made: Path) -> None:
         with suppress(FileNotFoundError):  # another process makes room too
@@ -123,7 +130,7 @@ class RowRecipe(SplitRecipe[RowShard]):
     def _with_images(
         self, image: ImageColumn, batch: pa.RecordBatch, records: Sequence[Record], aside: Any, tally: Tally
     ) -> Iterator[tuple[pa.RecordBatch, Any]]:
-        """The rows with pixels, in batches of about _BATCH_BYTES: an array of Arrow has room for 2 GiB of them."""
+        """The rows with pixels, in batches of about _BATCH_BYTES."""
         schema = self._stored(batch.schema)
         made, kept, size_bytes = list[dict[str, Any]](), list[int](), 0
         for number, (record, values) in enumerate(zip(records, batch.to_pylist(), strict=True)):
@@ -151,9 +158,3 @@ class RowRecipe(SplitRecipe[RowShard]):
 def content_hash(row: Mapping[str, Any]) -> int:
     """64 bits of the values of a row, by which it is held out."""
     return int.from_bytes(blake2b(repr(sorted(row.items())).encode(), digest_size=8).digest(), "little")
-
-
-def _write(path: Path, *, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> None:
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch.replace_schema_metadata(schema.metadata))

@@ -14,13 +14,11 @@ from tuneyard.data.token_batch import RowParts, TokenBatch
 _HINT = "check data.maxLength and data.lossOn"
 
 
-class StreamedTokens(StreamedRows[Shard]):
-    """Token rows by position."""
-
-    INPUTS = "its settings, the tokenizer with its chat template"
+class _TokenRows:
+    """What token rows have, wherever their shards come from."""
 
     def __init__(self, *args: Any, packed: bool = False, longest: int = 0, **options: Any) -> None:
-        """`longest`: tokens of the longest sample of a part of the data. Others: as `StreamedRows`."""
+        """`longest`: tokens of the longest sample of a part of the data, as far as it is known. Others: as the rows of any stream."""
         super().__init__(*args, **options)
         self._packed = packed
         self.longest = longest
@@ -29,22 +27,31 @@ class StreamedTokens(StreamedRows[Shard]):
     @property
     def column_names(self) -> list[str]:
         """The columns, as for a data set that is prepared whole."""
-        return _columns(packed=self._packed)
+        return ["input_ids", "labels", *(["position_ids"] if self._packed else []), "length"]
 
-    def __getitem__(self, position: int) -> Mapping[str, Any]:
-        """The row at a position. Raises BadInput for unusable data, StorageError where they cannot be read or stored."""
-        return self.__getitems__([position])[0]
+    def __getitem__(self, number: int) -> Mapping[str, Any]:
+        """A row. Raises BadInput for unusable data, StorageError where they cannot be read or stored."""
+        return self.__getitems__([number])[0]
 
-    def __getitems__(self, positions: Sequence[int]) -> TokenBatch:
-        """The rows at these positions, in this order. Raises as `__getitem__`."""
-        return TokenBatch.of_parts([self._parts(position) for position in positions])
+    def __getitems__(self, numbers: Sequence[int]) -> TokenBatch:
+        """These rows, in this order. Raises as `__getitem__`."""
+        return TokenBatch.of_parts([self._parts(number) for number in numbers])
 
     def refuse_longer(self, tokens: int) -> None:
-        """Raise BadInput when a sample of more tokens is read."""
+        """Raise BadInput when a sample of more tokens is read; of rows for evaluation, when they are built."""
         self._most_tokens = tokens
 
-    def _parts(self, position: int) -> RowParts:
-        shard, row = self._found(position)
+    def _parts(self, number: int) -> RowParts:
+        raise NotImplementedError
+
+
+class StreamedTokens(_TokenRows, StreamedRows[Shard]):
+    """Token rows by position."""
+
+    INPUTS = "its settings, the tokenizer with its chat template"
+
+    def _parts(self, number: int) -> RowParts:
+        shard, row = self._found(number)
         parts = shard.row(row)
         if self._most_tokens is not None:
             self._check_length(parts, self._most_tokens)
@@ -60,32 +67,14 @@ class StreamedTokens(StreamedRows[Shard]):
         return BadInput(f"{self.stream.uri}: no sample is left to train on{why}", _HINT)
 
 
-class EvaluatedTokens(EvaluationRows[Shard]):
+class EvaluatedTokens(_TokenRows, EvaluationRows[Shard]):
     """Token rows for evaluation."""
 
     HINT = _HINT
 
-    def __init__(self, *args: Any, packed: bool = False, longest: int = 0, **options: Any) -> None:
-        """`longest`: tokens of the longest sample, as far as it is known. Others: as `EvaluationRows`."""
-        super().__init__(*args, **options)
-        self._packed = packed
-        self.longest = longest
-        self._most_tokens: int | None = None
-
-    @property
-    def column_names(self) -> list[str]:
-        return _columns(packed=self._packed)
-
-    def __getitem__(self, number: int) -> Mapping[str, Any]:
-        return self.__getitems__([number])[0]
-
-    def __getitems__(self, numbers: Sequence[int]) -> TokenBatch:
-        """These rows, in this order."""
-        return TokenBatch.of_parts([shard.row(row) for shard, row in map(self._found, numbers)])
-
-    def refuse_longer(self, tokens: int) -> None:
-        """Have `build` raise BadInput for samples of more tokens."""
-        self._most_tokens = tokens
+    def _parts(self, number: int) -> RowParts:
+        shard, row = self._found(number)
+        return shard.row(row)
 
     def _check(self, shards: Sequence[Shard]) -> None:
         # Of the first splits of a stream, most rows are not evaluated; the stream refuses them itself.
@@ -93,10 +82,6 @@ class EvaluatedTokens(EvaluationRows[Shard]):
         if self._most_tokens is not None and longest > self._most_tokens:
             raise _too_long(self._stream.uri, longest, self._most_tokens)
         super()._check(shards)
-
-
-def _columns(*, packed: bool) -> list[str]:
-    return ["input_ids", "labels", *(["position_ids"] if packed else []), "length"]
 
 
 def _too_long(uri: str, tokens: int, most: int) -> BadInput:

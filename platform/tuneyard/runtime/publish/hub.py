@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from tuneyard.api import BadInput, StorageError, TuneyardError
 from tuneyard.runtime.publish.parcel import Parcel
-from tuneyard.storage import FileInfo, Store, open_store
+from tuneyard.storage import open_store
+from tuneyard.storage.filling import fill
 from tuneyard.training.model_finder import FoundModel
 from tuneyard.training.provenance.certificate import FILE, Certificate
 from tuneyard.training.published import is_hub_id
@@ -72,23 +72,8 @@ def upload(parcel: Parcel, repo: str, *, private: bool, revision: str | None) ->
 
 
 def copy_to_bucket(parcel: Parcel, target: str) -> None:
-    """Write a parcel as the folder `target`, completely or not at all. Raises BadInput for a folder with other files.
-
-    A push that was killed left no manifest, and is repeated as a whole.
-    """
-    store, own = open_store(target), {path.relative_to(parcel.folder).as_posix(): path for path in parcel.files}
-    is_ours = store.is_complete("") and _PUSHED in store.manifest("").extra
-    other = [] if is_ours else [file.path for file in store.list() if not _is_copy(store, file, own.get(file.path))]
-    if other:
-        raise BadInput(f"{target} holds other files: {', '.join(other[:3])}", "give an empty folder of the bucket")
-    store.upload_folder(parcel.folder, "", extra={_PUSHED: True})
-
-
-def _is_copy(store: Store, file: FileInfo, own: Path | None) -> bool:
-    """Whether a push of this parcel that was killed may have written the file. Weights are compared by size alone."""
-    if own is None or own.stat().st_size != file.size_bytes:
-        return False
-    return own.suffix == ".safetensors" or store.get(file.path) == own.read_bytes()
+    """Write a parcel as the folder `target`, completely or not at all, in place of an earlier push. Raises BadInput for other files."""
+    fill(target, parcel.folder, {_PUSHED: True}, over=_PUSHED)
 
 
 def refuse_other_base(found: FoundModel, base: str) -> None:

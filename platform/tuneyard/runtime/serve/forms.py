@@ -9,7 +9,7 @@ from typing import Any
 
 from tuneyard.api import BadInput
 from tuneyard.data.control_tokens import Controls
-from tuneyard.data.prompt_form import TEMPLATE_KEY
+from tuneyard.data.prompt_form import template_of
 from tuneyard.scoring.prompts import PromptEncoder
 
 _PROBES = ("Hello, world!", " 12 + 7 = 19\n\n", "Größe, naïve, 你好", "def f(x):\n    return x")
@@ -30,7 +30,7 @@ class Form:
     controls: str = ""
     """A pattern of the control tokens that a text of a user would spell."""
     made_by: str = ""
-    """The template of columns (`data.template`) that made the prompts of the training; a request sends what it made."""
+    """The template of columns (`data.template`) that made the prompts of the training."""
 
     @property
     def chats(self) -> bool:
@@ -64,7 +64,7 @@ def _is_alike(one: Any, other: Any) -> bool:
 
 def _form(tokenizer: Any) -> Form:
     prompts = PromptEncoder(tokenizer, chat=None, max_length=_ANY_LENGTH)
-    made_by = str(tokenizer.init_kwargs.get(TEMPLATE_KEY, ""))
+    made_by = template_of(tokenizer)
     if not prompts.chats:
         why = "its tokenizer has no chat template" if tokenizer.chat_template is None else "it was trained on plain prompts"
         return Form("", [], why, made_by=made_by)

@@ -1,7 +1,7 @@
-"""Runs inside vLLM's server: gives each chat the template and the end tokens of its model, and refuses chats of models that take none.
+"""Runs inside vLLM's server: gives each chat the template and the end tokens of its model, and refuses chats of models that take none. Of
+columns it makes the prompt of the training.
 
-vLLM's server has one chat template, and adapters may have been trained with others. It is imported by the server alone, and imports no
-other file of ours.
+vLLM's server has one chat template, and adapters may have been trained with others.
 """
 
 from __future__ import annotations
@@ -14,9 +14,13 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from tuneyard.api.prompt_templates import INPUT, PROMPT, prompt_template
+
 FORMS = "TUNEYARD_SERVED_FORMS"
 """The variable that names the file with the form of each model (`forms.Form`), in the order in which they are named."""
 CHATS, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+_COLUMNS = "columns"
+"""The field of a request with a text for each column of `data.template`, in place of a prompt or of messages."""
 MARK = "x-tuneyard-server"
 """The header in which a server tells its mark at /health."""
 IDLE = "x-tuneyard-idle"
@@ -91,6 +95,8 @@ class Forms:
         """Change a request into what its model needs. Returns why it is refused, or nothing."""
         name = body["model"] = body.get("model") or next(iter(self._forms))  # vLLM takes an empty name for the base
         form = self._forms.get(name) if isinstance(name, str) else None
+        if form is not None and _COLUMNS in body and (refusal := _filled(path, body, name, form["made_by"])):
+            return refusal
         if form is None or path != CHATS:
             return ""  # vLLM names an unknown model
         if form["why_plain"]:
@@ -105,6 +111,27 @@ class Forms:
         if isinstance(given, list):
             body["stop_token_ids"] = [*given, *(end for end in form["ends"] if end not in given)]
         return ""
+
+
+def _filled(path: str, body: dict[str, Any], name: str, made_by: str) -> str:
+    """Replace the columns of a request by the prompt that `data.template` makes of them. Returns why it is refused, or nothing."""
+    columns, field = body.pop(_COLUMNS), "messages" if path == CHATS else "prompt"
+    if not made_by:
+        return f"{name} was trained without data.template, so that columns make no prompt: send {field}"
+    if body.get(field):
+        return f"a request has {_COLUMNS} or {field}, and not both"
+    template = prompt_template(made_by)
+    wanted = set(template.places) - {INPUT}
+    known = wanted | ({INPUT} if {INPUT, PROMPT} & set(template.places) else set())
+    if (
+        not isinstance(columns, dict)
+        or not wanted <= columns.keys() <= known
+        or not all(isinstance(each, str) for each in columns.values())
+    ):
+        return f"{_COLUMNS} of {name} is an object with a text for each of {', '.join(template.places)}"
+    prompt = template.filled({INPUT: "", **columns})
+    body[field] = [{"role": "user", "content": prompt}] if path == CHATS else prompt
+    return ""
 
 
 def mark_of(forms: str) -> str:

@@ -21,8 +21,9 @@ from typing import Any
 import torch
 
 from tuneyard.api import BadInput, StorageError
-from tuneyard.storage import MANIFEST, Manifest, NotFound, Store, is_local, local_path, open_store
+from tuneyard.storage import MANIFEST, Manifest, NotFound, Store, is_local, local_path
 from tuneyard.storage.errors import os_errors
+from tuneyard.storage.filling import fill, refuse_filled
 from tuneyard.storage.folders import Progress, in_parallel
 from tuneyard.storage.staging import staging
 from tuneyard.storage.store import OnProgress
@@ -69,8 +70,7 @@ def convert(
     `dtype`: bf16, fp16 or fp32; else bf16, or fp32 if that was the run's precision. A checkpoint on remote storage is first copied to the
     folder for temporary files. Raises BadInput if `target` is not empty, StorageError if the checkpoint is damaged.
     """
-    if open_store(target).list():
-        raise BadInput(f"{target} is not empty", "give another folder, or empty it")
+    refuse_filled(target)
     commit = commit_of(store, step)
     manifest = read_manifest(store, commit)
     indices = read_indices(store, commit, manifest)
@@ -90,7 +90,7 @@ def convert(
             _dress(staged, model, dtype)
             extra = {"checkpoint": store.url(commit.name), "step": commit.step, "sha256": commit.sha256, "dtype": dtype}
             size_bytes = sum((staged / file).stat().st_size for file in files)
-        open_store(target).commit_folder(staged, "", extra=extra)
+        fill(target, staged, extra, move=True)
     return Converted(target, commit.step, dtype, tuple(files), size_bytes)
 
 

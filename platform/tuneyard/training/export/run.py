@@ -6,9 +6,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuneyard.api import BadInput
-from tuneyard.storage import open_store
 from tuneyard.storage.errors import os_errors
+from tuneyard.storage.filling import fill, refuse_filled
 from tuneyard.storage.staging import staging
 from tuneyard.training.export.kinds import Quantize
 from tuneyard.training.export.ollama import modelfile
@@ -38,7 +37,7 @@ def export_gguf(folder: Path, target: str, *, name: str, kind: Quantize | None, 
     `kind`: default: the type of the folder's weights. Raises BadInput if `target` is not empty or the model cannot be exported, and
     JobFailed if llama.cpp does not compute what transformers does.
     """
-    refuse_not_empty(target)
+    refuse_filled(target)
     temporary = tempfile.TemporaryDirectory(prefix="tuneyard-export-")
     with temporary as scratch, staging(target, Path(scratch)) as staged, clean_libraries():
         source = source_of(folder)
@@ -56,10 +55,5 @@ def export_gguf(folder: Path, target: str, *, name: str, kind: Quantize | None, 
             templates = has_template if source.tokenizer.chat_template is not None else None
         size = (staged / file).stat().st_size
         figures = {"difference": proof.difference, "rounding": proof.rounding}
-        open_store(target).commit_folder(staged, "", extra={"file": file, **figures})
+        fill(target, staged, {"file": file, **figures}, move=True)
     return Exported(target, file, chosen, size, proof, templates)
-
-
-def refuse_not_empty(target: str) -> None:
-    if open_store(target).has_files():
-        raise BadInput(f"{target} is not empty", "give another folder, or empty it")
