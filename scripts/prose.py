@@ -18,8 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 LIST = Path(__file__).with_name("prose_left.txt")
 MOST_WORDS = 30
-DATED = ("docs/benchmarks/", "docs/design/", "docs/tried.md")
-"""Pages that tell when something was measured or decided."""
+DATED = ("CONTRIBUTING.md", "docs/benchmarks/", "docs/design/", "docs/testing.md", "docs/tried.md")
+"""Pages that tell when something was measured, decided or mended."""
 _FENCE = re.compile(r"^(?P<indent> *)```.*?^(?P=indent)``` *$|<!--.*?-->", re.M | re.S)
 _ITEM = re.compile(r"\s*(?:[-*]|\d+\.)\s+(.*)")
 _ROW = re.compile(r"\s*\|(.*)\|\s*$")
