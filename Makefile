@@ -23,6 +23,7 @@ lint: setup
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	$(PY) scripts/prose.py
 
 check: lint
 	$(PY) -m pytest tests/unit -q

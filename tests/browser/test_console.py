@@ -132,7 +132,7 @@ def test_names_that_people_chose_run_nothing_and_turn_nothing(address: str, fold
 
 @pytest.mark.long
 def test_ten_thousand_jobs(tmp_path: Path) -> None:
-    """Prints the time of each page, as the figure of docs/console.md."""
+    """Prints the time of each page, as the figure of docs/tried.md."""
     many_jobs(url_of(tmp_path), 10_000)
     with console(tmp_path) as address:
         for path in ("/", "/jobs", "/jobs?q=job-49", "/jobs?status=failed", "/jobs/job-7"):

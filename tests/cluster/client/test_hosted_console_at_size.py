@@ -16,7 +16,7 @@ from tests.testcluster import Hub
 
 @pytest.mark.long
 def test_ten_thousand_jobspecs(hub: Hub, kubeconfig: Path) -> None:
-    """Prints the time of each page, as the figure of docs/console.md."""
+    """Prints the time of each page, as the figure of docs/tried.md."""
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda n: create(hub, make_manifest(f"job-{n:05}", "maps"), "maps"), range(10_000)))
     report(hub, make_running(), "job-00042", "maps")

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 HANGS_AFTER_S = 2400
-"""No measure of speed (docs/quickstart.md has that): a run of this length on the busiest machine has stopped doing anything."""
+"""No measure of speed (docs/tried.md has that): a run of this length on the busiest machine has stopped doing anything."""
 
 pytestmark = pytest.mark.timeout(HANGS_AFTER_S + 60)
 

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 from tests.unit.docs.checking import block_complaints, complaints, own_path_exists
 from tests.unit.docs.commands import Line, lines_of
-from tests.unit.docs.markdown import ROOT, Page, manual
+from tests.unit.docs.markdown import ROOT, Page, manual, read_page
 
 from tuneyard.cli.commands import COMMANDS
 from tuneyard.cli.kubectl import VERBS
@@ -44,17 +44,17 @@ def test_every_variable_of_ours_is_read_somewhere(page: Page) -> None:
     assert not missing, f"{page.name}: nothing reads {', '.join(sorted(missing))}"
 
 
-def test_readme_says_first_on_what_it_was_tried() -> None:
-    (readme,) = (page for page in manual() if page.name == "README.md")
-    first = "\n".join(readme.text.splitlines()[:10])
-    assert "No GPU has been at hand" in first
-    assert "(#what-was-tried-on-what)" in first
-    assert "docs/benchmarks/README.md#not-measured" in readme.text
+def test_readme_is_short_and_says_first_that_no_gpu_was_there() -> None:
+    readme = read_page(ROOT / "README.md")
+    assert len(readme.text.splitlines()) <= 70
+    first = "\n".join(readme.text.splitlines()[:8])
+    assert "No GPU has run Tuneyard" in first
+    assert "(docs/tried.md)" in first
+    assert "benchmarks/README.md#not-measured" in read_page(ROOT / "docs" / "tried.md").text
 
 
-def test_readme_lists_every_command() -> None:
-    (readme,) = (page for page in manual() if page.name == "README.md")
-    told = {line.argv[1] for line in lines_of(readme) if line.program == "tuneyard"}
+def test_the_page_of_commands_has_every_one() -> None:
+    told = {line.argv[1] for line in lines_of(read_page(ROOT / "docs" / "commands.md")) if line.program == "tuneyard"}
     assert {command.name for command in COMMANDS if not command.hidden} <= told
 
 

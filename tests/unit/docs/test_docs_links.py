@@ -25,18 +25,27 @@ def test_links_lead_somewhere(page: Page) -> None:
     assert not broken(page)
 
 
-def test_every_page_of_the_manual_can_be_reached_from_readme() -> None:
-    reached, waiting = set(), [ROOT / "README.md"]
-    while waiting:
-        path = waiting.pop()
-        if path in reached or path.suffix != ".md":
-            continue
-        reached.add(path)
-        for _, target in read_page(path).links:
-            file = (path.parent / target.partition("#")[0]).resolve()
-            if "://" not in target and file.exists():
-                waiting += sorted(file.glob("*.md")) if file.is_dir() else [file]
-    assert {page.name for page in pages()} <= {str(path.relative_to(ROOT)) for path in reached}
+def reached_from(page: Page, clicks: int) -> set[str]:
+    """Names of pages that a reader finds from `page` with so many clicks. A folder's list of files is no page."""
+    reached, edge = {page.name}, {page.name}
+    for _ in range(clicks):
+        links = [(ROOT / name).parent / target.partition("#")[0] for name in edge for _, target in read_page(ROOT / name).links]
+        found = {path.resolve() for path in links if path.suffix == ".md" and path.is_file()}
+        edge = {str(path.relative_to(ROOT)) for path in found} - reached
+        reached |= edge
+    return reached
+
+
+def test_every_page_is_three_clicks_from_the_index() -> None:
+    index = read_page(ROOT / "docs" / "README.md")
+    assert index.name in reached_from(read_page(ROOT / "README.md"), 1)
+    orphans = {page.name for page in pages()} - reached_from(index, 3) - {"README.md"}
+    assert not orphans, "name these pages in docs/README.md, or in the index of their folder"
+
+
+def test_every_decision_stands_in_their_index() -> None:
+    (index,) = (page for page in pages() if page.name == "docs/design/README.md")
+    assert {target for _, target in index.links} == {path.name for path in (ROOT / "docs" / "design").glob("[0-9]*.md")}
 
 
 @pytest.mark.parametrize(
