@@ -263,7 +263,7 @@ class JobSpec(Resource):
     def team(self) -> str:
         return self.spec.team or self.metadata.namespace
 
-    def may_preempt(self, task: Task) -> bool:
+    def is_preemptible(self, task: Task) -> bool:
         """Whether jobs of higher priority may take the machines of `task`."""
         if self.spec.preemptible is not None:
             return self.spec.preemptible

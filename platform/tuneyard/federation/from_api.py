@@ -86,7 +86,7 @@ def ask_of(
         basis=basis,
         series=series_of(job.metadata.namespace or "default", job.metadata.labels.get(SCHEDULE_LABEL, ""), task_name),
         near=tuple(_near(gang, status)),
-        preemptible=job.may_preempt(task),
+        preemptible=job.is_preemptible(task),
         owed_since=next((_at(task.owed_since) for task in status.tasks if task.name == task_name), None),
     )
 

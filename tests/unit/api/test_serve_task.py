@@ -24,8 +24,8 @@ def test_a_server_comes_after_the_task_that_trains_its_model_and_is_not_preempte
     task = job.spec.task("serve")
 
     assert job.spec.needs(task) == ["one"]
-    assert (task.kind, task.engine_ranks, job.may_preempt(task)) == ("serve", 1, False)
-    assert served({"name": "m"}, preemptible=True).may_preempt(task)
+    assert (task.kind, task.engine_ranks, job.is_preemptible(task)) == ("serve", 1, False)
+    assert served({"name": "m"}, preemptible=True).is_preemptible(task)
     assert [(file.path, file.text) for file in local_files(served({"name": "./out"}).spec)] == [
         (("spec", "tasks", 0, "serve", "models", 0, "name"), "./out")
     ]
