@@ -122,7 +122,7 @@ def test_a_job_goes_to_a_member_and_its_progress_comes_back(stage: Clusters) -> 
     stage.hub.kubectl("wait", "--for=condition=Succeeded", "jobspec/one", "--timeout=60s")
 
 
-def test_a_server_without_requests_is_suspended_and_comes_back_behind_the_same_address(
+def test_a_server_without_requests_sleeps_and_comes_back_behind_the_same_address(
     stage: Clusters, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stage.hub.api.create("/api/v1/namespaces/default/secrets", {"metadata": {"name": "bot"}, "stringData": {"key": "k"}})
@@ -146,11 +146,12 @@ def test_a_server_without_requests_is_suspended_and_comes_back_behind_the_same_a
         speak(member, name, phase="Running", progress={"summary": "serving at http://here"})
         phase(stage, "bot", "Running")
         speak(member, name, phase="Preempted", idle=True, message="no request for 900 s")
-        until(lambda: job(stage.hub, "bot")["spec"].get("suspend"), "its job is suspended")
         until(lambda member=member: not rayjobs(member), "its machines are given back")
         until(lambda member=member: not member.api.get(f"{services}?labelSelector=tuneyard.dev/job=bot")["items"], "its Service is gone")
         status = phase(stage, "bot", "Queued")
-        assert status["message"] == "serve: no request for 900 s; tuneyard resume bot starts it again"
+        assert status["message"] == "asleep: serve: no request for 900 s; tuneyard resume bot starts it again"
+        spec = job(stage.hub, "bot")["spec"]
+        assert not spec.get("suspend"), "a person alone suspends a job"
         with monkeypatch.context() as shell:
             shell.setenv("KUBECONFIG", str(stage.hub.kubeconfig))
             assert main(["resume", "bot"]) == 0

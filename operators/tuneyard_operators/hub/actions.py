@@ -74,8 +74,6 @@ class Actions:
             self._queue.add_after(key, _RECORD_AGAIN_S)
         elif action.verb is Verb.REMOVE_FINALIZER:
             await self._jobs.remove_finalizer(key, self._jobs.items[key])
-        elif action.verb is Verb.SUSPEND:
-            await self._jobs.suspend(key, self._jobs.items[key], goal.generation)
         elif action.verb is Verb.DELETE:
             await self._connection.delete(JOBSPEC, *key)
         elif action.attempt is not None and action.attempt.placement is not None:

@@ -94,8 +94,12 @@ def _changes(before: JobStatus, after: JobStatus) -> Iterator[tuple[str, str, st
             yield "Normal", "Placed", f"attempt {attempt.number} of task {attempt.task}: {place.gpus} x {place.sku} on {place.cluster}"
         if attempt.phase is Phase.RUNNING and (old is None or old.phase is not Phase.RUNNING):
             yield "Normal", "Running", f"attempt {attempt.number} of task {attempt.task} runs"
+        if attempt.woken_at and old is not None and not old.woken_at:
+            yield "Normal", "Woken", f"attempt {attempt.number} of task {attempt.task} sleeps no longer: the JobSpec was changed"
         if attempt.ended_at and (old is None or not old.ended_at):
-            if attempt.failure:
+            if attempt.asleep_at:
+                yield "Normal", "Asleep", f"attempt {attempt.number} of task {attempt.task}: {attempt.message}"
+            elif attempt.failure:
                 yield "Warning", attempt.failure, f"attempt {attempt.number} of task {attempt.task}: {attempt.message}"
             else:
                 yield "Normal", "TaskSucceeded", f"task {attempt.task} has succeeded"

@@ -73,6 +73,8 @@ class _Advance:
         self._sync_tasks()
         for attempt in self.status.attempts:
             self._follow(attempt)
+            if attempt.sleeps and self.goal.generation > attempt.asleep_at:  # whoever changes the JobSpec wakes its server
+                attempt.woken_at = written(self.now)
         if self._goes_on():
             self._end_if_asked()
         if self._goes_on():
@@ -206,7 +208,6 @@ class _Advance:
             self._finish(Phase.SUCCEEDED, "")
             return ()
         ready: list[str] = []
-        asleep = waits = False
         for task in spec.task_order():
             if task.name in done or any(a.task == task.name and is_active(a) for a in self.status.attempts):
                 continue
@@ -216,25 +217,16 @@ class _Advance:
                 return ()
             if over or spec.suspend or self.goal.missing or not set(spec.needs(task)) <= done:
                 continue
-            if self._sleeps(task.name):
-                asleep = True
+            if any(attempt.sleeps for attempt in self._own(task.name)):
                 continue
             wait_s = not_before(self._counted(task.name), self.settings, self.now)
             if wait_s > 0:
                 self.later.append(wait_s)
-                waits = True
                 continue
             ready.append(task.name)
         if spec.suspend:
             self._stop_all("Preempted")
-        elif asleep and not ready and not waits and not self._is_active():
-            self.actions.append(Action(Verb.SUSPEND))
         return tuple(ready)
-
-    def _sleeps(self, task: str) -> bool:
-        """Whether a server has ended for lack of requests, and nobody has changed the JobSpec since then."""
-        own = self._own(task)
-        return bool(own) and 0 < self.goal.generation <= own[-1].asleep_at
 
     def _fail(self, task: str, attempt: Attempt) -> None:
         tried = len(self._failures(task))

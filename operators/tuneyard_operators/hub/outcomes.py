@@ -21,8 +21,6 @@ class Verb(StrEnum):
     ADD_FINALIZER = "add finalizer"
     REMOVE_FINALIZER = "remove finalizer"
     """Let the API server delete the JobSpec: all its objects on members are removed."""
-    SUSPEND = "suspend"
-    """Set `spec.suspend` of a JobSpec whose server has ended for lack of requests."""
     DELETE = "delete"
     """Delete a JobSpec whose time to live is over."""
 

@@ -47,11 +47,13 @@ def _message(status: JobStatus, goal: Goal, ready: tuple[str, ...]) -> str:
         return f"its remaining tasks do not start: {goal.problem}"
     if goal.missing:
         return goal.missing
-    last = status.attempts[-1] if status.attempts else None
-    if last and last.asleep_at and not ready:
-        return f"{last.task}: {last.message}; tuneyard resume {goal.job.metadata.name} starts it again"
     if goal.job.spec.suspend:
         return "suspended: tuneyard resume, or spec.suspend set to false, lets it go on"
     if ready:
         return status.message
+    last = status.attempts[-1] if status.attempts else None
+    asleep = [attempt for attempt in status.attempts if attempt.sleeps]
+    if asleep:
+        told = "; ".join(f"{attempt.task}: {attempt.message}" for attempt in asleep)
+        return f"asleep: {told}; tuneyard resume {goal.job.metadata.name} starts it again"
     return f"{last.task}: {last.failure}: {last.message}; trying again" if last and last.failure else ""
