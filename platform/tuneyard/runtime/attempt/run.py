@@ -44,7 +44,7 @@ def run_attempt(environment: Mapping[str, str], open_listener: OpenListener, ser
 
     `server`: the API server to report to; by default that of the cluster that this pod runs in, if any.
     """
-    reporter = AttemptReporter(_report_object(environment, server), complain=lambda text: print(text, file=sys.stderr, flush=True))
+    reporter = AttemptReporter(report_object(environment, server), complain=lambda text: print(text, file=sys.stderr, flush=True))
     attempt = _Attempt(reporter)
     with stop_on_interrupt(attempt.interrupted) as interrupted:
         try:
@@ -62,7 +62,8 @@ def run_attempt(environment: Mapping[str, str], open_listener: OpenListener, ser
     return attempt.exit_code
 
 
-def _report_object(environment: Mapping[str, str], server: ApiServer | None) -> ReportObject | None:
+def report_object(environment: Mapping[str, str], server: ApiServer | None) -> ReportObject | None:
+    """The report of the attempt that `environment` describes; None outside Kubernetes."""
     server = server or ApiServer.of_this_pod(environment)
     name, namespace = environment.get("TUNEYARD_ATTEMPT_NAME"), environment.get("TUNEYARD_NAMESPACE")
     labels = json.loads(environment.get("TUNEYARD_LABELS", "{}"))

@@ -50,14 +50,14 @@ class Forms:
             send = _marked(send, self._mark, idle_s)
         if scope["type"] != "http" or not (path in (CHATS, COMPLETIONS, *_OPEN) or path.startswith("/v1/models/")):
             if scope["type"] == "http":
-                await _refuse(send, 404, f"there is no {path}: this server answers {CHATS}, {COMPLETIONS} and /v1/models")
+                await refuse(send, 404, f"there is no {path}: this server answers {CHATS}, {COMPLETIONS} and /v1/models")
             return
         if scope.get("method") != "POST":
             await self._app(scope, receive, send)
             return
         content = await _content(receive)
         if content is None:
-            await _refuse(send, 413, f"a request has at most {_MOST_BYTES // 1024**2} MiB")
+            await refuse(send, 413, f"a request has at most {_MOST_BYTES // 1024**2} MiB")
             return
         try:
             body = json.loads(content)
@@ -65,7 +65,7 @@ class Forms:
             body = None
         if isinstance(body, dict):
             if refusal := self._changed(path, body):
-                await _refuse(send, 400, refusal)
+                await refuse(send, 400, refusal)
                 return
             content = json.dumps(body).encode()
         headers = [(name, value) for name, value in scope["headers"] if name != b"content-length"]
@@ -158,9 +158,13 @@ def _replayed(content: bytes, receive: Receive) -> Receive:
     return again
 
 
-async def _refuse(send: Send, status: int, why: str) -> None:
-    kind = "NotFoundError" if status == 404 else "BadRequestError"
+_KINDS = {401: "AuthenticationError", 404: "NotFoundError", 503: "ServiceUnavailableError"}
+
+
+async def refuse(send: Send, status: int, why: str, *, more: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+    """Answer with an error in the form of OpenAI's API. `more`: further headers."""
+    kind = _KINDS.get(status, "BadRequestError")
     content = json.dumps({"error": {"message": why, "type": kind, "param": None, "code": status}}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode()), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": content})
