@@ -55,5 +55,7 @@ def _message(status: JobStatus, goal: Goal, ready: tuple[str, ...]) -> str:
     asleep = [attempt for attempt in status.attempts if attempt.sleeps]
     if asleep:
         told = "; ".join(f"{attempt.task}: {attempt.message}" for attempt in asleep)
-        return f"asleep: {told}; tuneyard resume {goal.job.metadata.name} starts it again"
+        way = "the next request or " if all(attempt.door == "open" for attempt in asleep) else ""
+        why = "".join(f" ({attempt.next_step})" for attempt in asleep if attempt.next_step)
+        return f"asleep: {told}; {way}tuneyard resume {goal.job.metadata.name} starts it again{why}"
     return f"{last.task}: {last.failure}: {last.message}; trying again" if last and last.failure else ""

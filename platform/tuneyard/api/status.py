@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -163,6 +163,9 @@ class Attempt(StatusFields):
         default=0, ge=0, description="generation of the JobSpec at which its server ended for lack of requests; 0: it did not"
     )
     woken_at: Moment | None = Field(default=None, description="when a request, or a change of the JobSpec, ended that sleep (RFC 3339)")
+    door: Literal["", "opening", "open", "closing"] = Field(
+        default="", description="the pod on its member that hears requests until a server answers again; empty: there is none"
+    )
     last_step: int = Field(default=0, ge=0, description="last step that it reported")
     checkpoint_step: int = Field(default=0, ge=0, description="step of its newest committed checkpoint")
     checkpoint_at: Moment | None = Field(default=None, description="when the hub first saw that checkpoint")
