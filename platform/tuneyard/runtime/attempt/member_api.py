@@ -78,6 +78,14 @@ class ReportObject:
         self._labels = labels or {}
         self._pool = urllib3.PoolManager(ca_certs=str(server.ca_file), timeout=_TIMEOUT, retries=False)
 
+    @classmethod
+    def of_this_pod(cls, environment: Mapping[str, str], server: ApiServer | None = None) -> ReportObject | None:
+        """The report of the attempt that `environment` describes; None outside Kubernetes."""
+        server = server or ApiServer.of_this_pod(environment)
+        name, namespace = environment.get("TUNEYARD_ATTEMPT_NAME"), environment.get("TUNEYARD_NAMESPACE")
+        labels = json.loads(environment.get("TUNEYARD_LABELS", "{}"))
+        return cls(server, namespace, name, labels) if server and name and namespace else None
+
     def put(self, state: AttemptState) -> StopRequest | None:
         """Store `state` as the status of the object, and create the object if it is missing. Returns the hub's stop request, if any.
 

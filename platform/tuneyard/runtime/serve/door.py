@@ -129,9 +129,7 @@ async def listen(report: ReportObject, key: str, host: str, port: int, hold_s: f
 
 
 def main(environment: Mapping[str, str] = os.environ, server: ApiServer | None = None) -> int:
-    from tuneyard.runtime.attempt.run import report_object
-
-    report, key = report_object(environment, server), environment.get(API_KEY)
+    report, key = ReportObject.of_this_pod(environment, server), environment.get(API_KEY)
     if report is None or not key:
         print(f"this program is a hub's to start: it needs an API server, TUNEYARD_ATTEMPT_NAME and {API_KEY}", file=sys.stderr)
         return 2
