@@ -78,7 +78,7 @@ class _Advance:
         for attempt in self.status.attempts:
             self._follow(attempt)
             if attempt.sleeps and (self._is_asked(attempt) or self.goal.generation > attempt.asleep_at):  # a changed JobSpec wakes it too
-                attempt.woken_at = written(self.now)
+                attempt.woken_at, self.status.message = written(self.now), ""
         if self._goes_on():
             self._end_if_asked()
         if self._goes_on():

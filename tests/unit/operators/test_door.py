@@ -11,7 +11,7 @@ import pytest
 from tests.clusters.hub_in_memory import JOBS, Scene, running_hub, until
 from tests.servers.memory_api import MemoryApi
 
-from tuneyard_operators.kube import JOBSPEC, POD, SECRET, SERVICE, Forbidden, Kind, Missing, Unreachable
+from tuneyard_operators.kube import JOBSPEC, POD, SECRET, SERVICE, TEAM, Forbidden, Kind, Missing, Unreachable
 from tuneyard_operators.rendering import DOOR
 
 SERVE = {"name": "serve", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}}
@@ -79,6 +79,10 @@ def address(scene: Scene) -> dict[str, str]:
     return dict(service["spec"]["selector"])
 
 
+def standing(scene: Scene, attempt: str) -> str:
+    return str(scene.api.objects["AttemptReport"][JOBS, attempt].get("spec", {}).get("standing", ""))
+
+
 def is_empty(scene: Scene) -> bool:
     own = [item for kind in ("Service", "Pod", "RayJob", "AttemptReport") for item in scene.api.objects.get(kind, {}).values()]
     return not own and not [key for key in scene.api.objects["Secret"] if key[0] == JOBS]
@@ -96,7 +100,7 @@ def test_a_request_wakes_a_server_and_its_address_follows() -> None:
                 await scene.report(first, askedAt=f"2026-11-21T12:00:{second:02}Z")
             second_one = await scene.started("bot")
             assert DOOR in address(scene), "requests are heard while the engine loads"
-            await until(lambda: scene.api.objects["AttemptReport"][JOBS, first]["spec"]["standing"], "whoever asks is told")
+            await until(lambda: standing(scene, first), "whoever asks is told")
             assert await answers(scene) == second_one
             await until(lambda: (JOBS, f"{first}-door") not in scene.api.objects["Pod"], "its door is gone")
             assert (DOOR in address(scene), address(scene)["tuneyard.dev/attempt"]) == (False, "2")
@@ -107,7 +111,7 @@ def test_a_request_wakes_a_server_and_its_address_follows() -> None:
             await scene.removed(second_one)
             await scene.let_go("bot")
             await until(lambda: is_empty(scene), "nothing is left")
-            assert not scene.remembers("bot-serve")
+            await until(lambda: not scene.remembers("bot-serve"), "it is forgotten")
 
     asyncio.run(run())
 
@@ -185,6 +189,30 @@ def test_a_request_does_not_undo_what_a_person_has_asked_for(change: dict[str, b
             await until(lambda: is_empty(again), "nothing is left on the member")
             assert len(again.status("bot")["attempts"]) == 1
             assert again.status("bot")["message"].startswith("suspended" if "suspend" in change else "cancelled")
+
+    asyncio.run(run())
+
+
+def test_a_woken_server_waits_for_quota_and_names_no_other_job_to_its_clients() -> None:
+    async def run() -> None:
+        async with stage() as scene:
+            first = await submit(scene)
+            await falls_asleep(scene, first)
+            await door_opens(scene, first)
+            api = scene.api
+        await api.create(
+            TEAM, None, {"metadata": {"name": "default"}, "spec": {"quota": {"h100-80gb": 0}, "borrowingLimit": {"h100-80gb": 0}}}
+        )
+        async with stage(api) as scene:
+            await scene.report(first, askedAt="2026-11-21T12:00:00Z")
+            await until(lambda: "quota" in scene.status("bot")["message"], "its owner is told why")
+            told = await until(
+                lambda: scene.api.objects["AttemptReport"][JOBS, first].get("spec", {}).get("standing"), "its clients are told"
+            )
+            assert told.startswith("it waits for machines")
+            assert DOOR in address(scene)
+            await scene.api.patch(TEAM, None, "default", {"spec": {"borrowingLimit": {"h100-80gb": 8}}})
+            await answers(scene)
 
     asyncio.run(run())
 
