@@ -1,7 +1,7 @@
 """The pod that hears requests for a server that sleeps: the address leads to it until a server answers again.
 
-It is made from the head pod of the attempt that has ended: the same image, account and places, and of its variables those that it needs.
-The job's key is the one secret that it gets.
+It is made from the head pod of the attempt that has ended: the same image, account and places. Of its Secrets it gets the key for requests
+alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from tuneyard.api.serve import API_KEY, SERVED_PORT
 from tuneyard_operators.rendering.names import DOOR
 from tuneyard_operators.rendering.service import owned_by
 
-_ENV = ("HOME", API_KEY, "TUNEYARD_ATTEMPT_NAME", "TUNEYARD_NAMESPACE", "TUNEYARD_LABELS")
 _MEMORY = "192Mi"
 _GRACE_S = 5
 
@@ -31,7 +30,7 @@ def door(rayjob: Mapping[str, Any], secret: Mapping[str, Any]) -> dict[str, Any]
         **{key: value for key, value in first.items() if key not in ("lifecycle", "args")},
         "name": "door",
         "command": ["python", "-P", "-m", "tuneyard.runtime.serve.door"],
-        "env": [variable for variable in first["env"] if variable["name"] in _ENV],
+        "env": [variable for variable in first["env"] if _is_needed(variable)],
         "ports": [{"containerPort": SERVED_PORT, "name": "http"}],
         "readinessProbe": {"tcpSocket": {"port": SERVED_PORT}, "periodSeconds": 2},
         "resources": {"requests": {"cpu": "20m", "memory": _MEMORY}, "limits": {"memory": _MEMORY}},
@@ -52,3 +51,9 @@ def door(rayjob: Mapping[str, Any], secret: Mapping[str, Any]) -> dict[str, Any]
             "terminationGracePeriodSeconds": _GRACE_S,
         },
     }
+
+
+def _is_needed(variable: Mapping[str, Any]) -> bool:
+    if variable["name"] == API_KEY:
+        return True
+    return "secretKeyRef" not in variable.get("valueFrom", {}) and variable["name"] != "TUNEYARD_JOB"
