@@ -58,6 +58,8 @@ SKU = {"name": "h100-80gb", "nodes": 1000, "gpusPerNode": 8}
 def stage(plain: Clusters) -> Iterator[Clusters]:
     """A hub and two members with 50 fake machines each."""
     prepared(plain)
+    for member in plain.members:  # pods that the hub makes are bound to no machine: none has a kubelet that would end them
+        plain.hub.api.patch(f"{API}/clusters/{member.name}", {"spec": {"head": {"nodeSelector": {"tuneyard.test/kubelet": "yes"}}}})
     yield plain
     remove_all(plain.hub, "clusters")
 
@@ -122,20 +124,119 @@ def test_a_job_goes_to_a_member_and_its_progress_comes_back(stage: Clusters) -> 
     stage.hub.kubectl("wait", "--for=condition=Succeeded", "jobspec/one", "--timeout=60s")
 
 
-def test_a_server_without_requests_is_suspended_and_comes_back_behind_the_same_address(
-    stage: Clusters, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stage.hub.api.create("/api/v1/namespaces/default/secrets", {"metadata": {"name": "bot"}, "stringData": {"key": "k"}})
+SERVICES, PODS = (f"/api/v1/namespaces/{JOBS}/{kind}" for kind in ("services", "pods"))
+
+
+def served(stage: Clusters, name: str) -> None:
+    """Submit a job that serves a model."""
+    if stage.hub.api.find("/api/v1/namespaces/default/secrets/bot") is None:
+        stage.hub.api.create("/api/v1/namespaces/default/secrets", {"metadata": {"name": "bot"}, "stringData": {"key": "k"}})
     key = {"name": "TUNEYARD_API_KEY", "valueFrom": {"secretKeyRef": {"name": "bot", "key": "key"}}}
-    wanted = jobspec("bot", env=[key])
+    wanted = jobspec(name, env=[key])
     wanted["spec"]["tasks"] = [{"name": "serve", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}}]
     submit_all(stage.hub, [wanted])
-    services = f"/api/v1/namespaces/{JOBS}/services"
+
+
+def asleep(stage: Clusters, name: str, number: int = 1) -> tuple[Member, str]:
+    """Member and name of the attempt of a served job whose server has ended for lack of requests, once its door is open."""
+    member, attempt = attempt_of(stage, name, number)
+    speak(member, attempt, phase="Running", progress={"summary": "serving at http://here"})
+    phase(stage, name, "Running")
+    speak(member, attempt, phase="Preempted", idle=True, message="no request for 900 s")
+    until(lambda: not any(item["metadata"]["name"] == attempt for item in rayjobs(member)), "its machines are given back")
+    until(lambda: member.api.find(f"{PODS}/{attempt}-door"), "a pod hears requests")
+    ready = [{"type": "Ready", "status": "True"}]  # as its kubelet would say
+    member.api.patch(f"{PODS}/{attempt}-door/status", {"status": {"phase": "Running", "conditions": ready}})
+    until(lambda: job(stage.hub, name)["status"]["attempts"][number - 1].get("door") == "open", "its door is open")
+    until(lambda: "tuneyard.dev/door" in selector(member, name), "its address leads to the door")
+    return member, attempt
+
+
+def selector(member: Member, name: str) -> dict[str, str]:
+    """Whom the address of a served job leads to."""
+    (service,) = member.api.get(f"{SERVICES}?labelSelector=tuneyard.dev/job={name}")["items"]
+    return dict(service["spec"]["selector"])
+
+
+def standing(member: Member, attempt: str) -> str:
+    report = member.api.get(f"{API}/namespaces/{JOBS}/attemptreports/{attempt}")
+    return str(report.get("spec", {}).get("standing", ""))
+
+
+def left(member: Member, name: str) -> list[str]:
+    """Everything that a served job has on a member."""
+    kinds = (SERVICES, PODS, RAYJOBS, f"/api/v1/namespaces/{JOBS}/secrets")
+    return [item["metadata"]["name"] for kind in kinds for item in member.api.get(f"{kind}?labelSelector=tuneyard.dev/job={name}")["items"]]
+
+
+def test_a_request_wakes_a_server_once_behind_the_same_address(stage: Clusters) -> None:
+    served(stage, "nap")
+    member, first = asleep(stage, "nap")
+    status = job(stage.hub, "nap")["status"]
+    assert status["message"] == "asleep: serve: no request for 900 s; the next request or tuneyard resume nap starts it again"
+    assert status["attempts"][0]["cleaned"], "its GPUs are free for others"
+    (container,) = member.api.get(f"{PODS}/{first}-door")["spec"]["containers"]
+    assert {each["name"] for each in container["env"]} >= {"TUNEYARD_API_KEY", "TUNEYARD_ATTEMPT_NAME"}
+    assert "nvidia.com/gpu" not in json.dumps(container)
+    for second in range(20):  # a flood, as the door tells of it
+        speak(member, first, askedAt=f"2026-11-29T01:00:{second:02}Z")
+    onto, next_one = attempt_of(stage, "nap", 2)
+    assert onto.name in ("member-1", "member-2")
+    speak(onto, next_one, phase="Running", progress={"summary": "loading the engine"})
+    until(lambda: standing(member, first) == "it has machines, and starts: loading the engine", "whoever asks is told")
+    assert "tuneyard.dev/door" in selector(member, "nap"), "requests are heard until a server answers"
+    speak(onto, next_one, phase="Running", progress={"summary": "serving at http://here"})
+    until(lambda: "tuneyard.dev/door" not in selector(onto, "nap"), "its address leads to the server")
+    assert selector(onto, "nap")["tuneyard.dev/attempt"] == "2"
+    until(lambda: member.api.find(f"{PODS}/{first}-door") is None, "its door is gone")
+    assert len(job(stage.hub, "nap")["status"]["attempts"]) == 2
+    events = stage.hub.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}").split()
+    assert {"Asleep", "Woken"} <= set(events)
+
+
+def test_a_request_does_not_undo_what_a_person_has_asked_for(stage: Clusters, operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(stage.hub.kubeconfig))
+    for name in ("held", "deleted"):
+        served(stage, name)
+    (member, attempt), (other, _) = asleep(stage, "held"), asleep(stage, "deleted")
+    operator.kill()
+    speak(member, attempt, askedAt="2026-11-29T01:00:00Z")
+    assert main(["suspend", "held"]) == 0
+    operator.start()
+    until(lambda: job(stage.hub, "held")["status"]["message"].startswith("suspended"), "it is suspended")
+    until(lambda: not left(member, "held"), "nobody waits for its requests")
+    assert len(job(stage.hub, "held")["status"]["attempts"]) == 1
+    assert main(["resume", "held"]) == 0
+    attempt_of(stage, "held", 2)
+    stage.hub.kubectl("delete", "jobspec", "deleted", "--wait=false")
+    until(lambda: not left(other, "deleted"), "nothing of it is left")
+    until(lambda: "deleted" not in phases(stage.hub), "it is gone")
+
+
+def test_a_woken_server_waits_for_room_and_says_so(stage: Clusters) -> None:
+    served(stage, "poor")
+    member, attempt = asleep(stage, "poor")
+    for each in stage.members:
+        stage.hub.kubectl("patch", "cluster", each.name, "--type=merge", "-p", '{"spec": {"cordoned": true}}')
+    try:
+        speak(member, attempt, askedAt="2026-11-29T01:00:00Z")
+        until(lambda: standing(member, attempt).startswith("it waits for machines"), "whoever asks is told")
+        status = until(lambda: (found := job(stage.hub, "poor")["status"])["message"].startswith("serve: ") and found, "a reason")
+        assert (len(status["attempts"]), status["attempts"][0]["door"]) == (1, "open")
+    finally:
+        for each in stage.members:
+            stage.hub.kubectl("patch", "cluster", each.name, "--type=merge", "-p", '{"spec": {"cordoned": false}}')
+    attempt_of(stage, "poor", 2)
+
+
+def test_a_server_without_requests_sleeps_and_comes_back_behind_the_same_address(
+    stage: Clusters, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served(stage, "bot")
     names = set()
     for number in (1, 2):
         member, name = attempt_of(stage, "bot", number)
-        (service,) = (each for each in member.api.get(services)["items"] if each["metadata"]["name"].startswith("serve-bot"))
-        assert service["spec"]["selector"]["tuneyard.dev/attempt"] == str(number)
+        (service,) = (each for each in member.api.get(SERVICES)["items"] if each["metadata"]["name"].startswith("serve-bot"))
         names.add(service["metadata"]["name"])
         (policy,) = (
             each["spec"]["ingress"]
@@ -143,14 +244,8 @@ def test_a_server_without_requests_is_suspended_and_comes_back_behind_the_same_a
             if each["metadata"]["name"] == name
         )
         assert {"ports": [{"protocol": "TCP", "port": 8000}]} in policy
-        speak(member, name, phase="Running", progress={"summary": "serving at http://here"})
-        phase(stage, "bot", "Running")
-        speak(member, name, phase="Preempted", idle=True, message="no request for 900 s")
-        until(lambda: job(stage.hub, "bot")["spec"].get("suspend"), "its job is suspended")
-        until(lambda member=member: not rayjobs(member), "its machines are given back")
-        until(lambda member=member: not member.api.get(f"{services}?labelSelector=tuneyard.dev/job=bot")["items"], "its Service is gone")
-        status = phase(stage, "bot", "Queued")
-        assert status["message"] == "serve: no request for 900 s; tuneyard resume bot starts it again"
+        asleep(stage, "bot", number)
+        assert not job(stage.hub, "bot")["spec"].get("suspend"), "a person alone suspends a job"
         with monkeypatch.context() as shell:
             shell.setenv("KUBECONFIG", str(stage.hub.kubeconfig))
             assert main(["resume", "bot"]) == 0

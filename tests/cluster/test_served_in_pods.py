@@ -77,10 +77,10 @@ def chatted(url: str, key: str = KEY) -> list[str]:
     return [each.choices[0].message.content or "" for each in made]
 
 
-def test_a_served_model_answers_sleeps_and_comes_back(
+def test_a_served_model_answers_sleeps_and_is_woken_by_a_request(
     home: Member, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from openai import AuthenticationError
+    from openai import AuthenticationError, InternalServerError
 
     assert main(["generate", str(model), *PROMPTS, "--max-tokens", str(TOKENS)]) == 0
     expected = capsys.readouterr().out
@@ -98,6 +98,13 @@ def test_a_served_model_answers_sleeps_and_comes_back(
         assert state().get("phase") not in ("Failed", "Cancelled"), words()
         return summary.removeprefix("serving at ") if summary.startswith("serving at ") else None
 
+    def pods() -> list[str]:
+        return [pod["metadata"]["name"] for pod in home.api.get(f"/api/v1/namespaces/{JOBS}/pods")["items"]]
+
+    def shown(*command: str) -> str:
+        assert main([*command]) == 0
+        return capsys.readouterr().out
+
     urls = []
     for number in (1, 2):
         urls.append(wait_for("a server", serving, limit_s=900, every_s=0.5, words=words))
@@ -106,17 +113,19 @@ def test_a_served_model_answers_sleeps_and_comes_back(
             assert "".join(f"{visible(answer)}\n" for answer in chatted(url)) == expected
             with pytest.raises(AuthenticationError):
                 chatted(url, key="another")
-        held = wait_for(
-            "its suspension", lambda: "no request for" in (said := state().get("message", "")) and said, limit_s=600, words=words
-        )
-        assert "tuneyard resume served starts it again" in held
-        wait_for("no pods", lambda: not home.api.get(f"/api/v1/namespaces/{JOBS}/pods")["items"], limit_s=300, words=words)
+        wait_for("an open door", lambda: "the next request" in state().get("message", ""), limit_s=600, words=words)
+        wait_for("no pods but the door", lambda: all("door" in name for name in pods()), limit_s=300, words=words)
         assert len(state()["attempts"]) == number
+        with forwarded(home, service) as url, pytest.raises(AuthenticationError):
+            chatted(url, key="another")
+        assert "Asleep" in shown("status", "served")
         if number == 1:
-            assert main(["resume", "served"]) == 0
+            with forwarded(home, service) as url, pytest.raises(InternalServerError, match="the model is asleep"):
+                chatted(url)
     assert urls[0] == urls[1]
     assert KEY not in home.kubectl("get", "rayjobs,services,attemptreports", "-n", JOBS, "-o", "yaml") + words()
     home.kubectl("delete", "jobspec", "served", "-n", "default", "--timeout=240s")
+    wait_for("no pods", lambda: not pods(), limit_s=300)
 
 
 def test_a_model_that_is_not_there_fails_the_job_with_its_reason(home: Member) -> None:

@@ -41,7 +41,7 @@ def no_fault(_: dict[str, Any], __: int) -> Fault | None:
 
 class OpenAIServer:
     """A context. `asked`: the bodies of all requests. `answers`: prompt to answer; by default a sentence that holds the prompt.
-    `address`: where it listens."""
+    `address`, `port`: where it listens."""
 
     def __init__(
         self,
@@ -50,9 +50,10 @@ class OpenAIServer:
         key: str | None = KEY,
         answer: Callable[[str], Any] | None = None,
         address: str = "127.0.0.1",
+        port: int = 0,
     ) -> None:
         self.plan, self.key = plan, key
-        self._address = address
+        self._address, self._port = address, port
         self.answer = answer or (lambda prompt: f"answer to {prompt}")
         self.asked: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -93,7 +94,7 @@ class OpenAIServer:
             app.router.add_post(f"/v1/{path}", self._handle)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._address, 0)
+        site = web.TCPSite(self._runner, self._address, self._port)
         await site.start()
         self.url = f"http://{self._address}:{self._runner.addresses[0][1]}/v1"
 

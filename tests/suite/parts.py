@@ -119,6 +119,7 @@ PARTS = (
             "tests/cluster/test_hub_scheduling.py",
             "tests/cluster/test_hub_survives.py",
             "tests/cluster/test_attempt_report.py",
+            "tests/cluster/test_door.py",
             "tests/integration/monitoring",
             "tests/cluster/test_scheduled_week.py",
         ),

@@ -74,8 +74,6 @@ class Actions:
             self._queue.add_after(key, _RECORD_AGAIN_S)
         elif action.verb is Verb.REMOVE_FINALIZER:
             await self._jobs.remove_finalizer(key, self._jobs.items[key])
-        elif action.verb is Verb.SUSPEND:
-            await self._jobs.suspend(key, self._jobs.items[key], goal.generation)
         elif action.verb is Verb.DELETE:
             await self._connection.delete(JOBSPEC, *key)
         elif action.attempt is not None and action.attempt.placement is not None:
@@ -83,12 +81,12 @@ class Actions:
             if member is None or not member.reachable:
                 self._queue.retry(key)
                 return
-            work = partial(self._on_member, member, action.verb, action.attempt, goal, output)
+            work = partial(self._on_member, member, action, action.attempt, goal, output)
             member.lane.hand(action.attempt.name, work, then=partial(self._queue.add, key), owner=key[0])
 
-    async def _on_member(self, member: Member, verb: Verb, attempt: Attempt, goal: Goal, output: str) -> None:
+    async def _on_member(self, member: Member, action: Action, attempt: Attempt, goal: Goal, output: str) -> None:
         """Carry out one action on a member; the member's lane calls this. Raises nothing."""
-        key = goal.key
+        key, verb = goal.key, action.verb
         try:
             if not member.reachable:
                 self._queue.retry(key)
@@ -99,8 +97,15 @@ class Actions:
                     await attempt_objects.start(goal, attempt, output, member, self._secrets, self._settings, past)
             elif verb is Verb.STOP:
                 await attempt_objects.stop(attempt, member, self._settings)
-            elif verb is Verb.CLEAN and not await member.remove(attempt.name):
-                self._queue.add_after(key, _CLEAN_AGAIN_S)
+            elif verb is Verb.DOOR:
+                await attempt_objects.open_door(goal, attempt, output, member, self._settings)
+            elif verb is Verb.TELL:
+                await attempt_objects.tell(attempt, member, {"standing": action.told})
+            elif verb is Verb.CLEAN:
+                if action.successor is not None:
+                    await attempt_objects.hand_over(goal, action.successor, member)
+                if not await member.remove(attempt.name):
+                    self._queue.add_after(key, _CLEAN_AGAIN_S)
             self._queue.forget(key)
         except (Invalid, BadInput) as error:
             member.refuse(attempt.name, str(error))

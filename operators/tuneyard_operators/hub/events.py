@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from tuneyard.api import JobStatus, Phase
+from tuneyard.api import Attempt, JobStatus, Phase
 from tuneyard.api.secrets import redact
 from tuneyard.schedules import News
 from tuneyard_operators.hub.goals import Goal
@@ -42,7 +42,7 @@ class Events:
 
     def tell(self, goal: Goal, before: JobStatus, after: JobStatus) -> None:
         """Post the changes between two statuses of a job."""
-        for kind, reason, message in _changes(before, after):
+        for kind, reason, message in _changes(goal, before, after):
             self._add(goal.job.metadata.namespace, _involved(goal), kind, reason, message)
 
     def tell_of_runs(self, item: dict[str, Any], news: Iterable[News]) -> None:
@@ -85,7 +85,7 @@ class Events:
                 log.debug("an event was not posted: %s", error)
 
 
-def _changes(before: JobStatus, after: JobStatus) -> Iterator[tuple[str, str, str]]:
+def _changes(goal: Goal, before: JobStatus, after: JobStatus) -> Iterator[tuple[str, str, str]]:
     known = {attempt.number: attempt for attempt in before.attempts}
     for attempt in after.attempts:
         old = known.get(attempt.number)
@@ -94,8 +94,12 @@ def _changes(before: JobStatus, after: JobStatus) -> Iterator[tuple[str, str, st
             yield "Normal", "Placed", f"attempt {attempt.number} of task {attempt.task}: {place.gpus} x {place.sku} on {place.cluster}"
         if attempt.phase is Phase.RUNNING and (old is None or old.phase is not Phase.RUNNING):
             yield "Normal", "Running", f"attempt {attempt.number} of task {attempt.task} runs"
+        if attempt.woken_at and old is not None and not old.woken_at:
+            yield "Normal", "Woken", f"attempt {attempt.number} of task {attempt.task} sleeps no longer: {_waker(attempt, goal)}"
         if attempt.ended_at and (old is None or not old.ended_at):
-            if attempt.failure:
+            if attempt.asleep_at:
+                yield "Normal", "Asleep", f"attempt {attempt.number} of task {attempt.task}: {attempt.message}"
+            elif attempt.failure:
                 yield "Warning", attempt.failure, f"attempt {attempt.number} of task {attempt.task}: {attempt.message}"
             else:
                 yield "Normal", "TaskSucceeded", f"task {attempt.task} has succeeded"
@@ -105,6 +109,10 @@ def _changes(before: JobStatus, after: JobStatus) -> Iterator[tuple[str, str, st
             yield "Warning", condition.type, condition.message
     if after.phase.final and after.phase is not before.phase:
         yield ("Normal" if after.phase is Phase.SUCCEEDED else "Warning"), str(after.phase), after.message or "all tasks have succeeded"
+
+
+def _waker(attempt: Attempt, goal: Goal) -> str:
+    return "the JobSpec was changed" if goal.generation > attempt.asleep_at else "a request has come"
 
 
 def _involved(goal: Goal) -> dict[str, Any]:

@@ -270,7 +270,7 @@ class Hub:
         return {
             attempt.name: self.members.observe(attempt, attempt.placement.cluster, now)
             for attempt in status.attempts
-            if not attempt.cleaned and attempt.placement is not None
+            if (attempt.door or not attempt.cleaned) and attempt.placement is not None
         }
 
     # --- patch
@@ -289,7 +289,7 @@ class Hub:
         for attempt in after.attempts:
             if attempt.ended_at is None:
                 self.placements.recorded(key, attempt.task, time.time())
-            elif attempt.cleaned and attempt.placement is not None:
+            elif attempt.cleaned and not attempt.door and attempt.placement is not None:
                 self.members.forget_attempt(attempt.placement.cluster, attempt.name)
         team = team_of(key, item)
         self.state.consumption.ended(team, self.metrics.count(goal, team, before, after), datetime.now(UTC))

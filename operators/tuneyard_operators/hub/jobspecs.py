@@ -12,7 +12,7 @@ from tuneyard_operators.hub.goals import FINALIZER, status_of
 from tuneyard_operators.hub.guard import Unreadable
 from tuneyard_operators.hub.records import JobRecords, StoredStatus
 from tuneyard_operators.hub.write_pace import between_writes_s
-from tuneyard_operators.kube import JOBSPEC, Cache, Conflict, Connection, Key, Missing, Shares
+from tuneyard_operators.kube import JOBSPEC, Cache, Connection, Key, Missing, Shares
 
 Object = dict[str, Any]
 _GONE = "gone"
@@ -100,13 +100,6 @@ class JobSpecs(Cache):
             await self._write_metadata(key, item, {"finalizers": rest})
         except Missing:
             return
-
-    async def suspend(self, key: Key, item: Object, generation: int) -> None:
-        """Hold the job, if its spec is still that of `generation`. Raises Conflict as `add_finalizer` does, and where it is not."""
-        if item["metadata"].get("generation", 0) != generation:
-            raise Conflict(409, f"{key[0]}/{key[1]} was changed meanwhile")
-        change = {"metadata": {"resourceVersion": item["metadata"]["resourceVersion"]}, "spec": {"suspend": True}}
-        await self._api.patch(JOBSPEC, *key, change, brief=True)
 
     async def _write_metadata(self, key: Key, item: Object, metadata: Object) -> Object:
         change = {"metadata": {"resourceVersion": item["metadata"]["resourceVersion"], **metadata}}

@@ -35,7 +35,7 @@ def is_stalled(item: Object) -> bool:
 
 def is_settled(item: Object) -> bool:
     """True if a job has ended, and all its attempts are cleaned up."""
-    return stored_status(item).get("phase") in FINAL and all(attempt.get("cleaned") for attempt in stored_attempts(item))
+    return stored_status(item).get("phase") in FINAL and not any(map(_has_objects, stored_attempts(item)))
 
 
 def left_on_members(item: Object) -> Iterator[tuple[str, str]]:
@@ -43,13 +43,19 @@ def left_on_members(item: Object) -> Iterator[tuple[str, str]]:
     for attempt in stored_attempts(item):
         placement, name = attempt.get("placement"), attempt.get("name")
         cluster = placement.get("cluster") if isinstance(placement, Mapping) else None
-        if isinstance(cluster, str) and isinstance(name, str) and cluster and name and not attempt.get("cleaned"):
+        if isinstance(cluster, str) and isinstance(name, str) and cluster and name and _has_objects(attempt):
             yield cluster, name
+
+
+def _has_objects(attempt: Mapping[str, Any]) -> bool:
+    return not attempt.get("cleaned") or bool(attempt.get("door"))
 
 
 def cancelled_status(item: Object, reason: str, now: datetime) -> dict[str, Any]:
     """The change to the status of a cancelled job, once all its objects on members are removed."""
-    ended = [{**attempt, "cleaned": True, "endedAt": attempt.get("endedAt") or written(now)} for attempt in stored_attempts(item)]
+    ended = [
+        {**attempt, "cleaned": True, "door": "", "endedAt": attempt.get("endedAt") or written(now)} for attempt in stored_attempts(item)
+    ]
     return {
         **stalled_status(item, reason, now),
         "phase": str(Phase.CANCELLED),

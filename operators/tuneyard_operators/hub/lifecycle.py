@@ -4,9 +4,9 @@
 decisions, and works in this order:
 
 1. refuse a spec that cannot work; list its tasks;
-2. follow each attempt: start, end, clean up;
+2. follow each attempt: start, end, sleep;
 3. end the job if it is cancelled or past its deadline; stop victims that make room;
-4. find the tasks that are ready; stop all attempts of a job that has ended or is deleted;
+4. find the tasks that are ready; stop all attempts of a job that has ended or is deleted; clean up after attempts that have ended;
 5. sum up phase and message; add an attempt for each placed task, and the reason for each that waits;
 6. remove the finalizer of a deleted JobSpec once its attempts are cleaned up; update conditions, output and usage; cut the status to its
    limits.
@@ -50,6 +50,10 @@ def copied(status: JobStatus) -> JobStatus:
     return status.model_copy(update={"attempts": attempts, "tasks": tasks, "usage": status.usage.model_copy()})
 
 
+def _place(attempt: Attempt) -> str:
+    return attempt.placement.cluster if attempt.placement is not None else ""
+
+
 class _Advance:
     def __init__(
         self, goal: Goal, before: JobStatus, seen: Mapping[str, Observed], decided: Decided, now: datetime, settings: Settings
@@ -73,6 +77,8 @@ class _Advance:
         self._sync_tasks()
         for attempt in self.status.attempts:
             self._follow(attempt)
+            if attempt.sleeps and (self._is_asked(attempt) or self.goal.generation > attempt.asleep_at):  # a changed JobSpec wakes it too
+                attempt.woken_at, self.status.message = written(self.now), ""
         if self._goes_on():
             self._end_if_asked()
         if self._goes_on():
@@ -80,6 +86,8 @@ class _Advance:
             ready = self._ready()
         if not self._goes_on():
             self._stop_all("Cancelled")
+        for attempt in self.status.attempts:
+            self._clean_up(attempt)
         summarise(self.status, self.goal, ready)
         asks = self._asks(ready)
         worded_at = self._take_in_decisions(asks)
@@ -166,13 +174,68 @@ class _Advance:
                 self.actions.append(Action(Verb.START, attempt))
             if step.stop:
                 self.actions.append(Action(Verb.STOP, attempt))
-        if not is_active(attempt) and not attempt.cleaned:
-            if not attempt.asleep_at and seen.report is not None and seen.report.status is not None and seen.report.status.idle:
-                attempt.asleep_at = self.goal.generation
-            if seen.nothing_left:
-                attempt.cleaned = True
-            elif seen.known:
-                self.actions.append(Action(Verb.CLEAN, attempt))
+        state = seen.report.status if seen.report is not None else None
+        if state is not None and state.idle and not is_active(attempt) and not attempt.asleep_at:
+            attempt.asleep_at = self.goal.generation
+
+    def _clean_up(self, attempt: Attempt) -> None:
+        """Remove the objects of an attempt that has ended. One whose server sleeps gives its machines back and keeps a door, until a later
+        attempt answers."""
+        seen = self.seen.get(attempt.name, UNSEEN)
+        if is_active(attempt) or not seen.known or (attempt.cleaned and not attempt.door):
+            return
+        if seen.nothing_left:
+            attempt.cleaned, attempt.door = True, ""
+        elif not self._keeps_door(attempt, seen):
+            attempt.door = "closing" if attempt.door else ""
+            if seen.refused and attempt.sleeps:
+                attempt.next_step = f"requests do not: {seen.refused}"
+            self.actions.append(Action(Verb.CLEAN, attempt, self._successor(attempt)))
+        else:
+            attempt.cleaned = attempt.cleaned or not seen.has_machines
+            attempt.door = "open" if seen.door_is_open else "opening"
+            if seen.underway:
+                self.later.append(1.0)
+            if seen.rayjob is not None or seen.door is None:
+                self.actions.append(Action(Verb.DOOR, attempt))
+            elif self._is_asked(attempt) and seen.report is not None and seen.report.spec.standing != (told := self._standing(attempt)):
+                self.actions.append(Action(Verb.TELL, attempt, told=told))
+
+    def _keeps_door(self, attempt: Attempt, seen: Observed) -> bool:
+        """Whether requests for a server that sleeps, or was woken, are heard: not if a person has suspended or ended the job, the member
+        refuses the pod, or a later attempt has come so far."""
+        spec = self.goal.job.spec
+        serves = attempt.asleep_at and any(task.serve is not None and task.name == attempt.task for task in spec.tasks)
+        if not serves or seen.refused or attempt.door == "closing" or spec.suspend or spec.cancelled or not self._goes_on():
+            return False
+        return not any(each.number > attempt.number and self._takes_over(each) for each in self._own(attempt.task))
+
+    def _takes_over(self, later: Attempt) -> bool:
+        """Whether requests reach a later attempt, or its own door, or are to be heard no more."""
+        return self._answers(later) or (bool(later.asleep_at) and (later.door == "open" or (later.cleaned and not later.door)))
+
+    def _successor(self, attempt: Attempt) -> Attempt | None:
+        """The later attempt of the same task and member that answers."""
+        own = (each for each in self._own(attempt.task) if each.number > attempt.number and self._answers(each))
+        return next((each for each in own if _place(each) == _place(attempt)), None) if attempt.asleep_at else None
+
+    def _answers(self, attempt: Attempt) -> bool:
+        return is_active(attempt) and self.seen.get(attempt.name, UNSEEN).answers
+
+    def _standing(self, attempt: Attempt) -> str:
+        """How far the next attempt of a task is whose server was woken. It names no other job: whoever has the key reads it."""
+        later = [each for each in self._own(attempt.task) if each.number > attempt.number and is_active(each)]
+        if not later:
+            expected = self.status.expected_start
+            return f"it waits for machines, which are expected at {expected}" if expected else "it waits for machines"
+        report = self.seen.get(later[-1].name, UNSEEN).report
+        doing = report.status.progress.summary if report is not None and report.status is not None else ""
+        return f"it has machines, and starts: {doing or later[-1].message}".removesuffix(": ")
+
+    def _is_asked(self, attempt: Attempt) -> bool:
+        """Whether a request has come since the attempt's server fell asleep."""
+        report = self.seen.get(attempt.name, UNSEEN).report
+        return report is not None and report.status is not None and bool(report.status.asked_at)
 
     def _end_if_asked(self) -> None:
         spec = self.goal.job.spec
@@ -207,7 +270,6 @@ class _Advance:
             self._finish(Phase.SUCCEEDED, "")
             return ()
         ready: list[str] = []
-        asleep = waits = False
         for task in spec.task_order():
             if task.name in done or any(a.task == task.name and is_active(a) for a in self.status.attempts):
                 continue
@@ -218,25 +280,16 @@ class _Advance:
                 return ()
             if over or spec.suspend or self.goal.missing or not set(spec.needs(task)) <= done:
                 continue
-            if self._sleeps(task.name):
-                asleep = True
+            if any(attempt.sleeps for attempt in self._own(task.name)):
                 continue
             wait_s = not_before(self._counted(task.name), self.settings, self.now)
             if wait_s > 0:
                 self.later.append(wait_s)
-                waits = True
                 continue
             ready.append(task.name)
         if spec.suspend:
             self._stop_all("Preempted")
-        elif asleep and not ready and not waits and not self._is_active():
-            self.actions.append(Action(Verb.SUSPEND))
         return tuple(ready)
-
-    def _sleeps(self, task: str) -> bool:
-        """Whether a server has ended for lack of requests, and nobody has changed the JobSpec since then."""
-        own = self._own(task)
-        return bool(own) and 0 < self.goal.generation <= own[-1].asleep_at
 
     def _fail(self, task: str, attempt: Attempt) -> None:
         tried = len(self._failures(task))
@@ -263,7 +316,7 @@ class _Advance:
 
     def _leave(self) -> None:
         """Remove the finalizer of a deleted JobSpec, or delete one whose time to live is over, once its attempts are cleaned up."""
-        clean = all(attempt.cleaned for attempt in self.status.attempts)
+        clean = all(attempt.cleaned and not attempt.door for attempt in self.status.attempts)
         if self.goal.deleted:
             if clean and self.goal.has_finalizer:
                 self.actions.append(Action(Verb.REMOVE_FINALIZER))

@@ -144,12 +144,12 @@ class Member:
         """Attempts with objects or a record here, each with the key of its job. The sweep compares them with the JobSpecs."""
         return dict(self.attempts.jobs()) | dict(self.caches.owners())
 
-    async def remove(self, attempt: str) -> bool:
-        """Delete all known objects of an attempt. False if its RayJob or pods remain for a while."""
+    async def remove(self, attempt: str, *, only_machines: bool = False) -> bool:
+        """Delete all known objects of an attempt, or its RayJob alone. False if its RayJob or pods remain for a while."""
         namespace = self.cluster.spec.namespace
         key = (namespace, attempt)
         gone: list[Cache] = []
-        for cache in self.caches.removable:
+        for cache in (self.caches.rayjobs,) if only_machines else self.caches.removable:
             item = cache.items.get(key)
             going = item is None or item["metadata"].get("deletionTimestamp")
             if not going and await self.connection.delete(cache.kind, namespace, attempt):

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuneyard.api import AttemptReport
-from tuneyard_operators.rendering import DATA_GROUP
+from tuneyard.api.serve import SERVING
+from tuneyard_operators.rendering import DATA_GROUP, DOOR
 
 Object = Mapping[str, Any]
 
@@ -43,6 +44,30 @@ class Observed:
         """Whether all objects of the attempt are removed from the member."""
         there = self.rayjob is not None or self.report is not None or self.secret or self.policy or self.pods
         return self.known and not there and not self.underway
+
+    @property
+    def door(self) -> Object | None:
+        """The pod that hears requests while the attempt's server sleeps, unless it has ended or is being removed."""
+        own = (pod for pod in self.pods if DOOR in pod["metadata"].get("labels", {}) and "deletionTimestamp" not in pod["metadata"])
+        return next((pod for pod in own if pod.get("status", {}).get("phase") not in ("Failed", "Succeeded")), None)
+
+    @property
+    def door_is_open(self) -> bool:
+        """Whether that pod is ready."""
+        conditions = ((self.door or {}).get("status") or {}).get("conditions") or []
+        return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+    @property
+    def has_machines(self) -> bool:
+        """Whether the attempt has, or may have, pods other than that one."""
+        others = any(DOOR not in pod["metadata"].get("labels", {}) for pod in self.pods)
+        return self.rayjob is not None or others or self.underway
+
+    @property
+    def answers(self) -> bool:
+        """Whether the attempt's server answers requests, by its report."""
+        state = self.report.status if self.report is not None else None
+        return state is not None and state.progress.summary.startswith(SERVING)
 
     @property
     def without_data_pods(self) -> Observed:

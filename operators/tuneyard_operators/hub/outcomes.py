@@ -17,12 +17,14 @@ class Verb(StrEnum):
     STOP = "stop"
     """Ask an attempt to save a checkpoint and end."""
     CLEAN = "clean"
-    """Remove all objects of an attempt from its member."""
+    """Remove all objects of an attempt from its member. Where a later attempt answers, the address of the server leads there first."""
+    DOOR = "door"
+    """Remove the RayJob of an attempt whose server sleeps, and lead the address to a pod that hears requests."""
+    TELL = "tell"
+    """Write into the report of an attempt whose server was woken how far the next one is."""
     ADD_FINALIZER = "add finalizer"
     REMOVE_FINALIZER = "remove finalizer"
     """Let the API server delete the JobSpec: all its objects on members are removed."""
-    SUSPEND = "suspend"
-    """Set `spec.suspend` of a JobSpec whose server has ended for lack of requests."""
     DELETE = "delete"
     """Delete a JobSpec whose time to live is over."""
 
@@ -31,6 +33,10 @@ class Verb(StrEnum):
 class Action:
     verb: Verb
     attempt: Attempt | None = None
+    successor: Attempt | None = None
+    """Of CLEAN: the later attempt on the same member that answers."""
+    told: str = ""
+    """Of TELL: the text."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -134,7 +134,7 @@ def _shorten(attempt: Attempt, most: int) -> None:
 def _lately(attempts: list[Attempt]) -> list[Attempt]:
     """The attempts without the oldest that are cleaned up, if there are more than `MOST_ATTEMPTS`."""
     spare = max(0, len(attempts) - MOST_ATTEMPTS)
-    return [each for index, each in enumerate(attempts) if index >= spare or each.ended_at is None or not each.cleaned]
+    return [each for index, each in enumerate(attempts) if index >= spare or each.ended_at is None or not each.cleaned or each.door]
 
 
 def _figures(metrics: Mapping[str, Any], most: int) -> dict[str, Any]:

@@ -51,11 +51,15 @@ def _message(status: JobStatus, goal: Goal, ready: tuple[str, ...]) -> str:
         return f"{_NOTHING_FURTHER}: {goal.problem}"
     if goal.missing:
         return goal.missing
-    last = status.attempts[-1] if status.attempts else None
-    if last and last.asleep_at and not ready:
-        return f"{last.task}: {last.message}; tuneyard resume {goal.job.metadata.name} starts it again"
     if goal.job.spec.suspend:
         return "suspended: tuneyard resume, or spec.suspend set to false, lets it go on"
     if ready:
         return status.message
+    last = status.attempts[-1] if status.attempts else None
+    asleep = [attempt for attempt in status.attempts if attempt.sleeps]
+    if asleep:
+        told = "; ".join(f"{attempt.task}: {attempt.message}" for attempt in asleep)
+        way = "the next request or " if all(attempt.door == "open" for attempt in asleep) else ""
+        why = "".join(f" ({attempt.next_step})" for attempt in asleep if attempt.next_step)
+        return f"asleep: {told}; {way}tuneyard resume {goal.job.metadata.name} starts it again{why}"
     return f"{last.task}: {last.failure}: {last.message}; trying again" if last and last.failure else ""

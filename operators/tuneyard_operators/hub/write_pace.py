@@ -27,7 +27,7 @@ def must_be_on_record(before: JobStatus, outcome: Outcome, *, is_first: bool) ->
 
 def _weight(status: JobStatus) -> tuple[object, ...]:
     """The part of a status that others rely on."""
-    attempts = [(each.number, each.stopping, each.ended_at, each.cleaned) for each in status.attempts]
+    attempts = [(each.number, each.stopping, each.ended_at, each.cleaned, each.woken_at, each.door) for each in status.attempts]
     return status.phase.final, status.observed_generation, attempts, [task.owed_since for task in status.tasks]
 
 

@@ -11,6 +11,8 @@ NAMESPACE_LABEL = "tuneyard.dev/job-namespace"
 UID = "tuneyard.dev/job-uid"
 TASK = "tuneyard.dev/task"
 ATTEMPT = "tuneyard.dev/attempt"
+DOOR = "tuneyard.dev/door"
+"""Label of the pod that hears requests for a server that sleeps."""
 JOB_LABELS = JOB
 """Label selector of all objects that belong to a job."""
 

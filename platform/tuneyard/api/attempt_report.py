@@ -33,6 +33,7 @@ class AttemptGoal(Fields):
     """The hub's requests to the attempt."""
 
     stop: StopRequest | None = Field(default=None, description="commit a checkpoint and end; absent: continue")
+    standing: str = Field(default="", description="how far a server is that a request has woken, for whoever sends requests")
 
 
 class RankPlace(StatusFields):
@@ -65,6 +66,7 @@ class AttemptState(StatusFields):
     progress: Progress = Field(default_factory=Progress)
     ranks: list[RankPlace] = Field(default_factory=list, description="places of ranks or engines")
     idle: bool = Field(default=False, description="its server has ended because nobody had asked it for the time of `serve.idle`")
+    asked_at: MomentOrEmpty = Field(default="", description="when a request for its server last came since then (RFC 3339)")
     world_size: int = Field(default=0, ge=0, description="number of ranks; 0: not started yet")
     checkpoint_step: int = Field(default=0, ge=0, description="step of the newest committed checkpoint")
     resumed_from: int = Field(default=0, ge=0, description="step at which this attempt started")

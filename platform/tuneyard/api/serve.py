@@ -19,6 +19,9 @@ SERVED_PORT = 8000
 SERVED_URL = "TUNEYARD_SERVED_URL"
 """The variable of a head pod with the address of the models that its attempt serves."""
 
+SERVING = "serving at "
+"""Begin of the stage of an attempt whose server answers; the address follows."""
+
 IDLE_S = "idle_s"
 """Of a result: the seconds without a request after which a server has ended."""
 
@@ -56,7 +59,7 @@ class ServeTask(Fields):
     trust_remote_code: bool = Field(default=False, description="run Python code that comes with the models")
     idle: Duration | None = Field(
         default=None,
-        description="time without a request after which the server ends and gives its machines back; the job is then suspended until "
+        description="time without a request after which the server ends and gives its machines back, until the next request or "
         "`tuneyard resume`; default: never",
     )
 

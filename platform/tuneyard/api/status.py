@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -162,6 +162,10 @@ class Attempt(StatusFields):
     asleep_at: int = Field(
         default=0, ge=0, description="generation of the JobSpec at which its server ended for lack of requests; 0: it did not"
     )
+    woken_at: Moment | None = Field(default=None, description="when a request, or a change of the JobSpec, ended that sleep (RFC 3339)")
+    door: Literal["", "opening", "open", "closing"] = Field(
+        default="", description="the pod on its member that hears requests until a server answers again; empty: there is none"
+    )
     last_step: int = Field(default=0, ge=0, description="last step that it reported")
     checkpoint_step: int = Field(default=0, ge=0, description="step of its newest committed checkpoint")
     checkpoint_at: Moment | None = Field(default=None, description="when the hub first saw that checkpoint")
@@ -182,6 +186,11 @@ class Attempt(StatusFields):
         default_factory=dict, description="its plan as it reported it: layout, memory, predicted speed; of the last attempts alone"
     )
     summary: AttemptSummary | None = Field(default=None, description="its steps as it reported them; of the last attempts alone")
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether its server has ended for lack of requests, and nothing has woken it since."""
+        return bool(self.asleep_at) and self.woken_at is None
 
 
 class TaskStatus(StatusFields):

@@ -117,11 +117,15 @@ class Hub:
 
     def suspend(self, name: str, namespace: str | None = None, *, hold: bool = True) -> tuple[HubJob, bool]:
         """Hold a job in the queue, at a checkpoint if it runs, or with `hold` False let it go on. Returns it, and whether this call
-        changed it: False for a job that has ended, was cancelled, or is held (or not held) already."""
+        changed it: False for a job that has ended, was cancelled, or is held (or not held) already. A server that sleeps is woken."""
         job = self.job(name, namespace)
-        if job.ended or job.cancelled or bool(job.spec.get("suspend")) is hold:
+        held = job.spec.get("suspend")
+        wakes = not hold and not held and job.asleep
+        if job.ended or job.cancelled or (bool(held) is hold and not wakes):
             return job, False
-        change = patch_object(JOBSPEC, job.namespace, name, {"spec": {"suspend": hold}}, strict=True)
+        # Any change of the spec wakes a server: false in place of nothing, or nothing in place of false.
+        wanted = None if wakes and held is False else hold
+        change = patch_object(JOBSPEC, job.namespace, name, {"spec": {"suspend": wanted}}, strict=True)
         return hub_job(self._api.ask(change)), True
 
     def follow(

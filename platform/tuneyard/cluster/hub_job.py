@@ -61,6 +61,24 @@ class HubJob:
         return bool(self.spec.get("cancelled"))
 
     @property
+    def asleep(self) -> bool:
+        """Whether a server of it has ended for lack of requests, and nothing has woken it since."""
+        return any(attempt.sleeps for attempt in self.status.attempts)
+
+    @property
+    def state(self) -> str:
+        """The phase for people: or the deletion, cancellation or hold that is under way, or the sleep of its server."""
+        if self.deleting:
+            return "Deleting"
+        if self.phase.final:
+            return str(self.phase)
+        if self.cancelled:
+            return "Cancelling"
+        if self.spec.get("suspend"):
+            return "Suspended"
+        return "Asleep" if self.asleep and self.phase is Phase.QUEUED else str(self.phase)
+
+    @property
     def ended(self) -> bool:
         """Whether its phase is final for the spec as it is now. A spec that was corrected since then starts the job again."""
         seen = self.status.observed_generation

@@ -189,11 +189,11 @@ def read_job(item: Mapping[str, Any], find: FindTemplate = no_template) -> tuple
 
 
 def waiting_tasks(job: JobSpec, status: JobStatus) -> list[str]:
-    """Tasks that wait for a placement: their upstream tasks have succeeded, and no attempt of theirs runs."""
+    """Tasks that wait for a placement: their upstream tasks have succeeded, and no attempt of theirs runs or sleeps."""
     if status.phase.final or job.spec.suspend or job.spec.cancelled:
         return []
     done = {task.name for task in status.tasks if task.phase is Phase.SUCCEEDED}
-    busy = {attempt.task for attempt in status.attempts if attempt.ended_at is None}
+    busy = {attempt.task for attempt in status.attempts if attempt.ended_at is None or attempt.sleeps}
     return [task.name for task in job.spec.task_order() if task.name not in done | busy and set(job.spec.needs(task)) <= done]
 
 

@@ -185,3 +185,26 @@ def test_cancelling_what_has_succeeded_leaves_it_so(hub: Hub, say: Say) -> None:
     report(hub, {"phase": "Succeeded"})
     assert say("cancel", "support-bot")[:2] == (0, "default/support-bot has ended already: Succeeded\n")
     assert "cancelled" not in held(hub)["spec"]
+
+
+def test_a_sleeping_server_is_told_apart_from_a_suspended_one(hub: Hub, say: Say) -> None:
+    def generation() -> int:
+        return int(hub.api.get(f"{JOBS.format('default')}/support-bot")["metadata"]["generation"])
+
+    create(hub)
+    nap = {"number": 1, "task": "train", "token": 1, "phase": "Preempted", "endedAt": "2026-11-21T12:00:00Z", "asleepAt": 1, "door": "open"}
+    report(hub, {"phase": "Queued", "message": "asleep: train: no request for 900 s", "attempts": [nap]})
+    assert "default/support-bot  Asleep" in say("status", "support-bot")[1]
+    assert "asleep: train: no request for 900 s" in say("why", "support-bot")[1]
+    for _ in range(3):  # each is a change that wakes it, whatever the spec said before
+        before = generation()
+        assert "goes on once there are machines" in say("resume", "support-bot")[1]
+        assert generation() == before + 1
+        assert not hub.api.get(f"{JOBS.format('default')}/support-bot")["spec"].get("suspend")
+    assert "is suspended" in say("suspend", "support-bot")[1]
+    assert "default/support-bot  Suspended" in say("status", "support-bot")[1]
+    assert "was suspended already" in say("suspend", "support-bot")[1]
+    assert "goes on once there are machines" in say("resume", "support-bot")[1]
+    report(hub, {"phase": "Queued", "message": "", "attempts": [nap | {"wokenAt": "2026-11-21T12:01:00Z"}]})
+    assert "default/support-bot  Queued" in say("status", "support-bot")[1]
+    assert "is not suspended" in say("resume", "support-bot")[1]

@@ -9,7 +9,7 @@ from tests.builders.hub_jobs import make_attempt, make_failed_attempt, make_hub_
 
 from tuneyard.api import Progress, TaskStatus
 from tuneyard.cli.clusters import rows as cluster_rows
-from tuneyard.cli.jobs.figures import bar, done_words, state
+from tuneyard.cli.jobs.figures import bar, done_words
 from tuneyard.cli.jobs.page import page
 from tuneyard.cli.jobs.table import COLUMNS, facts, row, summary
 from tuneyard.cli.output import table_lines
@@ -18,6 +18,7 @@ from tuneyard.tracking import task_of_status
 from tuneyard.tracking.progress.words import age
 
 NOW = datetime(2026, 11, 21, 12, 5, tzinfo=UTC)
+ASLEEP = {"number": 1, "task": "serve", "token": 1, "phase": "Preempted", "asleepAt": 4}
 
 RUNNING_PAGE = """\
 maps/support-bot  Running on gcp-h100, 16 x h100-80gb on 2 nodes, 5m old
@@ -130,10 +131,12 @@ def test_facts_for_programs_are_numbers() -> None:
         ({"phase": "Running"}, {"cancelled": True}, "Cancelling"),
         ({"phase": "Cancelled"}, {"cancelled": True}, "Cancelled"),
         ({"phase": "Running"}, {"deleting": True}, "Deleting"),
+        ({"phase": "Queued", "attempts": [ASLEEP]}, {}, "Asleep"),
+        ({"phase": "Queued", "attempts": [ASLEEP | {"wokenAt": "2026-11-22T18:30:00Z"}]}, {}, "Queued"),
     ],
 )
 def test_the_state_is_what_was_asked_for(status: dict[str, object] | None, extra: dict[str, bool], expected: str) -> None:
-    assert state(make_hub_job(status, **extra)) == expected
+    assert make_hub_job(status, **extra).state == expected
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(-3, "0s"), (59, "59s"), (119, "119s"), (120, "2m"), (7200, "2h"), (200_000, "2d")])

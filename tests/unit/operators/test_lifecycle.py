@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -78,17 +79,74 @@ def test_a_server_without_requests_gives_its_machines_back_until_its_job_is_chan
     aim = goal(job(tasks=[serve], env=[KEY]), generation=4)
 
     slept = look(aim, status(running()), _1=seen(report=report(phase="Preempted", idle=True, message=why)))
-    assert (verbs(slept), slept.ready) == ([Verb.CLEAN, Verb.SUSPEND], ())
+    assert (verbs(slept), slept.ready) == ([Verb.DOOR], ())
     attempts = slept.status.attempts
     assert (attempts[0].failure, attempts[0].message, attempts[0].asleep_at) == ("Preempted", why, 4)
-    assert slept.status.message == f"one: {why}; tuneyard resume bot starts it again"
+    assert slept.status.message == f"asleep: one: {why}; tuneyard resume bot starts it again"
     again = look(aim, slept.status, _1=NOTHING)
-    assert (verbs(again), again.status.phase) == ([Verb.SUSPEND], Phase.QUEUED), "a hub that was killed before suspends it now"
+    assert (verbs(again), again.ready, again.status.phase) == ([], (), Phase.QUEUED)
 
+    resumed = look(goal(job(tasks=[serve], env=[KEY]), generation=5), again.status, _1=NOTHING)
+    assert (verbs(resumed), resumed.ready, resumed.status.attempts[0].sleeps) == ([], ("one",), False)
     held = look(goal(job(tasks=[serve], env=[KEY], suspend=True), generation=5), again.status, _1=NOTHING)
-    assert (verbs(held), held.ready, held.status.message) == ([], (), slept.status.message)
-    woken = look(goal(job(tasks=[serve], env=[KEY]), generation=6), held.status, _1=NOTHING)
-    assert (verbs(woken), woken.ready) == ([], ("one",))
+    assert (verbs(held), held.ready, held.status.message.partition(":")[0]) == ([], (), "suspended")
+    assert look(goal(job(tasks=[serve], env=[KEY]), generation=6), held.status, _1=NOTHING).ready == ("one",)
+
+
+def test_a_sleeping_server_gives_its_machines_back_and_keeps_a_door_until_the_next_one_answers() -> None:
+    serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}}
+    aim = goal(job(tasks=[serve], env=[KEY]), generation=4)
+    idle = {"phase": "Preempted", "idle": True, "message": "no request for 900 s"}
+    opening = pod("bot-one-1-door", conditions=[{"type": "Ready", "status": "False"}])
+    opening["metadata"]["labels"] = {"tuneyard.dev/door": "yes"}
+    open_door = opening | {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+    kept = Observed(report=report(**idle), secret=True, pods=[open_door])
+
+    slept = look(aim, status(running()), _1=seen(report=report(**idle), secret=True))
+    leaves = look(aim, slept.status, _1=Observed(report=report(**idle), secret=True, pods=[pod("bot-worker", head=False), opening]))
+    assert [(own.door, own.cleaned) for own in (slept.status.attempts[0], leaves.status.attempts[0])] == [("opening", False)] * 2
+    waits = look(aim, leaves.status, _1=kept)
+    assert (verbs(waits), waits.ready) == ([], ())
+    assert (waits.status.attempts[0].door, waits.status.attempts[0].cleaned) == ("open", True), "its GPUs are free"
+    assert waits.status.message.endswith("the next request or tuneyard resume bot starts it again")
+    assert verbs(look(aim, waits.status, _1=replace(kept, pods=[]))) == [Verb.DOOR], "a door that is gone is made again"
+
+    asked = replace(kept, report=report(**idle, askedAt="2026-11-21T12:01:59Z"))
+    woken = look(aim, waits.status, _1=asked)
+    assert (verbs(woken), woken.ready, woken.actions[0].told) == ([Verb.TELL], ("one",), "it waits for machines")
+    placed = status(*woken.status.attempts, running(2))
+    loads = look(aim, placed, _1=asked, _2=seen(report=report("bot-one-2", phase="Running", progress={"summary": "loading the engine"})))
+    assert [(action.verb, action.told) for action in loads.actions] == [(Verb.TELL, "it has machines, and starts: loading the engine")]
+    serving = seen(report=report("bot-one-2", phase="Running", progress={"summary": "serving at http://here"}))
+    (last,) = look(aim, loads.status, _1=asked, _2=serving).actions
+    assert (last.verb, last.attempt and last.attempt.number, last.successor and last.successor.number) == (Verb.CLEAN, 1, 2)
+    elsewhere = status(*woken.status.attempts, running(2, placement=running().placement.model_copy(update={"cluster": "west"})))
+    assert look(aim, elsewhere, _1=asked, _2=serving).actions[0].successor is None
+
+
+@pytest.mark.parametrize("change", [{"suspend": True}, {"cancelled": True}])
+def test_no_request_undoes_what_a_person_has_asked_for(change: dict[str, bool]) -> None:
+    serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}}
+    ended = {"ended_at": "2026-11-21T12:01:30Z", "phase": Phase.PREEMPTED, "failure": "Preempted", "cleaned": True}
+    asleep = status(running(asleep_at=4, door="open", **ended))
+    asked = Observed(report=report(phase="Preempted", idle=True, askedAt="2026-11-21T12:01:59Z"), secret=True, pods=[pod("door")])
+
+    held = look(goal(job(tasks=[serve], env=[KEY], **change), generation=5), asleep, _1=asked)
+    assert (verbs(held), held.ready, held.status.attempts[0].door) == ([Verb.CLEAN], (), "closing")
+    gone = look(goal(job(tasks=[serve], env=[KEY], **change), generation=5), held.status, _1=NOTHING)
+    assert (verbs(gone), gone.status.attempts[0].door) == ([], "")
+    deleted = look(goal(job(tasks=[serve], env=[KEY]), generation=4, deleted=True), asleep, _1=asked)
+    assert verbs(deleted) == [Verb.CLEAN], "the finalizer stays until the door is gone"
+    closed = look(goal(job(tasks=[serve], env=[KEY]), generation=4, deleted=True), deleted.status, _1=NOTHING)
+    assert verbs(closed) == [Verb.REMOVE_FINALIZER]
+
+
+def test_where_no_door_can_be_a_sleeping_server_waits_for_its_owner() -> None:
+    serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}}
+    idle = report(phase="Preempted", idle=True, message="no request for 900 s")
+    outcome = look(goal(job(tasks=[serve], env=[KEY]), generation=4), status(running()), _1=seen(report=idle, refused="no pods"))
+    assert verbs(outcome) == [Verb.CLEAN]
+    assert outcome.status.message == "asleep: one: no request for 900 s; tuneyard resume bot starts it again (requests do not: no pods)"
 
 
 def test_a_server_that_lasted_begins_to_count_its_failures_anew() -> None:
@@ -119,7 +177,7 @@ def test_a_server_that_has_served_is_tried_again_whatever_ends_it(failure: str) 
     assert look(aim, status(preempted, first, second), at_s=300_000).status.phase is Phase.FAILED, "as often as retries say"
 
 
-def test_a_server_that_sleeps_beside_a_task_that_runs_suspends_nothing_yet() -> None:
+def test_a_server_sleeps_beside_a_task_that_runs() -> None:
     serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}]}}
     aim = goal(job(tasks=[serve, process("two")], env=[KEY]), generation=4)
     ended = running(asleep_at=4, ended_at="2026-11-21T12:01:30Z", phase=Phase.PREEMPTED, failure="Preempted", cleaned=True)

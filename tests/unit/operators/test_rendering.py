@@ -21,7 +21,7 @@ from tuneyard.api import BadInput, Cluster, PlacementStatus
 from tuneyard.runtime.attempt.assignment import job_of
 from tuneyard.schedules import LastGood
 from tuneyard_operators.rendering import UID as UID_LABEL
-from tuneyard_operators.rendering import Defaults, attempt_name, labels_of, network_policy, rayjob, secret, service, wants_autoscaler
+from tuneyard_operators.rendering import Defaults, attempt_name, door, labels_of, network_policy, rayjob, secret, service, wants_autoscaler
 from tuneyard_operators.rendering.container import from_field, literal, security_context
 from tuneyard_operators.rendering.merge import merged
 from tuneyard_operators.rendering.names import service_name
@@ -374,3 +374,22 @@ def test_kuberay_is_told_the_version_of_ray_that_the_images_hold() -> None:
     lock = (Path(__file__).parents[3] / "requirements" / "cpu.txt").read_text()
     locked = next(line for line in lock.splitlines() if line.startswith("ray"))
     assert locked.split("==")[1].split()[0] == render()["spec"]["rayClusterSpec"]["rayVersion"]
+
+
+def test_the_door_of_a_sleeping_server_gets_no_gpu_and_of_all_secrets_the_key_for_requests() -> None:
+    def reference(name: str) -> dict[str, Any]:
+        return {"name": name, "valueFrom": {"secretKeyRef": {"name": "bot", "key": name.lower()}}}
+
+    task = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}}
+    owner = {"metadata": {"name": "bot-one-3", "uid": "0123"}}
+    pod = door(render(task=task, on=ON_CPU, env=[reference("TUNEYARD_API_KEY"), reference("HF_TOKEN")]), owner)
+    (container,) = pod["spec"]["containers"]
+    env = {variable["name"]: variable for variable in container["env"]}
+    assert [name for name, variable in env.items() if "secretKeyRef" in variable.get("valueFrom", {})] == ["TUNEYARD_API_KEY"]
+    assert env["NVIDIA_VISIBLE_DEVICES"]["value"] == "void"
+    assert "TUNEYARD_JOB" not in env
+    assert container["resources"]["limits"] == {"memory": "192Mi"}
+    assert pod["metadata"]["ownerReferences"][0]["uid"] == "0123"
+    own = pod["metadata"]["labels"]
+    assert service(own, owner, to_door=True)["spec"]["selector"].items() <= own.items()
+    assert not service(own, owner)["spec"]["selector"].items() <= own.items()

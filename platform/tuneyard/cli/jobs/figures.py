@@ -18,16 +18,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 def progress_of(job: HubJob) -> JobProgress:
     """The job as its hub reports it."""
-    return job_of_status(job.status, {task.name: task.kind for task in job.tasks}, label=job.label, state=state(job))
-
-
-def state(job: HubJob) -> str:
-    """The job's phase, or the deletion or cancellation that is under way."""
-    if job.deleting:
-        return "Deleting"
-    if job.cancelled and not job.phase.final:
-        return "Cancelling"
-    return str(job.phase)
+    return job_of_status(job.status, {task.name: task.kind for task in job.tasks}, label=job.label, state=job.state)
 
 
 def done_words(task: TaskProgress) -> str:

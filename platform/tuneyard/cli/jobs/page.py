@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from tuneyard.api import Attempt, Phase, TaskStatus
-from tuneyard.cli.jobs.figures import attempt_state, bar, done_words, progress_of, seconds_since, state, took
+from tuneyard.cli.jobs.figures import attempt_state, bar, done_words, progress_of, seconds_since, took
 from tuneyard.cli.output import table_lines
 from tuneyard.cluster import HubJob
 from tuneyard.federation import duration_words
@@ -30,7 +30,7 @@ def page(job: HubJob, now: datetime) -> str:
 def _head(job: HubJob, progress: JobProgress, now: datetime) -> list[str]:
     status = job.status
     where = f" on {place_words(status.placement)}" if status.placement and not job.phase.final else ""
-    lines = [f"{job.label}  {state(job)}{where}, {age(seconds_since(job.created_at, now))} old"]
+    lines = [f"{job.label}  {job.state}{where}, {age(seconds_since(job.created_at, now))} old"]
     if status.message:
         lines.append(status.message)
     if progress.starts_s is not None:

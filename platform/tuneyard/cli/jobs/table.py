@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from tuneyard.cli.jobs.figures import bar, done_words, progress_of, seconds_since, state
+from tuneyard.cli.jobs.figures import bar, done_words, progress_of, seconds_since
 from tuneyard.cluster import HubJob
 from tuneyard.tracking import TaskProgress
 from tuneyard.tracking.formats import percent
@@ -24,7 +24,7 @@ def row(job: HubJob, now: datetime, *, namespace: bool = False, bars: bool = Fal
     drawn = bars and task.fraction is not None and not job.phase.final
     return {
         "name": job.label if namespace else job.name,
-        "phase": state(job),
+        "phase": job.state,
         "cluster": status.placement.cluster if status.placement else None,
         "sku": status.placement.sku if status.placement else None,
         "gpus": status.placement.gpus if status.placement else None,

@@ -18,7 +18,7 @@ from tuneyard.cluster import HubJob, Missing, NotAllowed, NotLoggedIn
 from tuneyard.console import words
 from tuneyard.console.app import Hidden
 from tuneyard.console.hub import rows
-from tuneyard.console.hub.job_view import job_view, outlooks_of, reasons_of, state_of
+from tuneyard.console.hub.job_view import job_view, outlooks_of, reasons_of
 from tuneyard.console.hub.log_page import LoggedJob, log_page
 from tuneyard.console.hub.past_record import record_of
 from tuneyard.console.hub.reader import Reader, Readers
@@ -110,7 +110,7 @@ class JobPages:
         asked = ACTIONS[action]
         back = f"/jobs/{words.path(job.name)}?{words.query(namespace=job.namespace)}"
         form: dict[str, Any] = {"target": f"/jobs/{words.path(job.name)}/{action}", "back": back, "danger": action == "cancel"}
-        return page(request, "confirm.html", thing=job, kind="job", title=asked.title, effect=asked.effect, state=state_of(job), **form)
+        return page(request, "confirm.html", thing=job, kind="job", title=asked.title, effect=asked.effect, state=job.state, **form)
 
     async def act(self, request: Request, name: str, action: str) -> Response:
         """Change a job, then show it. Doing so twice changes nothing, but for a retry, which submits another job."""
@@ -145,7 +145,7 @@ def yaml_of(spec: Mapping[str, Any]) -> str:
 
 
 def _waits(job: HubJob) -> bool:
-    return str(job.phase) in rows.WAITING and not job.spec.get("suspend") and not job.cancelled
+    return job.state in rows.WAITING
 
 
 def _reasons(reader: Reader, job: HubJob, now: datetime) -> list[dict[str, Any]]:
@@ -163,7 +163,10 @@ def _possible(job: HubJob) -> list[str]:
         return []
     if job.ended:
         return ["retry"]
-    return [] if job.cancelled else ["resume" if job.spec.get("suspend") else "suspend", "cancel"]
+    if job.cancelled:
+        return []
+    held = bool(job.spec.get("suspend"))
+    return [*(["resume"] if held or job.asleep else []), *([] if held else ["suspend"]), "cancel"]
 
 
 def _live_part(reader: Reader, job: HubJob, now: datetime) -> dict[str, Any]:

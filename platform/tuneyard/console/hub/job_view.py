@@ -50,7 +50,7 @@ def job_view(job: HubJob, now: datetime, record: PastRecord | None = None) -> di
     place = job.status.placement
     return {
         "job": job,
-        "state": state_of(job),
+        "state": job.state,
         "place": place_words(place) if place is not None and not job.phase.final else "",
         "starts": start_words(progress.starts_s, now.timestamp()) if progress.starts_s is not None else "",
         "graph": task_graph(nodes),
@@ -59,15 +59,6 @@ def job_view(job: HubJob, now: datetime, record: PastRecord | None = None) -> di
         "failed": failed,
         "tail": "\n".join(tail),
     }
-
-
-def state_of(job: HubJob) -> str:
-    """The phase, or the deletion, cancellation or hold that is under way."""
-    if job.deleting:
-        return "Deleting"
-    if job.cancelled and not job.phase.final:
-        return "Cancelling"
-    return "Suspended" if job.spec.get("suspend") and not job.phase.final else str(job.phase)
 
 
 def outlooks_of(job: HubJob, snapshot: Snapshot, now: datetime) -> list[Outlook]:

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import urllib3
 from pydantic import ValidationError
 
 from tuneyard.api.attempt_report import AttemptState, StopRequest
+from tuneyard.api.moments import written_ms
 from tuneyard.api.wire import read
 from tuneyard.kubernetes import (
     AlreadyExists,
@@ -76,6 +78,14 @@ class ReportObject:
         self._labels = labels or {}
         self._pool = urllib3.PoolManager(ca_certs=str(server.ca_file), timeout=_TIMEOUT, retries=False)
 
+    @classmethod
+    def of_this_pod(cls, environment: Mapping[str, str], server: ApiServer | None = None) -> ReportObject | None:
+        """The report of the attempt that `environment` describes; None outside Kubernetes."""
+        server = server or ApiServer.of_this_pod(environment)
+        name, namespace = environment.get("TUNEYARD_ATTEMPT_NAME"), environment.get("TUNEYARD_NAMESPACE")
+        labels = json.loads(environment.get("TUNEYARD_LABELS", "{}"))
+        return cls(server, namespace, name, labels) if server and name and namespace else None
+
     def put(self, state: AttemptState) -> StopRequest | None:
         """Store `state` as the status of the object, and create the object if it is missing. Returns the hub's stop request, if any.
 
@@ -84,18 +94,33 @@ class ReportObject:
         # `read` cuts fields that are too long: the API server would refuse the whole report, and the attempt would count as silent.
         fitting = read(AttemptState, state.model_dump(mode="json", by_alias=True)).value
         # None stays in the patch: in a merge patch it removes the field's earlier value.
-        status = {"status": fitting.model_dump(mode="json", by_alias=True)}
-        patch = patch_object(ATTEMPT_REPORT, self._namespace, self._name, status, subresource="status")
+        status = fitting.model_dump(mode="json", by_alias=True)
         try:
             try:
-                answer = self._ask(patch)
+                answer = self._patch(status)
             except Missing:
                 self._create()
-                answer = self._ask(patch)
+                answer = self._patch(status)
         except ApiError as error:
             raise ApiUnavailable(str(error)) from error
         stop = (answer.get("spec") or {}).get("stop")
         return _stop_of(stop) if stop else None
+
+    def note_request(self, at: datetime) -> str | None:
+        """Tell the hub that a request has come for the attempt's server, which sleeps. Returns what the hub says of the next server; None:
+        there is no report, so the hub waits for no request. Raises ApiUnavailable."""
+        try:
+            answer = self._patch({"askedAt": written_ms(at)})
+        except Missing:
+            return None
+        except ApiError as error:
+            raise ApiUnavailable(str(error)) from error
+        if "askedAt" not in (answer.get("status") or {}):
+            raise ApiUnavailable("the member's kind AttemptReport is older, and knows no requests: upgrade the chart tuneyard-member")
+        return str((answer.get("spec") or {}).get("standing") or "")
+
+    def _patch(self, status: Mapping[str, Any]) -> Object:
+        return self._ask(patch_object(ATTEMPT_REPORT, self._namespace, self._name, {"status": status}, subresource="status"))
 
     def _create(self) -> None:
         body = {"metadata": {"name": self._name, "labels": dict(self._labels)}, "spec": {}}

@@ -6,7 +6,6 @@ docs/design/060 is the contract: the environment, the AttemptReport, the exit co
 from __future__ import annotations
 
 import io
-import json
 import shutil
 import sys
 import time
@@ -44,7 +43,9 @@ def run_attempt(environment: Mapping[str, str], open_listener: OpenListener, ser
 
     `server`: the API server to report to; by default that of the cluster that this pod runs in, if any.
     """
-    reporter = AttemptReporter(_report_object(environment, server), complain=lambda text: print(text, file=sys.stderr, flush=True))
+    reporter = AttemptReporter(
+        ReportObject.of_this_pod(environment, server), complain=lambda text: print(text, file=sys.stderr, flush=True)
+    )
     attempt = _Attempt(reporter)
     with stop_on_interrupt(attempt.interrupted) as interrupted:
         try:
@@ -60,13 +61,6 @@ def run_attempt(environment: Mapping[str, str], open_listener: OpenListener, ser
             attempt.fail(JobFailed(f"bug in Tuneyard: {type(error).__name__}: {error}", "please report it", kind=FailureKind.INTERNAL))
         reporter.finish(attempt.state)
     return attempt.exit_code
-
-
-def _report_object(environment: Mapping[str, str], server: ApiServer | None) -> ReportObject | None:
-    server = server or ApiServer.of_this_pod(environment)
-    name, namespace = environment.get("TUNEYARD_ATTEMPT_NAME"), environment.get("TUNEYARD_NAMESPACE")
-    labels = json.loads(environment.get("TUNEYARD_LABELS", "{}"))
-    return ReportObject(server, namespace, name, labels) if server and name and namespace else None
 
 
 class _Attempt:

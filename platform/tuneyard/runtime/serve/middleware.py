@@ -57,17 +57,17 @@ class Forms:
             send = _marked(send, self._mark, idle_s)
         if scope["type"] != "http" or not (path in (CHATS, COMPLETIONS, *_OPEN) or path.startswith("/v1/models/")):
             if scope["type"] == "http":
-                await _refuse(send, 404, f"there is no {path}: this server answers {CHATS}, {COMPLETIONS} and /v1/models")
+                await refuse(send, 404, f"there is no {path}: this server answers {CHATS}, {COMPLETIONS} and /v1/models")
             return
         if scope.get("method") != "POST" or path not in (CHATS, COMPLETIONS):
             await self._app(scope, receive, send)
             return
-        if not self._has_key(scope):  # its body takes no memory, and it keeps no machine busy
-            await _refuse(send, 401, "the request has no valid key: send it in the header `Authorization: Bearer KEY`")
+        if self._key and not has_key(scope, self._key):  # its body takes no memory, and it keeps no machine busy
+            await refuse(send, 401, "the request has no valid key: send it in the header `Authorization: Bearer KEY`")
             return
         content = await _content(receive)
         if content is None:
-            await _refuse(send, 413, f"a request has at most {_MOST_BYTES // 1024**2} MiB")
+            await refuse(send, 413, f"a request has at most {_MOST_BYTES // 1024**2} MiB")
             return
         try:
             body = json.loads(content)
@@ -75,7 +75,7 @@ class Forms:
             body = None
         if isinstance(body, dict):
             if refusal := self._changed(path, body):
-                await _refuse(send, 400, refusal)
+                await refuse(send, 400, refusal)
                 return
             content = json.dumps(body).encode()
         headers = [(name, value) for name, value in scope["headers"] if name != b"content-length"]
@@ -86,10 +86,6 @@ class Forms:
         finally:
             self._answering -= 1
             self._asked_at = time.monotonic()
-
-    def _has_key(self, scope: Message) -> bool:
-        scheme, _, key = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
-        return not self._key or (scheme.lower() == b"bearer" and secrets.compare_digest(key, self._key))
 
     def _changed(self, path: str, body: dict[str, Any]) -> str:
         """Change a request into what its model needs. Returns why it is refused, or nothing."""
@@ -187,9 +183,19 @@ def _replayed(content: bytes, receive: Receive) -> Receive:
     return again
 
 
-async def _refuse(send: Send, status: int, why: str) -> None:
-    kind = {401: "AuthenticationError", 404: "NotFoundError"}.get(status, "BadRequestError")
+def has_key(scope: Message, key: bytes) -> bool:
+    """Whether a request brings the key, in the header of OpenAI's API."""
+    scheme, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+    return scheme.lower() == b"bearer" and secrets.compare_digest(given, key)
+
+
+_KINDS = {401: "AuthenticationError", 404: "NotFoundError", 503: "ServiceUnavailableError"}
+
+
+async def refuse(send: Send, status: int, why: str, *, more: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+    """Answer with an error in the form of OpenAI's API. `more`: further headers."""
+    kind = _KINDS.get(status, "BadRequestError")
     content = json.dumps({"error": {"message": why, "type": kind, "param": None, "code": status}}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode()), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": content})

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from tuneyard.api import Blame, FailureKind, JobFailed, Task, TuneyardError
-from tuneyard.api.serve import IDLE_S, SERVED_URL
+from tuneyard.api.serve import IDLE_S, SERVED_URL, SERVING
 from tuneyard.runtime.machines import engine_log
 from tuneyard.runtime.references import named_model
 from tuneyard.runtime.score.run import EnginePlaces
@@ -59,7 +59,7 @@ def _serve(task: Task, context: TaskContext, actor: Any, url: str) -> Result:
             return {"status": "stopped"}
         if look.ready and not told:
             told = True
-            context.emit(Stage(task=task.name, name=f"serving at {url}"))
+            context.emit(Stage(task=task.name, name=f"{SERVING}{url}"))
         if task.serve.idle is not None and look.ready and look.idle_s >= task.serve.idle:
             why = f"no request for {task.serve.idle:g} s, so its machines were given back"
             return {"status": "stopped", IDLE_S: round(look.idle_s, 1), "why": why}
