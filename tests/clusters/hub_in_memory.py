@@ -65,11 +65,12 @@ class Scene:
         await self.api.patch(ATTEMPT_REPORT, JOBS, attempt, {"status": state})
 
     async def removed(self, attempt: str) -> None:
-        """Wait until an attempt's RayJob is removed. Remove its pods and its Service as the cluster would."""
+        """Wait until an attempt's RayJob is removed. Remove its pods, and with its Secret its Service, as the cluster would."""
         await until(lambda: (JOBS, attempt) not in self.api.objects["RayJob"], f"the RayJob {attempt} is removed")
         await self.api.delete(POD, JOBS, f"{attempt}-head")
         for (_, name), item in list(self.api.objects.get("Service", {}).items()):
-            if item["metadata"]["ownerReferences"][0]["name"] == attempt:
+            owner = item["metadata"]["ownerReferences"][0]["name"]
+            if owner == attempt and (JOBS, owner) not in self.api.objects["Secret"]:
                 await self.api.delete(SERVICE, JOBS, name)
 
     async def let_go(self, name: str) -> None:
