@@ -43,7 +43,7 @@ def test_a_server_that_has_served_is_started_again_where_a_first_start_ends_its_
         await stage.begin(attempt)
         await stage.report(attempt, phase="Preempted", idle=True, message="no request for 900 s")
         await stage.removed(attempt)
-        await until(lambda: stage.api.objects["JobSpec"]["default", "old"]["spec"].get("suspend"), "it sleeps")
+        await until(lambda: stage.status("old")["attempts"][-1].get("asleepAt"), "it sleeps")
         await stage.change("old", suspend=False)
         await fail(stage, "old")
         await stage.started("old")
