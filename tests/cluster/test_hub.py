@@ -58,7 +58,9 @@ SKU = {"name": "h100-80gb", "nodes": 1000, "gpusPerNode": 8}
 def stage(plain: Clusters) -> Iterator[Clusters]:
     """A hub and two members with 50 fake machines each."""
     prepared(plain)
-    for member in plain.members:  # pods that the hub makes are bound to no machine: none has a kubelet that would end them
+    for member in plain.members:
+        member.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "tuneyard-job", "namespace": JOBS}})
+        # Pods that the hub makes are bound to no machine: none has a kubelet that would end them.
         plain.hub.api.patch(f"{API}/clusters/{member.name}", {"spec": {"head": {"nodeSelector": {"tuneyard.test/kubelet": "yes"}}}})
     yield plain
     remove_all(plain.hub, "clusters")
