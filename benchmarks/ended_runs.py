@@ -1,8 +1,9 @@
 """Signals to the process group of `tuneyard run` at random instants: what report, history and the command say afterwards.
 
-`python benchmarks/ended_runs.py [--runs N] [--seed N] [--loading]`: a job trains on two ranks and scores on an engine. Each run is asked
-once to end, by SIGTERM, SIGINT or SIGHUP, as `timeout`, a terminal and a batch system do: the signal goes to the whole group, and SIGTERM
-and SIGHUP twice. `--loading`: while ranks or an engine load; a run has one of the two tasks.
+`python benchmarks/ended_runs.py [--runs N] [--seed N] [--loading [--minutes M]]`: a job trains on two ranks and scores on an engine. Each
+run is asked once to end, by SIGTERM, SIGINT or SIGHUP, as `timeout`, a terminal and a batch system do: the signal goes to the whole group,
+and SIGTERM and SIGHUP twice. `--loading`: while ranks or an engine load; a run has one of the two tasks. After M minutes no further run
+begins; the next call goes on with those that are left, until build/ended_runs_loading.jsonl is removed.
 Writes docs/benchmarks/ended_runs.md, each way a part of it.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import re
@@ -21,7 +23,7 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,7 @@ TWICE = (signal.SIGTERM, signal.SIGHUP)
 GRACE_S = 5.0
 """Until a process that had the signal counts as left over."""
 PAGE = ROOT / "docs" / "benchmarks" / "ended_runs.md"
+KEPT = ROOT / "build" / "ended_runs_loading.jsonl"
 LOADING = "\n## While ranks and engines load\n"
 WORKS = re.compile(r"(step|rows) [\d,]+/")
 """What the console says of a task once its ranks or engines are loaded."""
@@ -80,7 +83,8 @@ class Console:
     lines: list[tuple[float, str]] = field(default_factory=list)
 
     def look(self, second: float) -> None:
-        about = [line for line in self.path.read_text(errors="replace").splitlines() if line.startswith(f"{self.task} ")]
+        whole = self.path.read_text(errors="replace").rpartition("\n")[0]
+        about = [line for line in whole.splitlines() if line.startswith(f"{self.task} ")]
         self.lines += [(second, line.removeprefix(self.task).strip()) for line in about[len(self.lines) :]]
 
     @property
@@ -212,11 +216,13 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--loading", action="store_true", help="only while ranks or an engine load")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="with --loading: begin no run after these")
     given = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs, and their children, ignore it
-    measure = _while_loading if given.loading else _at_any_time
     with tempfile.TemporaryDirectory(prefix="tuneyard-ended-") as name:
-        return measure(Path(name), given.runs, random.Random(given.seed))
+        if given.loading:
+            return _while_loading(Path(name), given.runs, given.seed, given.minutes)
+        return _at_any_time(Path(name), given.runs, random.Random(given.seed))
 
 
 def _at_any_time(folder: Path, runs: int, draw: random.Random) -> int:
@@ -239,7 +245,8 @@ def _at_any_time(folder: Path, runs: int, draw: random.Random) -> int:
     return 0
 
 
-def _while_loading(folder: Path, runs: int, draw: random.Random) -> int:
+def _while_loading(folder: Path, runs: int, seed: int, minutes: float) -> int:
+    until = time.monotonic() + 60 * minutes
     jobs, load_s = {}, {}
     for task in ("train", "score"):
         jobs[task] = write_job(folder, task)
@@ -248,12 +255,18 @@ def _while_loading(folder: Path, runs: int, draw: random.Random) -> int:
             print(f"the run that is left alone: {whole}", file=sys.stderr)
             return 1
         load_s[task] = console.load_s
-    found = []
-    for turn in range(runs):
-        task = ("train", "score")[turn // len(SIGNALS) % 2]
-        ended, *_ = run(jobs[task], folder / f"run-{turn}", SIGNALS[turn % len(SIGNALS)], draw.uniform(0, load_s[task]), task)
-        print(f"{turn + 1}: {ended}", file=sys.stderr, flush=True)
-        found.append(ended)
+    KEPT.parent.mkdir(exist_ok=True)
+    with KEPT.open("a+", encoding="utf-8") as kept:
+        kept.seek(0)
+        found = [Ended(**json.loads(line)) for line in kept]
+        for turn in range(len(found), runs):
+            if time.monotonic() > until:
+                break
+            task, draw = ("train", "score")[turn // len(SIGNALS) % 2], random.Random(f"{seed} {turn}")
+            ended, *_ = run(jobs[task], folder / f"run-{turn}", SIGNALS[turn % len(SIGNALS)], draw.uniform(0, load_s[task]), task)
+            print(f"{turn + 1}: {ended}", file=sys.stderr, flush=True)
+            print(json.dumps(asdict(ended)), file=kept, flush=True)
+            found.append(ended)
     command = shlex.join(["python", "benchmarks/ended_runs.py", *sys.argv[1:]])
     part = [
         *(f"`{command}`, {date.today().isoformat()}, {machine()}.", ""),
