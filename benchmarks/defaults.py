@@ -1,7 +1,7 @@
 """Data sets through `tuneyard init`, untouched, to answers: exact match of held-out prompts, beside an expert's job on the same model.
 
 `python benchmarks/defaults.py [--folder build/defaults] [--only NAME …] [--again]`: writes docs/benchmarks/defaults.md. What has been
-measured stays in the folder, and is not measured again without `--again`.
+measured stays in the folder with its date, and is not measured again without `--again`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,8 @@ def main() -> int:
                 continue
             for job in given.jobs:
                 if given.again or job not in results.get(data.name, {}):
-                    results.setdefault(data.name, {})[job] = _JOBS[job](data, folder / data.name / job, model)
+                    found = {"date": date.today().isoformat(), **_JOBS[job](data, folder / data.name / job, model)}
+                    results.setdefault(data.name, {})[job] = found
                     print(f"{data.file} {job}: {results[data.name][job]}", file=sys.stderr, flush=True)
                     kept.write_text(json.dumps(results, indent=1))
     write_page("defaults", "What `tuneyard init` writes, beside an expert's job", list(page(results)))
@@ -159,7 +161,10 @@ def page(results: dict[str, Figures]) -> Iterator[str]:
         "Each file goes to `tuneyard init --data FILE --model FOLDER`, and the job that it writes to `tuneyard run`, untouched. An",
         "expert's own job trains all weights of the same model on the same file, with a learning rate and steps that were chosen for this",
         "model. Then held-out prompts are asked at temperature 0. Right is an answer that equals the expected one in every character.",
-        "Held-out prompts join parts, such as a color and a thing, that the training has only seen apart.",
+        "Held-out prompts join parts, such as a color and a thing, that the training has only seen apart. A test compares them, token by",
+        "token, with trained rows: prompts, ends of answers, and what counts for the loss are the same",
+        "(`tests/unit/cli/test_init_asked.py`).",
+        "A data set without a row, and an empty cell, have not been measured.",
         "",
         f"The model is a Llama of half a million parameters. It has been trained from random weights on {CHATS:,} chats of general skills",
         f"({STEPS} steps, `benchmarks/defaults_words.py`): repeat words, find a field, know what is an animal, read lists, write JSON.",
@@ -169,16 +174,17 @@ def page(results: dict[str, Figures]) -> Iterator[str]:
         if sets:
             yield from ("", f"## {title}", "")
             if apart:
-                yield from ("No default was chosen by a look at these. An empty cell has not been measured.", "")
-            yield "| file | kind | rows | steps of `init` | before | `init` | expert | of |"
-            yield "|---|---|---:|---:|---:|---:|---:|---:|"
+                yield from ("No default was chosen by a look at these.", "")
+            yield "| file | kind | rows | steps of `init` | before | `init` | expert | of | measured |"
+            yield "|---|---|---:|---:|---:|---:|---:|---:|---|"
             yield from (_row(data, results[data.name]) for data in sets)
 
 
 def _row(data: DataSet, found: Figures) -> str:
     steps = found.get("init", {}).get("steps", "")
     cells = [_cell(found.get(job, {})) for job in ("base", "init", "expert")]
-    return f"| `{data.file}` | {data.kind} | {data.rows} | {steps} | {' | '.join(cells)} | {len(data.asked)} |"
+    days = " to ".join(dict.fromkeys(sorted(each["date"] for each in found.values())))
+    return f"| `{data.file}` | {data.kind} | {data.rows} | {steps} | {' | '.join(cells)} | {len(data.asked)} | {days} |"
 
 
 def _cell(figures: Figures) -> str:

@@ -34,11 +34,14 @@ class Asked:
 
 @dataclass(frozen=True)
 class DataSet:
-    """`file`: as the user has it. `expert`: the fields of `data` in the expert's job. `apart`: no default was chosen by a look at it."""
+    """`file`: as the user has it. `held`: such a file of the held-out rows, in the order of `asked`. `expert`: the fields of `data` in the
+    expert's job. `apart`: no default was chosen by a look at it.
+    """
 
     file: str
     kind: str
     content: bytes
+    held: bytes
     rows: int
     asked: list[Asked]
     expert: dict[str, Any] = field(default_factory=dict)
@@ -74,8 +77,8 @@ def _made(file: str, kind: str, items: Sequence[Item], write: Callable[[list[Any
     keys = list(dict.fromkeys(item.key for item in shuffled))
     aside = set(keys[: max(1, len(keys) // 8)])
     rows = [item.row for item in shuffled if item.key not in aside][:MOST_ROWS]
-    asked = [item.asked for item in shuffled if item.key in aside][:ASKED]
-    return DataSet(file, kind, write(rows), len(rows), asked, **others)
+    held = [item for item in shuffled if item.key in aside][:ASKED]
+    return DataSet(file, kind, write(rows), write([item.row for item in held]), len(rows), [item.asked for item in held], **others)
 
 
 def _jsonl(rows: list[Any]) -> bytes:

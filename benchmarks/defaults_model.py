@@ -52,19 +52,21 @@ spec:
 
 
 def small_chat_model(folder: Path) -> Path:
-    """The model's folder, which is made if it is not there. Raises CalledProcessError."""
+    """The model's folder, which is made if it is not there; a run that was stopped goes on. Raises CalledProcessError."""
     done = folder / "model"
     if done.exists():
         return done
-    rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    chats = list(skills(CHATS))
-    (folder / "skills.jsonl").write_text("".join(f"{json.dumps({'messages': chat})}\n" for chat in chats), encoding="utf-8")
-    _write_shape(folder / "shape", [*(turn["content"] for chat in chats for turn in chat), *_texts_of_data()])
-    (folder / "job.yaml").write_text(_JOB.format(steps=STEPS), encoding="utf-8")
+    if not (folder / "job.yaml").exists():
+        rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        chats = list(skills(CHATS))
+        (folder / "skills.jsonl").write_text("".join(f"{json.dumps({'messages': chat})}\n" for chat in chats), encoding="utf-8")
+        _write_shape(folder / "shape", [*(turn["content"] for chat in chats for turn in chat), *_texts_of_data()])
+        (folder / "job.yaml").write_text(_JOB.format(steps=STEPS), encoding="utf-8")
     command = [str(Path(sys.executable).parent / "tuneyard"), "run", "job.yaml", "--out", "run"]
-    subprocess.run(command, cwd=folder, check=True)
-    copytree(folder / "run" / "pretrain" / "model", done)
+    subprocess.run([*command, *(["--resume"] if (folder / "run").exists() else [])], cwd=folder, check=True)
+    copytree(folder / "run" / "pretrain" / "model", folder / "copy", dirs_exist_ok=True)
+    (folder / "copy").rename(done)  # complete, or not there
     return done
 
 

@@ -148,13 +148,29 @@ def test_a_file_is_written_over_when_asked(here: Path) -> None:
 
 @pytest.mark.parametrize(
     ("samples", "characters", "batch", "epochs", "pack"),
-    [(5, 100, 4, 25, False), (60, 100, 4, 7, False), (500, 100, 8, 3, False), (100_000, 300, 32, 1, True)],
+    [
+        (5, 100, 4, 25, False),
+        (60, 100, 4, 10, False),
+        (300, 100, 4, 5, False),
+        (480, 100, 4, 3, False),
+        (900, 100, 8, 3, False),
+        (8_000, 100, 32, 2, False),
+        (100_000, 300, 32, 1, True),
+    ],
 )
 def test_little_data_gets_small_batches_and_several_epochs(
     samples: int, characters: int, batch: int, epochs: int, pack: bool, looked_at: Callable[..., Inspection]
 ) -> None:
     found = propose(looked_at(samples, characters), source="chats.jsonl", model=None, reading=Reading())
     assert (found.batch, found.epochs, found.pack) == (batch, epochs, pack)
+
+
+@pytest.mark.parametrize(("format", "epochs"), [("chat", 4), ("prompt-completion", 4), ("preference", 2), ("text", 25)])
+def test_answers_are_learned_in_more_steps_than_pairs_and_text(format: str, epochs: int, here: Path) -> None:
+    write(here / "rows.jsonl", ROWS[format], 360)
+    assert main(["init"]) == 0
+    train = trained(here / "job.yaml")
+    assert (train.batch.rows, train.epochs) == (4, epochs)
 
 
 @pytest.mark.parametrize(

@@ -31,12 +31,14 @@ _TEACHES = {
 _INSTRUCT, _BASE = "Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-0.5B"
 _MODELS = {"chat": _INSTRUCT, "prompt-completion": _INSTRUCT, "preference": _INSTRUCT, "text": _BASE}
 """Models by format."""
-_STEPS_AN_EPOCH = 50
+_STEPS_AN_EPOCH = 100
 """The least number of steps per epoch. The batch becomes smaller for it, down to 4 rows: adapters learn more from many small steps."""
 _STEPS, _MOST_EPOCHS = 100, 25
 """The least number of steps, and the epochs that it may take: fewer leave an adapter, which begins at zero, where it began. OpenAI's
 fine-tuning has the same bounds: 100 rows, one a step, and 25 epochs.
 """
+_STEPS_OF_ANSWERS, _EPOCHS_OF_ANSWERS = 300, 10
+"""The same where answers are learned. Google's fine-tuning by rewards stops at 10 epochs, too."""
 _RATE, _RATE_OF_PREFERENCE, _RATED_WIDTH = 2e-4, 5e-6, 4096
 """Learning rates of adapters on a model of this hidden size, as in QLoRA (Dettmers et al. 2023) and in TRL's script for DPO."""
 _EXPONENT, _EXPONENT_OF_QWEN = 0.78, 0.08
@@ -203,8 +205,13 @@ def _rows(found: Inspection, max_length: int, tokens: Sequence[int]) -> tuple[bo
 
 def _epochs(format: str, steps: float) -> int:
     """Epochs of `steps` steps each. Less data are read more often."""
-    usual = 1 if format == "preference" or steps >= 2 * _STEPS else 3
-    return max(usual, min(_MOST_EPOCHS, math.ceil(_STEPS / max(1, math.floor(steps)))))
+    whole = max(1, math.floor(steps))
+    least = min(_MOST_EPOCHS, math.ceil(_STEPS / whole))
+    if format == "preference":
+        return least
+    usual = 1 if steps >= 2 * _STEPS else 3
+    more = 1 if format == "text" else min(_EPOCHS_OF_ANSWERS, math.ceil(_STEPS_OF_ANSWERS / whole))
+    return max(usual, more, least)
 
 
 def _learning_rate(format: str, width: int | None, model_type: str) -> float:
