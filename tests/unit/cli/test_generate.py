@@ -44,6 +44,19 @@ def test_what_is_wrong_is_said_with_a_next_step(
     assert "there is no prompt" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["generate"], ["serve", "--port", "0"]])
+def test_a_model_without_a_tokenizer_is_told_as_that(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_model(tmp_path / "bare")
+    for path in tmp_path.glob("bare/tokenizer*"):
+        path.unlink()
+
+    assert main([command[0], str(tmp_path / "bare"), *(command[1:] or ["hello"])]) == 2
+
+    error, step = capsys.readouterr().err.splitlines()[-2:]
+    assert error == f"error: {tmp_path}/bare holds no tokenizer: there is no tokenizer.json, and no vocabulary"
+    assert step.startswith("next: copy tokenizer.json and tokenizer_config.json of the model that it was made from into it")
+
+
 @pytest.mark.parametrize(
     ("option", "value"), [("--seed", "-5"), ("--seed", "9" * 24), ("--temperature", "1e-320"), ("--temperature", "inf")]
 )

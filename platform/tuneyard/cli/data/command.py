@@ -128,13 +128,9 @@ def _draw(found: Inspection, path: Path) -> None:
 def _tokenizer(name: str | None) -> Any:
     if name is None:
         return None
-    from transformers import AutoTokenizer
+    from tuneyard.data.tokenizer import read_tokenizer
 
-    try:
-        return AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        cause = str(error).splitlines()[0]
-        raise BadInput(f"--tokenizer {name}: {cause}", "give a folder with tokenizer.json, or the name of a model") from error
+    return read_tokenizer(name)
 
 
 def show(found: Inspection, console: Console) -> None:
