@@ -16,6 +16,7 @@ from typing import Any
 
 from tuneyard.api import BadInput, JobSpec, Task
 from tuneyard.api.local_files import SHIPPED
+from tuneyard.api.quoting import quoted
 from tuneyard.api.resuming import Changed, Effect, is_longer, settings_of
 from tuneyard.api.resuming import changes as resume_changes
 from tuneyard.api.secrets import redact_fields
@@ -165,7 +166,7 @@ class JobOutput:
             if finished and not changed and task.train is not None and _asks_for_merge(of_training):
                 raise BadInput(
                     f"task {task.name} has ended without the merged model that the JobSpec asks for now",
-                    f"write it: tuneyard merge {self.uri} --task {task.name} --out FOLDER; to resume, take merge out again",
+                    f"write it: tuneyard merge {quoted(self.uri)} --task {task.name} --out FOLDER; to resume, take merge out again",
                 )
         if changed:
             raise BadInput(
