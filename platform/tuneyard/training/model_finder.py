@@ -18,6 +18,7 @@ from typing import Any
 
 from tuneyard.api import BadInput
 from tuneyard.api.local_files import hub_name, looks_like_path
+from tuneyard.api.quoting import quoted
 from tuneyard.catalog.adapter_files import CONFIG as ADAPTER
 from tuneyard.catalog.adapter_files import PICKLED, WEIGHTS, check_adapter_files
 from tuneyard.storage import Store, is_local, join, local_path, open_store
@@ -226,7 +227,7 @@ def _last_trained(store: Store, given: str, task: str | None) -> str:
             raise BadInput(f"{given} trained a ranker, which answers no prompts", "a score task scores tables with it")
         raise BadInput(f"{given}: no train task ran here", "give the output of a job with a train task")
     said = ", ".join(f"{name} is {tasks[name].get('status', 'unknown')}" for name in wanted)
-    step = f"tuneyard report {given} says how far it is; tuneyard run FILE --out {given} --resume goes on"
+    step = f"tuneyard report {quoted(given)} says how far it is; tuneyard run FILE --out {quoted(given)} --resume goes on"
     raise BadInput(f"{given} holds no finished model: by its report, {said}", step)
 
 
@@ -301,15 +302,16 @@ def _origin_of(store: Store, uri: str) -> Origin | None:
 
 def _check_adapter(uri: str, origin: Origin) -> None:
     """Raises BadInput where an adapter lacks weights, or its base is not known, was not kept, is not there, or has changed."""
+    merge = f"tuneyard merge {quoted(uri)} --out MERGED"
     if not origin.base or origin.from_scratch:
         why = "was trained on random weights, which were not kept" if origin.from_scratch else "does not name its base model"
-        raise BadInput(f"the adapter {uri} {why}", "merge it with its base first: tuneyard merge --base MODEL")
+        raise BadInput(f"the adapter {uri} {why}", f"merge it with its base first: {merge} --base MODEL")
     folder = local_path(origin.base) if is_local(origin.base) and looks_like_path(origin.base) else None
-    copy = "or merge the adapter with a copy of it: tuneyard merge --base MODEL"
+    copy = f"or merge the adapter with a copy of it: {merge} --base COPY"
     if folder is not None and not folder.is_dir():
         raise BadInput(f"the adapter {uri} was trained on {origin.base}, and there is no such folder", f"restore it there, {copy}")
     if looks_like_path(origin.base) and find_model(origin.base, checked=False).origin is not None:
-        advice = f"merge that one first (tuneyard merge {origin.base}), and this one with the merged model (tuneyard merge --base)"
+        advice = f"merge that one first: tuneyard merge {quoted(origin.base)} --out FOLDER; then {merge} --base FOLDER"
         raise BadInput(f"the base of the adapter {uri} is an adapter itself: {origin.base}", advice)
     if changed := changed_marks(origin.marks, model_marks(folder)) if folder is not None and origin.marks else []:
         cause = f"{origin.base} has changed since the adapter {uri} was trained on it: {', '.join(changed[:3])}"
@@ -347,6 +349,6 @@ def _no_model(given: str, paths: list[str] | None = None) -> BadInput:
         some = ", ".join(below[:_SHOWN]) + (", …" if len(below) > _SHOWN else "")
         return BadInput(f"{given} is not a model; below it there are {some}", f"name one of these, such as {join(given, below[0])}")
     if "job.json" in paths:
-        step = f"wait for it, or go on: tuneyard run FILE --out {given} --resume"
+        step = f"wait for it, or go on: tuneyard run FILE --out {quoted(given)} --resume"
         return BadInput(f"{given} is the output of a job that has no report yet", step)
     return BadInput(f"{given} is not a model: it has no {CONFIG}, and no {ADAPTER}", _ADVICE)
