@@ -23,6 +23,7 @@ from tuneyard.catalog.adapter_files import CONFIG as ADAPTER
 from tuneyard.catalog.adapter_files import PICKLED, WEIGHTS, check_adapter_files
 from tuneyard.storage import Store, is_local, join, local_path, open_store
 from tuneyard.storage.marks import changed_marks, model_marks
+from tuneyard.storage.near import near_folder
 from tuneyard.training.origin import Origin, origin_of
 
 CONFIG, MODULES = "config.json", "modules.json"
@@ -156,7 +157,8 @@ def _folder(given: str) -> str:
     if not path.is_dir():
         if path.is_symlink():
             raise BadInput(f"{given} is a link to {path.readlink()}, and there is no such folder", "make the link anew")
-        raise BadInput(f"there is no folder {given}", f"check the path; {_ADVICE}")
+        near = near_folder(path)
+        raise BadInput(f"there is no folder {given}", (f"did you mean {near}? If not, " if near else "check the path; ") + _ADVICE)
     return str(path)
 
 
