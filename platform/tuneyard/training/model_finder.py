@@ -322,13 +322,17 @@ def _check_adapter(uri: str, origin: Origin) -> None:
         check_adapter_files(local_path(uri), folder, finite=False)
 
 
-def _refuse_half_deleted(store: Store, uri: str) -> None:
-    """Raises BadInput where a folder that Tuneyard committed lacks files, or its weights have another size."""
+def lost_files(store: Store) -> list[str]:
+    """Files that the folder of a model lacks since Tuneyard committed it, and weights of another size. Empty for folders of other tools."""
     if not store.is_complete(""):
-        return  # written by another tool
+        return []
     sizes, written = {file.path: file.size_bytes for file in store.list()}, store.manifest("").files
     cut = {file.path for file in written if file.path.endswith(".safetensors") and sizes.get(file.path) != file.size_bytes}
-    if lost := sorted(cut | {file.path for file in written if file.path not in sizes}):
+    return sorted(cut | {file.path for file in written if file.path not in sizes})
+
+
+def _refuse_half_deleted(store: Store, uri: str) -> None:
+    if lost := lost_files(store):
         raise BadInput(
             f"{uri} has lost files since it was written, or they were changed: {', '.join(lost[:3])}",
             "take the folder from a copy, or run the job again with --resume",
@@ -342,7 +346,7 @@ def _no_model(given: str, paths: list[str] | None = None) -> BadInput:
         return BadInput(f"there is nothing at {given}", f"check the URI; {_ADVICE}")
     if is_local(given) and not local_path(given).is_dir():
         cause = f"{given} does not exist, though the records of its task name it"
-        return BadInput(cause, "take the folder from a copy, or run the job again")
+        return BadInput(cause, "take the folder from a copy, or run the job again with --resume")
     for patterns, cause, step in _NO_MODELS:
         if any(_matches(path, each) for path in paths for each in patterns):
             return BadInput(f"{given} {cause}", step)
