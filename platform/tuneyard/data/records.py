@@ -253,7 +253,7 @@ def csv_records(
         if fault := lines.take_fault():
             yield BadRow(place(row.line), str(fault), advice=convert(file) if isinstance(fault, NotUtf8) else "")
         elif row.fault:
-            yield BadRow(place(row.line), row.fault, row.lines, row.advice)
+            yield BadRow(place(row.line), row.fault, row.count, row.advice)
         else:
             yield Record(place(row.line), row.values)
 

@@ -86,6 +86,15 @@ def test_rows_that_cannot_be_used_are_told_and_tolerated(here: Path, capsys: pyt
     assert trained(here / "job.yaml").data.max_bad_fraction >= 0.05
 
 
+def test_a_bad_row_whose_cells_hold_line_breaks_is_one_row(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = "\n".join(f"line {number}" for number in range(6))
+    rows = [f'what is {number},"{lines}"{",one more" if number % 25 == 7 else ""}' for number in range(100)]
+    (here / "faq.csv").write_text("\n".join(["question,answer", *rows]) + "\n")
+    assert main(["init"]) == 0
+    assert "4 of 100 rows cannot be used: faq.csv:44: 3 fields where the header has 2" in capsys.readouterr().err
+    assert trained(here / "job.yaml").data.max_bad_fraction >= 0.04
+
+
 def test_a_tenth_of_bad_rows_is_written_at_most(here: Path) -> None:
     (here / "chats.jsonl").write_text(f"{json.dumps(CHAT)}\n" * 91 + "{broken\n" * 9)
     assert main(["init"]) == 0
