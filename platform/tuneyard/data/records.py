@@ -154,7 +154,7 @@ def parse_json_row(line: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise NotUtf8(error) from error
     except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}{_notation(line)}") from error
+        raise ValueError(f"not JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1}{_notation(line)}") from error
     return _as_row(values)
 
 

@@ -80,6 +80,7 @@ def inspect(
     `tuneyard data inspect s3://corpus/chats --picture chats.svg`
     """
     from tuneyard.data import inspect as look
+    from tuneyard.data.faults import one_of_each
 
     if file_type not in _FILE_TYPES:
         raise BadInput(f"--file-type {file_type}: no such type", f"use {_FILE_TYPES_TEXT}")
@@ -97,7 +98,7 @@ def inspect(
     else:
         show(found, console())
     if found.bad and not found.samples:
-        raise BadInput(f"{uri}: no row can be used; {found.bad_examples[0]}", found.advice or "repair the file, or give another")
+        raise BadInput(f"{uri}: no row can be used; {one_of_each(found.bad_examples)}", found.advice or "repair the file, or give another")
     if found.format == "unknown":
         raise BadInput(f"{uri}: {found.why}", say_columns(f"tuneyard data inspect {uri}", found.advice))
 

@@ -14,6 +14,7 @@ import yaml
 from tuneyard.catalog.estimates import width_of
 from tuneyard.catalog.rows import positions_of
 from tuneyard.cli.init.reading import Reading
+from tuneyard.data.faults import one_of_each
 
 if TYPE_CHECKING:
     from tuneyard.data import Inspection
@@ -167,7 +168,7 @@ def propose(
     notes = [*found.notes, *cut]
     if bad > _TOLERATED_BAD:
         and_so = f"; {found.advice}" if found.advice else ""
-        notes.append(f"{found.bad:,} of {found.bad + found.samples:,} rows cannot be used: {found.bad_examples[0]}{and_so}")
+        notes.append(f"{found.bad:,} of {found.bad + found.samples:,} rows cannot be used: {one_of_each(found.bad_examples)}{and_so}")
     return Proposal(
         name=_job_name(source),
         source=source,
