@@ -288,7 +288,7 @@ def _match(
         names = (*NAMES[role], *(NAMES["messages"] if (format, role) == ("preference", "prompt") else ()))
         taken = [*chosen.values(), *given.values(), *made]
         guesses = [lower[name] for name in names if name in lower and lower[name] not in taken]
-        column = given.get(role) or next((g for g in guesses if plausible(role, rows, g)), None)
+        column = given.get(role) or next((g for g in guesses if plausible(role, rows, g, of_pairs=format != "chat")), None)
         if column is not None:
             chosen[role] = column
     if not all(role in chosen for role in REQUIRED[format] if role not in unneeded):

@@ -97,8 +97,9 @@ def inspect(
         typer.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
     else:
         show(found, console())
-    if found.bad and not found.samples:
-        raise BadInput(f"{uri}: no row can be used; {one_of_each(found.bad_examples)}", found.advice or "repair the file, or give another")
+    if not found.samples and (found.bad or found.left_out):
+        why = one_of_each(found.bad_examples) or found.false_labels
+        raise BadInput(f"{uri}: no row can be used; {why}", found.advice or "repair the file, or give another")
     if found.format == "unknown":
         raise BadInput(f"{uri}: {found.why}", say_columns(f"tuneyard data inspect {uri}", found.advice))
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tuneyard.data import Inspection
 
 _REPAIR = "repair the file, or give another"
+_LABELS = "correct the labels, or rename their column if it does not judge the answers"
 _READ_ROWS = 20_000
 """Enough for format and lengths. Reading a whole large data set takes minutes."""
 
@@ -90,6 +91,7 @@ def _look(uri: str, given: Reading, has_template: bool | None) -> tuple[Inspecti
     Raises BadInput if they yield no sample, or too many of their rows are bad.
     """
     from tuneyard.data import inspect
+    from tuneyard.data.faults import one_of_each
 
     found = inspect(uri, **given.arguments(), limit=_READ_ROWS)
     proposed = proposed_reading(uri, found, given)
@@ -103,11 +105,12 @@ def _look(uri: str, given: Reading, has_template: bool | None) -> tuple[Inspecti
             f"{uri}: {found.why}", say_columns(f"tuneyard init --data {uri}", found.advice) if found.samples else found.advice or _REPAIR
         )
     if not found.samples:
-        cause = f"{uri}: no row can be trained on; {'; '.join(found.bad_examples)}"
-        raise BadInput(cause, found.advice or f"tuneyard data inspect {uri} shows more")
+        cause = f"{uri}: no row can be trained on; {one_of_each(found.bad_examples) or found.false_labels}"
+        raise BadInput(cause, found.advice or (_LABELS if found.left_out else f"tuneyard data inspect {uri} shows more"))
     rows = found.bad + found.samples
     if found.bad > TOLERATED_AT_MOST * rows:
-        cause = f"{uri}: {found.bad:,} of {rows:,} rows cannot be used, such as {found.bad_examples[0]}; settings need the other rows too"
+        such = one_of_each(found.bad_examples)
+        cause = f"{uri}: {found.bad:,} of {rows:,} rows cannot be used, such as {such}; settings need the other rows too"
         raise BadInput(cause, found.advice or f"repair these rows, or take them out: `tuneyard data inspect {uri}` shows more")
     return found, given
 

@@ -165,7 +165,7 @@ def propose(
     batch = next((size for size in (32, 16, 8) if rows >= _STEPS_AN_EPOCH * size), 4)
     bad = found.bad / (found.bad + found.samples)
     validation = 0.0 if found.samples < 100 else 0.05 if found.samples < 10_000 else 0.01
-    notes = [*found.notes, *cut]
+    notes = [*found.notes, *cut, *filter(None, [found.false_labels])]
     if bad > _TOLERATED_BAD:
         and_so = f"; {found.advice}" if found.advice else ""
         notes.append(f"{found.bad:,} of {found.bad + found.samples:,} rows cannot be used: {one_of_each(found.bad_examples)}{and_so}")
