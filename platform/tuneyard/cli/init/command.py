@@ -13,8 +13,9 @@ from tuneyard.api import BadInput, JobSpec
 from tuneyard.cli.checks import check_file, configs_at_hand
 from tuneyard.cli.data.roles import ColumnsOption, SheetOption, SpeakersOption, roles_of, say_columns, speakers_of
 from tuneyard.cli.init.proposal import TOLERATED_AT_MOST, propose
-from tuneyard.cli.init.reading import Reading, proposed_reading, with_form_of_prompts
+from tuneyard.cli.init.reading import Reading, check_speakers, proposed_reading, with_form_of_prompts
 from tuneyard.cli.probed import findings_of, probes_of
+from tuneyard.storage import absolute
 
 if TYPE_CHECKING:
     from tuneyard.data import Inspection
@@ -54,7 +55,7 @@ def init(
     proposed = [f"{name}: {_shown(getattr(reading, name))}, {why}" for name, why in reading.why.items()]
     how: Any = {"source": _from(out, uri), "model": _from(out, model) if model else None, "reading": reading}
     proposal = propose(found, **how)
-    job = _write(out, proposal.text())
+    job = _checked(out, proposal.text())
     if config := configs_at_hand(job.spec, out.absolute().parent).get("train"):
         how["config"] = config
     probes = probes_of(job, out.absolute().parent)
@@ -62,8 +63,13 @@ def init(
         how["tokens"] = probe.tokens
     if how.keys() & {"config", "tokens"}:
         proposal = propose(found, **how)
-        job = _write(out, proposal.text())
-    proposed += [f"warning: {finding}" for _, finding in findings_of(job, probes_of(job, out.absolute().parent))]
+        job = _checked(out, proposal.text())
+    place = absolute(proposal.source, out.absolute().parent)
+    for _, finding in findings_of(job, probes_of(job, out.absolute().parent)):
+        if finding.fatal and not finding.field:
+            raise BadInput(f"{uri}: {finding.cause.replace(place, uri)}", finding.next_step)
+        proposed.append(f"warning: {finding}".replace(place, uri))
+    _checked(out, proposal.text(), keep=True)
     why = found.why.replace(" (given)", " (proposed)") if "columns" in reading.why else found.why
     lines = [f"{uri}: {found.format}, {proposal.rows_text}; {why}", *proposed, *proposal.notes]
     print("\n".join(lines), file=sys.stderr)
@@ -100,6 +106,7 @@ def _look(uri: str, given: Reading, has_template: bool | None) -> tuple[Inspecti
     formed = with_form_of_prompts(found, given, has_template)
     if formed != given:  # a chat needs a question, where a pair of texts does not
         given, found = formed, inspect(uri, **formed.arguments(), limit=_READ_ROWS)
+    check_speakers(uri, found, given)
     if found.format == "unknown":
         raise BadInput(
             f"{uri}: {found.why}", say_columns(f"tuneyard init --data {uri}", found.advice) if found.samples else found.advice or _REPAIR
@@ -135,13 +142,14 @@ def _from(out: Path, name: str) -> str:
     return os.path.relpath(path, out.parent)
 
 
-def _write(out: Path, text: str) -> JobSpec:
-    """Write the file, after a check of its draft. Returns its job."""
+def _checked(out: Path, text: str, *, keep: bool = False) -> JobSpec:
+    """The job of a draft of the file. `keep`: the draft becomes the file."""
     draft = out.with_name(f".{out.name}.draft")
     try:
         draft.write_text(text, encoding="utf-8")
         [document] = check_file(draft)
-        draft.replace(out)
+        if keep:
+            draft.replace(out)
     except (OSError, UnicodeError) as error:
         raise BadInput(f"{out} cannot be written: {error}", "give a file in a folder that you may write to") from error
     finally:

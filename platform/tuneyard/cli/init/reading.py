@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
+
+from tuneyard.api import BadInput
 
 if TYPE_CHECKING:
     from tuneyard.data import Inspection
@@ -71,6 +75,35 @@ def proposed_reading(uri: str, found: Inspection, given: Reading) -> Reading:
             "columns": f"{shown(labels.label)} has {len(labels.values)} different values: the model learns to answer with one of them",
             "template": "the prompt of each row",
         },
+    )
+
+
+def check_speakers(uri: str, found: Inspection, reading: Reading) -> None:
+    """Raises BadInput where `--roles` names a speaker that no chat has, or leaves one out that has no usual role, and where no speaker
+    answers. The next step names all speakers.
+    """
+    from tuneyard.data.meaning.proposals import FIRST_ROWS, first_rows, speakers_in
+    from tuneyard.data.notations.speakers import ROLES, with_strangers
+
+    if not reading.roles and (found.samples or not found.strangers):
+        return
+    rows = first_rows(uri, sheet=reading.sheet)
+    sides = speakers_in(rows)
+    absent = [name for name in reading.roles if sides and name.lower() not in sides and len(rows) < FIRST_ROWS]
+    if not absent and not found.strangers:
+        return
+    free = [name for name in sides if name not in {*ROLES, *map(str.lower, reading.roles)}]
+    near = {name: next(iter(get_close_matches(name.lower(), free, n=1)), "") for name in absent}
+    given = {near.get(name, name): role for name, role in reading.roles.items() if near.get(name, name)}
+    who = with_strangers(given, [name for name in found.strangers if name not in given], set(sides) & set(ROLES))
+    spoken = f"speakers: {', '.join(sides)}" if sides else f"speakers {', '.join(found.strangers)} have no role"
+    cause = f"{', '.join(found.strangers)} would speak without a role; {spoken}"
+    if absent:
+        cause = f"--roles names {', '.join(absent)}, and no chat has such a speaker; {spoken}"
+    pairs = ",".join(f"{name}={role}" for name, role in who.items())
+    raise BadInput(
+        f"{uri}: {cause}",
+        f"say who each speaker is: tuneyard init --data {uri} --roles {shlex.quote(pairs)}" if pairs else "leave --roles out",
     )
 
 

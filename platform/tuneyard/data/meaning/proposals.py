@@ -12,12 +12,13 @@ from typing import Any
 from tuneyard.data.bad_sample import BadSample
 from tuneyard.data.meaning.numbers import is_number
 from tuneyard.data.meaning.role_names import NAMES, is_filled
-from tuneyard.data.messages import looks_like_dialogue, message_list
+from tuneyard.data.messages import looks_like_dialogue, message_list, unpacked
 from tuneyard.data.notations.speakers import ROLES
+from tuneyard.data.notations.turns import plain_turns
 from tuneyard.data.records import Record, read_records
 from tuneyard.data.sources import locate
 
-_ROWS = 2000
+FIRST_ROWS = 2000
 _MOST_LABELS, _LONGEST_LABEL, _ROWS_OF_A_LABEL = 20, 40, 2
 """Different labels at most, their characters, and rows for each of them at least: more, longer or rarer values are texts."""
 _LABEL_NAMES = ("label", "labels", "category", "class", "intent", "sentiment", "topic", "tag", "rating")
@@ -71,7 +72,7 @@ class Labels:
 
 def first_rows(uri: str, *, sheet: str | None = None) -> list[Mapping[str, Any]]:
     """The first readable rows of a data set. Raises BadInput."""
-    rows = islice(read_records(locate(uri, sheet=sheet).files), _ROWS)
+    rows = islice(read_records(locate(uri, sheet=sheet).files), FIRST_ROWS)
     return [row.values for row in rows if isinstance(row, Record)]
 
 
@@ -109,6 +110,17 @@ def proposed_pairs(rows: Rows) -> dict[str, str]:
     names = list(dict.fromkeys(name for row in rows for name in row))
     taken = {role: _named(names, (*words, *NAMES[role])) for role, words in _IN_OTHER_LANGUAGES.items()}
     return {role: columns[0] for role, columns in taken.items()} if all(len(columns) == 1 for columns in taken.values()) else {}
+
+
+def speakers_in(rows: Rows) -> list[str]:
+    """Who speaks in chats, as they are written but in lower case; empty where no column of its own holds a chat."""
+    found: dict[str, None] = {}
+    for row in rows:
+        for value in filter(looks_like_dialogue, row.values()):
+            with suppress(BadSample):
+                said = [turn.get("role") for item in unpacked(value) for turn in plain_turns(item, "")]
+                found.update(dict.fromkeys(name.strip().lower() for name in said if isinstance(name, str)))
+    return list(found)
 
 
 def proposed_speakers(rows: Rows) -> dict[str, str]:
