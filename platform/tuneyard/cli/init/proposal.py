@@ -223,6 +223,8 @@ def _length(found: Inspection, tokens: Sequence[int]) -> tuple[int, str, list[st
     longest = tokens[math.ceil(0.99 * len(tokens)) - 1] if tokens else found.characters.p99 / _CHARACTERS_PER_TOKEN
     fits = next((length for length in _LENGTHS if longest <= length), _LENGTHS[-1])
     why = f"99 % of samples have at most {f'{longest:,} tokens' if tokens else f'{found.characters.p99:,} characters'}"
+    if fits == _LENGTHS[0]:
+        why = f"the smallest that is proposed; {why}"
     cut = [f"samples longer than {fits} tokens are cut: raise data.maxLength where memory allows"] if longest > fits else []
     return fits, why, cut
 
