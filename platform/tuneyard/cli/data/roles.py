@@ -65,5 +65,7 @@ def say_columns(command: str, advice: str = "") -> str:
     given = re.search(r"data\.columns: \{(?P<pairs>[^}]*)\}", advice) if advice != GENERAL else None
     if advice not in ("", GENERAL) and given is None:
         return advice
-    pairs = given["pairs"].replace(": ", "=").replace(", ", ",").replace("'", "") if given else "prompt=…,completion=…"
-    return f"say which column plays which part: {command} --columns {shlex.quote(pairs) if given else pairs}"
+    said = f"say which column plays which part: {command} --columns"
+    if given is None:
+        return f"{said} prompt=…,completion=…; for a prompt of several columns: --columns completion=… --template '{{…}} {{…}}'"
+    return f"{said} {shlex.quote(given['pairs'].replace(': ', '=').replace(', ', ',').replace(chr(39), ''))}"

@@ -11,9 +11,18 @@ import typer
 
 from tuneyard.api import BadInput, JobSpec
 from tuneyard.cli.checks import check_file, configs_at_hand
-from tuneyard.cli.data.roles import ColumnsOption, SheetOption, SpeakersOption, roles_of, say_columns, speakers_of
+from tuneyard.cli.data.roles import (
+    ColumnsOption,
+    SheetOption,
+    SpeakersOption,
+    TemplateOption,
+    roles_of,
+    say_columns,
+    speakers_of,
+    template_of,
+)
 from tuneyard.cli.init.proposal import TOLERATED_AT_MOST, propose
-from tuneyard.cli.init.reading import Reading, check_speakers, proposed_reading, with_form_of_prompts
+from tuneyard.cli.init.reading import Reading, answer_beside_text, check_speakers, proposed_reading, with_form_of_prompts
 from tuneyard.cli.probed import findings_of, probes_of
 from tuneyard.storage import absolute
 
@@ -37,6 +46,7 @@ def init(
     ] = None,
     columns: ColumnsOption = None,
     roles: SpeakersOption = None,
+    template: TemplateOption = None,
     sheet: SheetOption = None,
     force: Annotated[bool, typer.Option("--force", help="write over FILE")] = False,
 ) -> None:
@@ -51,7 +61,8 @@ def init(
     if not out.parent.is_dir():
         raise BadInput(f"--out {out}: there is no folder {out.parent}", "make it, or give a file in a folder that exists")
     uri = data or _only_data_here()
-    found, reading = _look(uri, Reading(roles_of(columns), speakers_of(roles), sheet), _has_template(model))
+    given = Reading(roles_of(columns), speakers_of(roles), sheet, template_of(template))
+    found, reading = _look(uri, given, _has_template(model))
     proposed = [f"{name}: {_shown(getattr(reading, name))}, {why}" for name, why in reading.why.items()]
     how: Any = {"source": _from(out, uri), "model": _from(out, model) if model else None, "reading": reading}
     proposal = propose(found, **how)
@@ -71,8 +82,8 @@ def init(
         proposed.append(f"warning: {finding}".replace(place, uri))
     _checked(out, proposal.text(), keep=True)
     why = found.why.replace(" (given)", " (proposed)") if "columns" in reading.why else found.why
-    lines = [f"{uri}: {found.format}, {proposal.rows_text}; {why}", *proposed, *proposal.notes]
-    print("\n".join(lines), file=sys.stderr)
+    lines = [f"{uri}: {found.format}, {proposal.rows_text}; {why}", *proposed, *proposal.notes, answer_beside_text(uri, found)]
+    print("\n".join(filter(None, lines)), file=sys.stderr)
     print(f"next: tuneyard plan {out}, then tuneyard run {out} (or tuneyard submit {out})", file=sys.stderr)
     typer.echo(out)
 
