@@ -252,6 +252,9 @@ def test_roles_that_leave_a_speaker_out_are_refused_with_all_speakers(
     assert not (here / "job.yaml").exists()
     roles = step.strip().rpartition("--roles ")[2]
     assert sorted(roles.split(",")) == ["kundin=user", "mitarbeiter=assistant"]
+    if given == "kundin=user":
+        assert main(["data", "inspect", "chats.jsonl", "--roles", given]) == 2
+        assert f"tuneyard data inspect chats.jsonl --roles {roles}" in capsys.readouterr().err
     assert main(["init", "--roles", roles]) == 0
     assert trained(here / "job.yaml").data.roles == {"kundin": "user", "mitarbeiter": "assistant"}
 

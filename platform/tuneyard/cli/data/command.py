@@ -23,6 +23,7 @@ from tuneyard.cli.data.roles import (
     TemplateOption,
     roles_of,
     say_columns,
+    say_roles,
     speakers_of,
     template_of,
 )
@@ -99,7 +100,8 @@ def inspect(
         show(found, console())
     if not found.samples and (found.bad or found.left_out):
         why = one_of_each(found.bad_examples) or found.false_labels
-        raise BadInput(f"{uri}: no row can be used; {why}", found.advice or "repair the file, or give another")
+        step = say_roles(f"tuneyard data inspect {uri}", found.advice)
+        raise BadInput(f"{uri}: no row can be used; {why}", step or "repair the file, or give another")
     if found.format == "unknown":
         raise BadInput(f"{uri}: {found.why}", say_columns(f"tuneyard data inspect {uri}", found.advice))
 

@@ -68,4 +68,14 @@ def say_columns(command: str, advice: str = "") -> str:
     said = f"say which column plays which part: {command} --columns"
     if given is None:
         return f"{said} prompt=…,completion=…; for a prompt of several columns: --columns completion=… --template '{{…}} {{…}}'"
-    return f"{said} {shlex.quote(given['pairs'].replace(': ', '=').replace(', ', ',').replace(chr(39), ''))}"
+    return f"{said} {_option(given['pairs'])}"
+
+
+def say_roles(command: str, advice: str) -> str:
+    """Advice of the reader of rows, with `data.roles` as an option of `command`."""
+    return re.sub(r"data\.roles: \{([^}]*)\}", lambda given: f"{command} --roles {_option(given[1])}", advice)
+
+
+def _option(pairs: str) -> str:
+    """`a: b, c: d` of YAML as the value of an option."""
+    return shlex.quote(pairs.replace(": ", "=").replace(", ", ",").replace("'", ""))
