@@ -83,8 +83,10 @@ def warnings_of(document: Document, base_dir: Path) -> Iterator[str]:
     for file in local_files(job):
         if isinstance(document.resource, Schedule) and "{{" in file.text:
             continue  # the file of each run is another one
-        for lack in _lacks(job, file, base_dir):
+        lacks, is_fault = _lacks(job, file, base_dir)
+        if is_fault:
             lacking.add(job.tasks[int(file.path[2])].name)
+        for lack in lacks:
             yield document.complaint((*root, *file.path[1:]), lack)
     if isinstance(document.resource, JobSpec):
         yield from rendered_lines(document, base_dir, known=lacking)
@@ -123,11 +125,12 @@ def configs_at_hand(job: Job, base_dir: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _lacks(job: Job, file: LocalFile, base_dir: Path) -> list[str]:
+def _lacks(job: Job, file: LocalFile, base_dir: Path) -> tuple[list[str], bool]:
+    """The fault of a file, or notes on how its rows are read, and whether it is a fault."""
     task = job.tasks[int(file.path[2])].train
     missing = _missing(file, base_dir, task.program if task is not None else None)
     if missing:
-        return [missing]
+        return [missing], True
     try:
         if file.what == "model":
             from tuneyard.training.model_finder import find_model
@@ -136,12 +139,12 @@ def _lacks(job: Job, file: LocalFile, base_dir: Path) -> list[str]:
             refuse_pointers(folder)
             if not (folder / "ranker.json").is_file():
                 find_model(str(folder))
-        return _check_first_rows(job, file, base_dir)
+        return _check_first_rows(job, file, base_dir), False
     except BadInput as error:
         cause = " ".join(line.strip() for line in error.cause.splitlines())
         if file.what == "model":
             cause = cause.replace(str(base_dir / Path(file.text).expanduser()), file.text)
-        return [f"{cause}; {error.next_step}" if error.next_step else cause]
+        return [f"{cause}; {error.next_step}" if error.next_step else cause], True
 
 
 def _missing(file: LocalFile, base_dir: Path, program: str | None = None) -> str:

@@ -13,6 +13,7 @@ from tuneyard.data.meaning.paths import described, shown, value_at, what_is_miss
 from tuneyard.data.meaning.plausible import judged
 from tuneyard.data.meaning.role_names import OPTIONAL, is_filled, is_media, role_named
 from tuneyard.data.messages import carries_loss, is_said, looks_like_messages, message_list, system_text, unusual_roles
+from tuneyard.data.notations.speakers import with_strangers
 from tuneyard.data.roles import Chat, Completion, Pair, Roles, Sample, Text
 from tuneyard.data.templated import COLUMN, prompt_of
 from tuneyard.data.tool_calls import Message, canonical_tools
@@ -86,7 +87,8 @@ class Canonical:
                 raise BadSample("every assistant turn has weight 0")
             strange = unusual_roles(messages)
             named = f"; the turns are by {', '.join(strange)}" if strange else ""
-            advice = f"say who they are: data.roles: {{{', '.join(f'{name}: assistant' for name in strange[-1:])}}}" if strange else ""
+            who = with_strangers(self.roles.speakers, strange, {message["role"] for message in messages})
+            advice = f"say who they are: data.roles: {{{', '.join(f'{name}: {role}' for name, role in who.items())}}}" if strange else ""
             raise BadSample(f"no assistant turn: nothing to learn from{named}", advice)
         return Chat(messages, tools, context)
 

@@ -20,6 +20,8 @@ SEPARATORS = ",;\t|"
 _SEPARATORS_TEXT = ", ; tab |"
 _FOREIGN = re.compile(r"^[^\W_][\w -]*(?P<sign>[\^~§¦\x00-\x08\x0e-\x1f])[\w -]+((?P=sign)[\w -]+)*$")
 """A header of words between signs that are no known separator."""
+_NEVER_CLOSED = "unexpected end of data"
+"""How `csv` says that a quotation mark is open at the end of the data."""
 _STRAY_QUOTE = "close the quotation mark, or double it if it is part of the text"
 
 
@@ -35,13 +37,15 @@ def _command(how: str, names: tuple[str, str] = ("IN", "OUT")) -> str:
 
 @dataclass(frozen=True)
 class CsvRow:
-    """One row. `line`: its first line, where 1 is the first line after the header; `lines`: number of its lines. `fault`: why it is bad."""
+    """One row. `line`: its first line, where 1 is the first line after the header. `fault`: why it is bad. `count`: rows that are lost
+    by the fault, this one included.
+    """
 
     line: int
-    lines: int
     values: dict[str, str] = field(default_factory=dict)
     fault: str = ""
     advice: str = ""
+    count: int = 1
 
 
 class CsvRows:
@@ -49,8 +53,8 @@ class CsvRows:
 
     A field may hold line breaks. A quotation mark that is never closed therefore swallows all lines that follow; a stray one that another
     stray one closes swallows the lines between. Each swallowed line counts as a bad row. Lines count as swallowed where a row spans seven
-    lines or more, and nine of ten inner lines are rows by themselves, with as many fields as the header. A field of more than
-    LONGEST_ROW_BYTES ends its row.
+    lines or more, and nine of ten inner lines are rows by themselves, with as many fields as the header. Behind a mark that is never closed
+    each such line counts. Any other bad row is one row, whatever lines it spans. A field of more than LONGEST_ROW_BYTES ends its row.
     """
 
     def __init__(self, lines: Decoded, header: list[str], delimiter: str) -> None:
@@ -70,7 +74,7 @@ class CsvRows:
             except StopIteration:
                 return
             except csv.Error as error:
-                yield self._bad(begins, *self._unreadable(error))
+                yield self._bad(begins, *self._unreadable(error), is_open=str(error) == _NEVER_CLOSED)
                 continue
             if not fields:
                 continue
@@ -79,7 +83,7 @@ class CsvRows:
             elif swallowed := self._swallowed():
                 yield self._bad(begins, f"a field holds {swallowed} lines that are rows by themselves", _STRAY_QUOTE)
             else:
-                yield CsvRow(begins, len(self._taken), dict(zip(self._header, fields, strict=True)))
+                yield CsvRow(begins, dict(zip(self._header, fields, strict=True)))
 
     def _taking(self) -> Iterator[str]:
         for line in self._lines:
@@ -103,8 +107,10 @@ class CsvRows:
             )
         return cause, ""
 
-    def _bad(self, begins: int, fault: str, advice: str = "") -> CsvRow:
-        return CsvRow(begins, max(1, len(self._taken)), fault=fault, advice=advice)
+    def _bad(self, begins: int, fault: str, advice: str = "", *, is_open: bool = False) -> CsvRow:
+        """`is_open`: a quotation mark takes all lines up to the end of the data."""
+        lost = sum(map(self._is_row, self._taken[1:])) if is_open else len(self._taken) - 1 if self._swallowed() else 0
+        return CsvRow(begins, fault=fault, advice=advice, count=1 + lost)
 
     def _swallowed(self) -> int:
         """Number of inner lines of the last row that are rows by themselves; 0 where they are few enough to be text."""

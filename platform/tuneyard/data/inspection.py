@@ -119,6 +119,15 @@ class Inspection:
     """Speakers of chats that have no usual role."""
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def false_labels(self) -> str:
+        """How many rows are left out by their labels, for people; empty where none is."""
+        label = self.roles.get("label")
+        if not self.left_out or label is None:
+            return ""
+        of = self.left_out + self.samples + self.bad
+        return f"{self.left_out:,} of {of:,} rows are labelled false by {label}, as answers that must not be learned, and are left out"
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 

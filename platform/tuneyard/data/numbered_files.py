@@ -141,7 +141,7 @@ def readable_by_number(located: Located, root: Path) -> list[DataFile]:
                 for line in _copies(row):
                     out.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
 
-    key = {"code": 2, "kinds": [file.reader for file in located.files], "files": [file.identity() for file in located.files]}
+    key = {"code": 3, "kinds": [file.reader for file in located.files], "files": [file.identity() for file in located.files]}
     entry, _ = cached_folder(root / "rows", key, build)
     copy = entry / "rows.jsonl"
     return [DataFile(FoundFile(located.uri, str(copy), copy.stat().st_size), "jsonl")]

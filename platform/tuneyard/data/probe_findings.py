@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tuneyard.api import TrainData
+from tuneyard.data.faults import one_of_each
 from tuneyard.data.probe import Probe
 
 _Z = 3.3
@@ -48,7 +49,7 @@ def _bad_rows(data: TrainData, found: Probe) -> Iterator[Finding]:
         return
     share = found.bad / found.rows
     what = "rows" if found.complete else "first rows" if found.is_head else "rows that were looked at"
-    cause = f"{found.bad:,} of {found.rows:,} {what} cannot be used, such as {found.bad_examples[0]}"
+    cause = f"{found.bad:,} of {found.rows:,} {what} cannot be used, such as {one_of_each(found.bad_examples)}"
     step = found.advice or "repair them; `tuneyard data inspect --tokenizer MODEL` shows more"
     surely = share if found.complete else 0.0 if found.is_head else _lower_bound(found.bad, found.rows)
     if not found.tokens or surely > data.max_bad_fraction:

@@ -64,7 +64,7 @@ class Wanted:
         return [path for name in _TOKENIZER_FILES if (path := self.tokenizer / name).is_file()]
 
 
-_VERSION = 3
+_VERSION = 4
 """Of the look: what an earlier one has found is not taken."""
 Found = Probe | BadInput | str
 """A probe, the fault of the data or the tokenizer, or the reason why nothing was looked at."""

@@ -155,7 +155,7 @@ def parse_json_row(line: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise NotUtf8(error) from error
     except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}{_notation(line)}") from error
+        raise ValueError(f"not JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1}{_notation(line)}") from error
     return _as_row(values)
 
 
@@ -254,7 +254,7 @@ def csv_records(
         if fault := lines.take_fault():
             yield BadRow(place(row.line), str(fault), advice=convert(file) if isinstance(fault, NotUtf8) else "")
         elif row.fault:
-            yield BadRow(place(row.line), row.fault, row.lines, row.advice)
+            yield BadRow(place(row.line), row.fault, row.count, row.advice)
         else:
             yield Record(place(row.line), row.values)
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from tuneyard.data.faults import one_of_each
+
 COUNTS = ("samples", "tokens", "loss_tokens", "truncated", "cut_answers", "dropped", "alike", "left_out", "bad")
 _SUMS = ("files", "rows", "validation_rows", *COUNTS)
 NO_CHAT_TEMPLATE = "the tokenizer has no chat template: tuneyard's default is used and saved with the model"
@@ -95,7 +97,7 @@ class DataReport:
             said.append(f"{self.left_out:,} rows are labelled false, as answers that must not be learned, and are left out")
         if self.bad:
             rows = "1 bad row is left out:" if self.bad == 1 else f"{self.bad:,} bad rows are left out, such as"
-            said.append(f"{rows} {self.bad_examples[0]}")
+            said.append(f"{rows} {one_of_each(self.bad_examples)}")
         samples = "pairs" if self.format == "preference" else "samples"
         if self.truncated:
             answers = "1 answer has lost its end" if self.cut_answers == 1 else f"{self.cut_answers:,} answers have lost their end"

@@ -18,6 +18,7 @@ from tuneyard.data.meaning.role_names import NAMES, OPTIONAL, REQUIRED, FormatNa
 from tuneyard.data.meaning.suggestions import misfits, suggestion
 from tuneyard.data.meaning.unused import described_columns, found_columns, unused_columns
 from tuneyard.data.messages import is_said, unpacked
+from tuneyard.data.notations.speakers import with_strangers
 from tuneyard.data.sample_types import Chat, Completion, Pair, Sample, Text, canonical_json
 from tuneyard.data.templated import COLUMN, columns_of_places, own_columns, uses_prompt
 
@@ -108,7 +109,8 @@ class Roles:
         """What a user must know about the reading of these rows: what the form decides, and unused columns."""
         decided = f"form {self.form}: {FORMS[self.form].note}" if self.form and FORMS[self.form].note else None
         who = self.strangers
-        strange = f"speakers {', '.join(who)} have no usual role; data.roles gives them one, such as {{{who[0]}: user}}" if who else None
+        named = ", ".join(f"{name}: {role}" for name, role in with_strangers(self.speakers, who).items())
+        strange = f"speakers {', '.join(who)} have no usual role; data.roles gives them one, such as {{{named}}}" if who else None
         parts = f"in messages, {described_columns(self.parts)}" if self.parts else None
         return [note for note in (decided, strange, parts, self.note()) if note]
 
@@ -288,7 +290,7 @@ def _match(
         names = (*NAMES[role], *(NAMES["messages"] if (format, role) == ("preference", "prompt") else ()))
         taken = [*chosen.values(), *given.values(), *made]
         guesses = [lower[name] for name in names if name in lower and lower[name] not in taken]
-        column = given.get(role) or next((g for g in guesses if plausible(role, rows, g)), None)
+        column = given.get(role) or next((g for g in guesses if plausible(role, rows, g, of_pairs=format != "chat")), None)
         if column is not None:
             chosen[role] = column
     if not all(role in chosen for role in REQUIRED[format] if role not in unneeded):

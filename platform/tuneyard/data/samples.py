@@ -11,6 +11,7 @@ from typing import Any, Literal
 from tuneyard.api import BadInput, Source, TrainData
 from tuneyard.data.bad_sample import BadSample, LeftOut
 from tuneyard.data.canonical import Canonical
+from tuneyard.data.faults import Faults
 from tuneyard.data.meaning.numbers import may_be_whole, whole_number_columns
 from tuneyard.data.meaning.paths import value_at
 from tuneyard.data.records import BadRow, Record, read_records
@@ -19,7 +20,6 @@ from tuneyard.data.sources import Located
 
 Objective = Literal["sft", "clm", "dpo"]
 DETECTION_ROWS = 100
-_EXAMPLES = 5
 EARLY_CHECK_ROWS = 20_000
 _NULL_WITHIN_ROWS = 10_000
 """Rows in which a null is looked for, where a column of floats holds whole numbers alone."""
@@ -44,8 +44,13 @@ class Tally:
     bad: int = 0
     left_out: int = 0
     """Rows labelled as answers that must not be learned."""
-    bad_examples: list[str] = field(default_factory=list)
+    _faults: Faults = field(default_factory=Faults)
     _advices: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def bad_examples(self) -> list[str]:
+        """Places and reasons of some bad rows; see `Faults.examples`."""
+        return self._faults.examples()
 
     @property
     def advice(self) -> str:
@@ -56,8 +61,7 @@ class Tally:
         """Count bad rows. From EARLY_CHECK_ROWS rows on, raises BadInput as `check` does."""
         self.bad += count
         self._advices[advice] += count
-        if len(self.bad_examples) < _EXAMPLES:
-            self.bad_examples.append(f"{place}: {reason}")
+        self._faults.add(f"{place}: {reason}", count)
         if self.good + self.bad >= EARLY_CHECK_ROWS:
             self.check()
 
@@ -65,7 +69,8 @@ class Tally:
         """Add the bad rows of another tally."""
         self.bad += bad
         self._advices[advice] += bad
-        self.bad_examples.extend(examples[: _EXAMPLES - len(self.bad_examples)])
+        for number, example in enumerate(examples):
+            self._faults.add(example, 1 if number else bad)
 
     def became_bad(self, place: str, reason: str, *, advice: str = "") -> None:
         """Recount a sample as bad that was counted as good."""
@@ -81,8 +86,9 @@ class Tally:
             raise BadInput(f"{self.uri}: the data set is empty", "check the path; `tuneyard data inspect` shows its content")
         if self.bad == 0 or self.bad / total <= self.max_bad_fraction:
             return
-        first = "".join(f"\n    {example}" for example in self.bad_examples)
-        more = f"\n    … and {self.bad - len(self.bad_examples)} more" if self.bad > len(self.bad_examples) else ""
+        examples = self.bad_examples
+        first = "".join(f"\n    {example}" for example in examples)
+        more = f"\n    … and {self.bad - len(examples)} more" if self.bad > len(examples) else ""
         tolerated = f"{self.max_bad_fraction:.1%} are tolerated" if self.good else "none is usable"
         raise BadInput(
             f"{self.uri}: {self.bad} of {total} rows are bad ({self.bad / total:.1%}; {tolerated}):{first}{more}",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.builders.models import tiny_config, write_tokenizer
 
 from tuneyard.api import TrainTask, load_jobspec
 from tuneyard.cli import main
@@ -96,6 +97,15 @@ def test_rows_that_cannot_be_used_are_told_and_tolerated(here: Path, capsys: pyt
     assert main(["init"]) == 0
     assert "5 of 100 rows cannot be used" in capsys.readouterr().err
     assert trained(here / "job.yaml").data.max_bad_fraction >= 0.05
+
+
+def test_a_bad_row_whose_cells_hold_line_breaks_is_one_row(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = "\n".join(f"line {number}" for number in range(6))
+    rows = [f'what is {number},"{lines}"{",one more" if number % 25 == 7 else ""}' for number in range(100)]
+    (here / "faq.csv").write_text("\n".join(["question,answer", *rows]) + "\n")
+    assert main(["init"]) == 0
+    assert "4 of 100 rows cannot be used: faq.csv:44: 3 fields where the header has 2" in capsys.readouterr().err
+    assert trained(here / "job.yaml").data.max_bad_fraction >= 0.04
 
 
 def test_a_tenth_of_bad_rows_is_written_at_most(here: Path) -> None:
@@ -247,6 +257,97 @@ def test_whatever_things_are_called_the_file_says_it(
     )
     train = trained(file)
     assert (train.data.source, train.model.name, train.data.columns) == (source, model, {"messages": column})
+
+
+SPEAK = {"messages": [{"role": "Kundin", "content": "Wo ist es?"}, {"role": "Mitarbeiter", "content": "Hier."}]}
+
+
+@pytest.mark.parametrize(
+    ("given", "cause"),
+    [
+        ("kundin=user", "mitarbeiter would speak without a role"),
+        ("mitarbeiter=assistant", "kundin would speak without a role"),
+        ("kundn=user,Mitarbeiter=assistant", "--roles names kundn, and no chat has such a speaker; speakers: kundin, mitarbeiter"),
+    ],
+)
+def test_roles_that_leave_a_speaker_out_are_refused_with_all_speakers(
+    given: str, cause: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(here / "chats.jsonl", SPEAK, 120)
+    assert main(["init", "--roles", given]) == 2
+    told, _, step = capsys.readouterr().err.partition("\nnext: ")
+    assert cause in told
+    assert not (here / "job.yaml").exists()
+    roles = step.strip().rpartition("--roles ")[2]
+    assert sorted(roles.split(",")) == ["kundin=user", "mitarbeiter=assistant"]
+    if given == "kundin=user":
+        assert main(["data", "inspect", "chats.jsonl", "--roles", given]) == 2
+        assert f"tuneyard data inspect chats.jsonl --roles {roles}" in capsys.readouterr().err
+    assert main(["init", "--roles", roles]) == 0
+    assert trained(here / "job.yaml").data.roles == {"kundin": "user", "mitarbeiter": "assistant"}
+
+
+def test_validate_and_plan_warn_of_speakers_without_a_role_by_their_rows(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tokenizer(here / "tiny")
+    tiny_config(max_position_embeddings=4096).save_pretrained(here / "tiny")
+    (here / "chats.jsonl").write_text("{broken\n" + f"{json.dumps(SPEAK)}\n" * 120)
+    (here / "jobs").mkdir()
+    job = ["--model", "tiny", "--out", "jobs/job.yaml"]
+    assert main(["init", "--roles", "kundin=user,mitarbeiter=assistant", *job]) == 0
+    (here / "jobs" / "job.yaml").write_text((here / "jobs" / "job.yaml").read_text().replace("kundin: user, ", ""))
+    capsys.readouterr()
+    for command in ("validate", "plan"):
+        assert main([command, "jobs/job.yaml"]) == 0
+        told = capsys.readouterr().err
+        examples = told.partition("121 of 121 rows cannot be used, such as ")[2]
+        assert "chats.jsonl:2: the chat template (the tokenizer's own) knows no role 'kundin'" in examples.partition("; ")[0]
+        assert "chats.jsonl:1: not JSON" in examples
+
+
+def test_a_template_that_takes_no_row_is_refused_before_a_file_is_written(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refusing = "{% for m in messages %}{{ raise_exception('no ' ~ m.role) if m.role == 'system' else m.content }}{% endfor %}"
+    write_tokenizer(here / "tiny", chat_template=refusing)
+    tiny_config(max_position_embeddings=4096).save_pretrained(here / "tiny")
+    write(here / "chats.jsonl", {"messages": [{"role": "system", "content": "Be nice."}, *CHAT["messages"]]})
+    (here / "jobs").mkdir()
+    assert main(["init", "--model", "tiny", "--out", "jobs/job.yaml"]) == 2
+    told = capsys.readouterr().err
+    assert "200 of 200 rows cannot be used, such as chats.jsonl:1: the chat template refuses it: no system" in told
+    assert list((here / "jobs").iterdir()) == []
+
+
+def test_of_two_faults_each_has_an_example(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = {"messages": [CHAT["messages"][0]]}
+    rows = [json.dumps(CHAT)] * 95 + ['{"a": "\n', *[json.dumps(empty)] * 4]
+    (here / "chats.jsonl").write_text("\n".join(row.strip("\n") for row in rows) + "\n")
+    assert main(["init"]) == 0
+    told = capsys.readouterr().err
+    assert "5 of 100 rows cannot be used: chats.jsonl:97: no assistant turn: nothing to learn from; chats.jsonl:96: not JSON" in told
+    assert "at at" not in told
+
+
+@pytest.mark.parametrize("labels", [(1, 0), ("1", "0"), ("Yes", "no"), (1.0, 0.0), (True, False)])
+def test_labels_of_0_and_1_beside_pairs_are_those_of_kto(labels: Sequence[Any], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"prompt": f"{n}+1?", "completion": str(n), "label": labels[n % 4 == 0]} for n in range(200)]
+    (here / "kto.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert main(["init"]) == 0
+    told = capsys.readouterr().err
+    assert "prompt-completion, 150 samples; columns prompt, completion, label: KTO's labels" in told
+    assert "50 of 200 rows are labelled false by label, as answers that must not be learned, and are left out" in told
+    assert "not used" not in told
+
+    (here / "kto.jsonl").write_text("".join(f"{json.dumps({**row, 'label': labels[1]})}\n" for row in rows))
+    for command in (["init", "--force"], ["data", "inspect", "kto.jsonl"]):
+        assert main(command) == 2
+        assert "200 of 200 rows are labelled false" in capsys.readouterr().err
+
+
+def test_a_number_beside_a_chat_is_no_label_of_kto(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "chats.jsonl").write_text("".join(f"{json.dumps({**CHAT, 'label': n % 2})}\n" for n in range(100)))
+    assert main(["init"]) == 0
+    told = capsys.readouterr().err
+    assert "chat, 100 samples" in told
+    assert "column label is not used" in told
 
 
 def test_a_file_in_latin_1_is_to_be_converted(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,11 +47,51 @@ class Journey:
 
 
 PAIRS = table(",", ("question", "answer"), lambda n: (f"the cat {n}?", f"it sat {n}"))
+TICKETS = ("id", "created", "subject", "body", "category", "answer")
+ASKED = ("where", "when", "why")
+
+
+def ticket(n: int) -> tuple[object, ...]:
+    """A row of a support table: an identifier, a date, texts and an answer."""
+    return f"T-{n}", f"2026-11-{n % 28 + 1:02} 10:00", f"the cat {n}", f"has it sat {n}?", ASKED[n % 3], f"it sat {n}"
+
+
+def intent(n: int) -> tuple[object, ...]:
+    return f"the cat {n} sat, and sang", f"it sat {n % 30}"
+
+
+BY_TICKETS = {"columns": {"completion": "answer"}, "template": "subject: {subject}\nbody: {body}\ncategory: {category}"}
 LABELS = table(",", ("text", "label"), lambda n: (f"the cat {n} sat, and sang", "good" if n % 3 else "bad"))
 BY_LABELS = {"columns": {"completion": "label"}, "template": "Which label fits the text: good, bad?\n\n{text}"}
 JOURNEYS = [
     Journey("pairs.csv", PAIRS, {"columns": {"prompt": "question", "completion": "answer"}, "chat": True}),
     Journey("labels.csv", LABELS, {**BY_LABELS, "chat": True}, answer="good"),
+    Journey("tickets.csv", table(",", TICKETS, ticket), {**BY_TICKETS, "chat": True}),
+    Journey(
+        "nachrichten.csv",
+        table(";", ("Betreff", "Nachricht", "Antwort"), lambda n: (*ticket(n)[2:4], ticket(n)[5])),
+        {"columns": {"completion": "Antwort"}, "template": "Betreff: {Betreff}\nNachricht: {Nachricht}", "chat": True},
+    ),
+    Journey(
+        "nachricht.csv",
+        table(";", ("Nachricht", "Antwort"), lambda n: (ticket(n)[3], ticket(n)[5])),
+        {"columns": {"prompt": "Nachricht", "completion": "Antwort"}, "chat": True},
+    ),
+    Journey(
+        "mails.csv",
+        table(",", TICKETS[2:5], lambda n: ticket(n)[2:5]),
+        {
+            "columns": {"completion": "category"},
+            "template": "Which label fits the text: where, when, why?\n\nsubject: {subject}\nbody: {body}",
+            "chat": True,
+        },
+        answer="when",
+    ),
+    Journey(
+        "intents.csv",
+        table(",", ("text", "intent"), intent),
+        {"columns": {"completion": "intent"}, "template": "Which label fits the text?\n\n{text}", "chat": True},
+    ),
     Journey("chats.jsonl", jsonl(lambda n: {"messages": turns("role", "content", "user", "assistant")(n)}), {"format": "chat"}),
     Journey(
         "sharegpt.jsonl",
@@ -113,7 +153,7 @@ def test_what_init_writes_trains_on_what_an_expert_trains_on(
     assert main(["init", "--data", journey.name, "--model", str(models / "chats")]) == 0
     capsys.readouterr()
     assert main(["validate", "job.yaml"]) == 0
-    assert [line for line in capsys.readouterr().err.splitlines() if "is not used" not in line and "form a question" not in line] == []
+    assert [line for line in capsys.readouterr().err.splitlines() if "not used" not in line and "form a question" not in line] == []
     train = load_jobspec(tmp_path / "job.yaml").spec.tasks[0].train
     assert train is not None
     assert train.objective == journey.objective
@@ -162,6 +202,28 @@ def test_values_that_are_no_small_set_are_no_labels(text: str, format: str, tmp_
     train = load_jobspec(tmp_path / "job.yaml").spec.tasks[0].train
     assert train is not None
     assert (train.data.format, train.data.template) == (format, None)
+
+
+def test_a_column_beside_text_may_be_made_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text(table(",", ("text", "label"), lambda n: (f"the cat {n} sat", f"label {n}")))
+    assert main(["init"]) == 0
+    [told] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("if label is the answer to text: ")]
+    assert main([*told.partition(": tuneyard ")[2].split(), "--force"]) == 0
+    train = load_jobspec(tmp_path / "job.yaml").spec.tasks[0].train
+    assert train is not None
+    assert train.data.columns == {"prompt": "text", "completion": "label"}
+
+
+def test_a_template_of_the_user_wins_over_proposals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text(table(",", TICKETS, ticket))
+    assert main(["init", "--template", "{subject}: {body}"]) == 0
+    train = load_jobspec(tmp_path / "job.yaml").spec.tasks[0].train
+    assert train is not None
+    assert (train.data.template, train.data.format, train.data.chat) == ("{subject}: {body}", "prompt-completion", True)
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def write(folder: Path, rows: Sequence[Any], data: str, more: str = "", *, held:
 @pytest.mark.parametrize(
     ("rows", "data", "place", "cause", "step"),
     [
-        (STRANGE, "{source: rows.jsonl, roles: {client: user}}", "data", "50 of 50 rows are bad", "data.roles: {clerk: assistant}"),
+        (STRANGE, "{source: rows.jsonl, roles: {client: user}}", "data", "50 of 50 rows are bad", "{client: user, clerk: assistant}"),
         (
             PAIRS,
             "{source: rows.jsonl, chat: true, maxLength: 8}",

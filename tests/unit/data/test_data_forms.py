@@ -121,7 +121,7 @@ def test_speakers_get_a_role_by_the_job(tmp_path: Path, capsys: pytest.CaptureFi
     path = write(tmp_path / "a.jsonl", *[{"messages": turns}] * 3)
     refused = inspect(str(path))
     assert refused.bad_examples[0].endswith("no assistant turn: nothing to learn from; the turns are by customer, clerk")
-    assert refused.advice == "say who they are: data.roles: {clerk: assistant}"
+    assert refused.advice == "say who they are: data.roles: {customer: user, clerk: assistant}"
     roles = "{customer: user, Clerk: assistant}"
     (tmp_path / "job.yaml").write_text(JOB.format(source="a.jsonl", more=f"roles: {roles}"))
     spec = load_jobspec(tmp_path / "job.yaml").spec.task("train").train

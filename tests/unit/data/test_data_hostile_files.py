@@ -72,7 +72,7 @@ def test_lines_that_are_read_as_meant(how: str, ending: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b'{"text": "a\0b"}', "not JSON: Invalid control character at at character 12"),
+        (b'{"text": "a\0b"}', "not JSON: Invalid control character at character 12"),
         (b"\0" * 4096, "not JSON: Expecting value at character 1"),
         (b'{"text": "\\ud83d"}', "half of a surrogate pair"),
         (b'{"text": "\xed\xa0\xbd"}', "not UTF-8 (byte 0xed)"),

@@ -127,7 +127,7 @@ STRANGE = [{"messages": [{"role": "client", "content": "hi"}, {"role": "clerk", 
         (PAIRS, {"chat": True, "maxLength": 32, "overlong": "drop"}, ["each has more tokens"], True),
         (PAIRS, {"chat": True, "maxLength": 32, "overlong": "error"}, ["overlong is error"], True),
         (PAIRS, {}, ['chat: prompts run into their answers ("…', "data.template: response"], False),
-        (STRANGE, {}, ["50 of 50 rows cannot be used", "client, clerk", "data.roles: {clerk: assistant}"], True),
+        (STRANGE, {}, ["50 of 50 rows cannot be used", "client, clerk", "data.roles: {client: user, clerk: assistant}"], True),
         ([*STRANGE[:9], *[KINDS["plain"](n, 5) for n in range(91)]], {}, ["9 of 100 rows cannot be used"], True),
     ],
 )

@@ -129,6 +129,15 @@ def test_a_character_that_was_cut_in_two_is_an_error_of_its_row_alone(tmp_path: 
     assert "half of a surrogate pair" in str(cut["error"])
 
 
+def test_a_bad_csv_row_of_several_lines_is_one_row(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('prompt,answer\na,1\nb,"2\n\n2",3\nc,3\n')
+    rows = ScoreRows.open(ScoreData(source=str(tmp_path / "a.csv")), cache_dir=tmp_path / "cache")
+    assert rows.count() == 3
+    first, bad, last = rows.read(0, 3)
+    assert "a.csv:3: 3 fields where the header has 2" in str(bad["error"])
+    assert (first["prompt"], last["prompt"]) == ("a", "c")
+
+
 def test_bad_csv_rows_keep_their_numbers(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("prompt,answer\na,1\nb\nc,3\n")
     rows = ScoreRows.open(ScoreData(source=str(tmp_path / "a.csv")), cache_dir=tmp_path / "cache").read(0, 3)

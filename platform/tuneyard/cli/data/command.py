@@ -24,6 +24,7 @@ from tuneyard.cli.data.roles import (
     TemplateOption,
     roles_of,
     say_columns,
+    say_roles,
     speakers_of,
     template_of,
 )
@@ -81,6 +82,7 @@ def inspect(
     `tuneyard data inspect s3://corpus/chats --picture chats.svg`
     """
     from tuneyard.data import inspect as look
+    from tuneyard.data.faults import one_of_each
 
     if file_type not in _FILE_TYPES:
         raise BadInput(f"--file-type {file_type}: no such type", f"use {_FILE_TYPES_TEXT}")
@@ -97,8 +99,10 @@ def inspect(
         typer.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
     else:
         show(found, console())
-    if found.bad and not found.samples:
-        raise BadInput(f"{uri}: no row can be used; {found.bad_examples[0]}", found.advice or "repair the file, or give another")
+    if not found.samples and (found.bad or found.left_out):
+        why = one_of_each(found.bad_examples) or found.false_labels
+        step = say_roles(f"tuneyard data inspect {uri}", found.advice)
+        raise BadInput(f"{uri}: no row can be used; {why}", step or "repair the file, or give another")
     if found.format == "unknown":
         raise BadInput(f"{uri}: {found.why}", say_columns(f"tuneyard data inspect {quoted(uri)}", found.advice))
 

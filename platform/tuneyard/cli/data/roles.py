@@ -65,5 +65,17 @@ def say_columns(command: str, advice: str = "") -> str:
     given = re.search(r"data\.columns: \{(?P<pairs>[^}]*)\}", advice) if advice != GENERAL else None
     if advice not in ("", GENERAL) and given is None:
         return advice
-    pairs = given["pairs"].replace(": ", "=").replace(", ", ",").replace("'", "") if given else "prompt=…,completion=…"
-    return f"say which column plays which part: {command} --columns {shlex.quote(pairs) if given else pairs}"
+    said = f"say which column plays which part: {command} --columns"
+    if given is None:
+        return f"{said} prompt=…,completion=…; for a prompt of several columns: --columns completion=… --template '{{…}} {{…}}'"
+    return f"{said} {_option(given['pairs'])}"
+
+
+def say_roles(command: str, advice: str) -> str:
+    """Advice of the reader of rows, with `data.roles` as an option of `command`."""
+    return re.sub(r"data\.roles: \{([^}]*)\}", lambda given: f"{command} --roles {_option(given[1])}", advice)
+
+
+def _option(pairs: str) -> str:
+    """`a: b, c: d` of YAML as the value of an option."""
+    return shlex.quote(pairs.replace(": ", "=").replace(", ", ",").replace("'", ""))

@@ -12,15 +12,26 @@ import typer
 from tuneyard.api import BadInput, JobSpec
 from tuneyard.api.quoting import quoted
 from tuneyard.cli.checks import check_file, configs_at_hand
-from tuneyard.cli.data.roles import ColumnsOption, SheetOption, SpeakersOption, roles_of, say_columns, speakers_of
+from tuneyard.cli.data.roles import (
+    ColumnsOption,
+    SheetOption,
+    SpeakersOption,
+    TemplateOption,
+    roles_of,
+    say_columns,
+    speakers_of,
+    template_of,
+)
 from tuneyard.cli.init.proposal import TOLERATED_AT_MOST, propose
-from tuneyard.cli.init.reading import Reading, proposed_reading, with_form_of_prompts
+from tuneyard.cli.init.reading import Reading, answer_beside_text, check_speakers, proposed_reading, with_form_of_prompts
 from tuneyard.cli.probed import findings_of, probes_of
+from tuneyard.storage import absolute
 
 if TYPE_CHECKING:
     from tuneyard.data import Inspection
 
 _REPAIR = "repair the file, or give another"
+_LABELS = "correct the labels, or rename their column if it does not judge the answers"
 _READ_ROWS = 20_000
 """Enough for format and lengths. Reading a whole large data set takes minutes."""
 
@@ -36,6 +47,7 @@ def init(
     ] = None,
     columns: ColumnsOption = None,
     roles: SpeakersOption = None,
+    template: TemplateOption = None,
     sheet: SheetOption = None,
     force: Annotated[bool, typer.Option("--force", help="write over FILE")] = False,
 ) -> None:
@@ -50,11 +62,12 @@ def init(
     if not out.parent.is_dir():
         raise BadInput(f"--out {out}: there is no folder {out.parent}", "make it, or give a file in a folder that exists")
     uri = data or _only_data_here()
-    found, reading = _look(uri, Reading(roles_of(columns), speakers_of(roles), sheet), _has_template(model))
+    given = Reading(roles_of(columns), speakers_of(roles), sheet, template_of(template))
+    found, reading = _look(uri, given, _has_template(model))
     proposed = [f"{name}: {_shown(getattr(reading, name))}, {why}" for name, why in reading.why.items()]
     how: Any = {"source": _from(out, uri), "model": _from(out, model) if model else None, "reading": reading}
     proposal = propose(found, **how)
-    job = _write(out, proposal.text())
+    job = _checked(out, proposal.text())
     if config := configs_at_hand(job.spec, out.absolute().parent).get("train"):
         how["config"] = config
     probes = probes_of(job, out.absolute().parent)
@@ -62,11 +75,16 @@ def init(
         how["tokens"] = probe.tokens
     if how.keys() & {"config", "tokens"}:
         proposal = propose(found, **how)
-        job = _write(out, proposal.text())
-    proposed += [f"warning: {finding}" for _, finding in findings_of(job, probes_of(job, out.absolute().parent))]
+        job = _checked(out, proposal.text())
+    place = absolute(proposal.source, out.absolute().parent)
+    for _, finding in findings_of(job, probes_of(job, out.absolute().parent)):
+        if finding.fatal and not finding.field:
+            raise BadInput(f"{uri}: {finding.cause.replace(place, uri)}", finding.next_step)
+        proposed.append(f"warning: {finding}".replace(place, uri))
+    _checked(out, proposal.text(), keep=True)
     why = found.why.replace(" (given)", " (proposed)") if "columns" in reading.why else found.why
-    lines = [f"{uri}: {found.format}, {proposal.rows_text}; {why}", *proposed, *proposal.notes]
-    print("\n".join(lines), file=sys.stderr)
+    lines = [f"{uri}: {found.format}, {proposal.rows_text}; {why}", *proposed, *proposal.notes, answer_beside_text(uri, found)]
+    print("\n".join(filter(None, lines)), file=sys.stderr)
     file = quoted(out)
     print(f"next: tuneyard plan {file}, then tuneyard run {file} (or tuneyard submit {file})", file=sys.stderr)
     typer.echo(out)
@@ -92,6 +110,7 @@ def _look(uri: str, given: Reading, has_template: bool | None) -> tuple[Inspecti
     Raises BadInput if they yield no sample, or too many of their rows are bad.
     """
     from tuneyard.data import inspect
+    from tuneyard.data.faults import one_of_each
 
     found = inspect(uri, **given.arguments(), limit=_READ_ROWS)
     proposed = proposed_reading(uri, found, given)
@@ -100,15 +119,17 @@ def _look(uri: str, given: Reading, has_template: bool | None) -> tuple[Inspecti
     formed = with_form_of_prompts(found, given, has_template)
     if formed != given:  # a chat needs a question, where a pair of texts does not
         given, found = formed, inspect(uri, **formed.arguments(), limit=_READ_ROWS)
+    check_speakers(uri, found, given)
     if found.format == "unknown":
         step = say_columns(f"tuneyard init --data {quoted(uri)}", found.advice) if found.samples else found.advice or _REPAIR
         raise BadInput(f"{uri}: {found.why}", step)
     if not found.samples:
-        cause = f"{uri}: no row can be trained on; {'; '.join(found.bad_examples)}"
-        raise BadInput(cause, found.advice or f"tuneyard data inspect {quoted(uri)} shows more")
+        cause = f"{uri}: no row can be trained on; {one_of_each(found.bad_examples) or found.false_labels}"
+        raise BadInput(cause, found.advice or (_LABELS if found.left_out else f"tuneyard data inspect {quoted(uri)} shows more"))
     rows = found.bad + found.samples
     if found.bad > TOLERATED_AT_MOST * rows:
-        cause = f"{uri}: {found.bad:,} of {rows:,} rows cannot be used, such as {found.bad_examples[0]}; settings need the other rows too"
+        such = one_of_each(found.bad_examples)
+        cause = f"{uri}: {found.bad:,} of {rows:,} rows cannot be used, such as {such}; settings need the other rows too"
         raise BadInput(cause, found.advice or f"repair these rows, or take them out: `tuneyard data inspect {quoted(uri)}` shows more")
     return found, given
 
@@ -133,13 +154,14 @@ def _from(out: Path, name: str) -> str:
     return os.path.relpath(path, out.parent)
 
 
-def _write(out: Path, text: str) -> JobSpec:
-    """Write the file, after a check of its draft. Returns its job."""
+def _checked(out: Path, text: str, *, keep: bool = False) -> JobSpec:
+    """The job of a draft of the file. `keep`: the draft becomes the file."""
     draft = out.with_name(f".{out.name}.draft")
     try:
         draft.write_text(text, encoding="utf-8")
         [document] = check_file(draft)
-        draft.replace(out)
+        if keep:
+            draft.replace(out)
     except (OSError, UnicodeError) as error:
         raise BadInput(f"{out} cannot be written: {error}", "give a file in a folder that you may write to") from error
     finally:

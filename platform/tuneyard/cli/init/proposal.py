@@ -14,6 +14,7 @@ import yaml
 from tuneyard.catalog.estimates import width_of
 from tuneyard.catalog.rows import positions_of
 from tuneyard.cli.init.reading import Reading
+from tuneyard.data.faults import one_of_each
 
 if TYPE_CHECKING:
     from tuneyard.data import Inspection
@@ -166,10 +167,10 @@ def propose(
     batch = next((size for size in (32, 16, 8) if rows >= _STEPS_AN_EPOCH * size), 4)
     bad = found.bad / (found.bad + found.samples)
     validation = 0.0 if found.samples < 100 else 0.05 if found.samples < 10_000 else 0.01
-    notes = [*found.notes, *cut]
+    notes = [*found.notes, *cut, *filter(None, [found.false_labels])]
     if bad > _TOLERATED_BAD:
         and_so = f"; {found.advice}" if found.advice else ""
-        notes.append(f"{found.bad:,} of {found.bad + found.samples:,} rows cannot be used: {found.bad_examples[0]}{and_so}")
+        notes.append(f"{found.bad:,} of {found.bad + found.samples:,} rows cannot be used: {one_of_each(found.bad_examples)}{and_so}")
     return Proposal(
         name=_job_name(source),
         source=source,
@@ -229,6 +230,8 @@ def _length(found: Inspection, tokens: Sequence[int]) -> tuple[int, str, list[st
     longest = tokens[math.ceil(0.99 * len(tokens)) - 1] if tokens else found.characters.p99 / _CHARACTERS_PER_TOKEN
     fits = next((length for length in _LENGTHS if longest <= length), _LENGTHS[-1])
     why = f"99 % of samples have at most {f'{longest:,} tokens' if tokens else f'{found.characters.p99:,} characters'}"
+    if fits == _LENGTHS[0]:
+        why = f"the smallest that is proposed; {why}"
     cut = [f"samples longer than {fits} tokens are cut: raise data.maxLength where memory allows"] if longest > fits else []
     return fits, why, cut
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from tuneyard.api import BadInput
 from tuneyard.data.canonical import Canonical
 from tuneyard.data.forms import FORMS, Form
+from tuneyard.data.meaning.proposals import IN_OTHER_LANGUAGES
 from tuneyard.data.notations.speakers import ALIASES
 from tuneyard.data.roles import detect
 from tuneyard.data.shown import plain_pieces
@@ -32,12 +33,25 @@ Names of speakers, in any case, that mean a usual role. `data.roles` adds others
 |---|---|
 """
 
+_COLUMNS = """
+## Column names in other languages
+
+Names of columns, in any case, by which `tuneyard init` proposes `data.columns`.
+
+| language | prompt | completion |
+|---|---|---|
+"""
+
 
 def page() -> str:
     """The page as text."""
     roles = {role: [name for name, other in ALIASES.items() if other == role] for role in dict.fromkeys(ALIASES.values())}
     rows = [f"| `{role}` | {', '.join(f'`{name}`' for name in names)} |" for role, names in roles.items()]
-    return _HEAD + "\n".join(map(_entry, FORMS.values())) + _SPEAKERS + "\n".join(rows) + "\n"
+    columns = [
+        f"| {language} | {', '.join(f'`{word}`' for word in words['prompt'])} | {', '.join(f'`{word}`' for word in words['completion'])} |"
+        for language, words in IN_OTHER_LANGUAGES.items()
+    ]
+    return "\n".join([_HEAD + "\n".join(map(_entry, FORMS.values())) + _SPEAKERS + "\n".join(rows), _COLUMNS + "\n".join(columns), ""])
 
 
 def _entry(form: Form) -> str:

@@ -13,14 +13,19 @@ from tuneyard.data.messages import is_said, looks_like_dialogue, message_list, p
 Rows = Sequence[Mapping[str, Any]]
 
 
-def plausible(role: str, rows: Rows, column: str) -> bool:
+_JUDGEMENTS = {"true": True, "false": False}
+_NUMBERS_TOO = _JUDGEMENTS | {"1": True, "0": False, "1.0": True, "0.0": False, "yes": True, "no": False}
+
+
+def plausible(role: str, rows: Rows, column: str, *, of_pairs: bool = False) -> bool:
+    """Whether the column may have the role. `of_pairs`: a label of 0 and 1 judges the answer; beside a chat it may mean anything."""
     values = [row[column] for row in rows if row.get(column) not in (None, "")]
     if not values:
         return role != "messages"
     if role == "messages":
         return any(looks_like_dialogue(value) for value in values)
     if role == "label":  # KTO's labels; others do not judge an answer
-        return all(judgement(value) is not None for value in values)
+        return all(judgement(value, numbers=of_pairs) is not None for value in values)
     if role == "tools":
         return any(isinstance(value, (list, str, Mapping)) for value in values)
     if role == "system":  # whatever it holds: a row whose system turn cannot be read is a bad row
@@ -30,20 +35,16 @@ def plausible(role: str, rows: Rows, column: str) -> bool:
     return any(isinstance(value, str) or (may_be_messages and is_said(value)) or (may_be_numbers and is_number(value)) for value in values)
 
 
-def judgement(value: Any) -> bool | None:
-    """A KTO label as true or false; None for any other value. CSV files hold labels as text."""
-    if isinstance(value, str):
-        return {"true": True, "false": False}.get(value.strip().lower())
-    return value if isinstance(value, bool) else None
+def judgement(value: Any, *, numbers: bool = False) -> bool | None:
+    """A KTO label as true or false; None for any other value. CSV files hold labels as text. `numbers`: 1 and 0, yes and no are labels."""
+    return (_NUMBERS_TOO if numbers else _JUDGEMENTS).get(str(value).strip().lower())
 
 
 def judged(value: Any, column: str) -> bool:
-    """Whether a label calls an answer good: true or 1, or no label. Raises BadSample for a label that is neither true nor false."""
+    """Whether a label calls an answer good: true, 1 or yes, or no label. Raises BadSample for a label that is neither true nor false."""
     if value is None or value == "" or value != value:
         return True
-    known = judgement(value)
-    if known is None and str(value).strip().removesuffix(".0") in ("0", "1"):
-        known = str(value).strip()[0] == "1"
+    known = judgement(value, numbers=True)
     if known is None:
         raise BadSample(f"{column} is {value!r}, and a label is true or false, or 1 or 0")
     return known

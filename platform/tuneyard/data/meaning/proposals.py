@@ -1,4 +1,6 @@
-"""What rows probably mean where their columns do not say it: a column of labels, and who is who in a chat. `tuneyard init` proposes it."""
+"""What rows probably mean where their columns do not say it: columns of labels, of prompts, and who is who in a chat. `tuneyard init`
+proposes it.
+"""
 
 from __future__ import annotations
 
@@ -11,93 +13,127 @@ from typing import Any
 
 from tuneyard.data.bad_sample import BadSample
 from tuneyard.data.meaning.numbers import is_number
-from tuneyard.data.meaning.role_names import NAMES, is_filled
-from tuneyard.data.messages import looks_like_dialogue, message_list
+from tuneyard.data.meaning.role_names import NAMES, is_filled, role_named
+from tuneyard.data.messages import looks_like_dialogue, message_list, unpacked
 from tuneyard.data.notations.speakers import ROLES
+from tuneyard.data.notations.turns import plain_turns
 from tuneyard.data.records import Record, read_records
 from tuneyard.data.sources import locate
 
-_ROWS = 2000
-_MOST_LABELS, _LONGEST_LABEL, _ROWS_OF_A_LABEL = 20, 40, 2
-"""Different labels at most, their characters, and rows for each of them at least: more, longer or rarer values are texts."""
-_LABEL_NAMES = ("label", "labels", "category", "class", "intent", "sentiment", "topic", "tag", "rating")
+FIRST_ROWS = 2000
+_LONGEST_LABEL, _ROWS_OF_A_LABEL = 40, 2
+"""Characters of a label at most, and rows for each at least: longer or rarer values are texts."""
+_MOST_LISTED, _ROWS_OF_MANY = 20, 3
+"""Labels that a prompt lists at most, and rows for each of more labels at least."""
+LABEL_NAMES = ("label", "labels", "category", "class", "intent", "sentiment", "topic", "tag", "rating", "kategorie", "queue", "team")
 _ASKS = ("customer", "client", "caller", "visitor", "guest", "patient", "student", "buyer", "player", "q", "question")
 _ANSWERS = ("agent", "support", "operator", "clerk", "advisor", "doctor", "teacher", "seller", "expert", "a", "answer")
 """Speakers whose names say their side: an agent often greets before the customer asks."""
-_IN_OTHER_LANGUAGES = {
-    "prompt": (
-        "frage",
-        "anfrage",
-        "eingabe",
-        "pregunta",
-        "consulta",
-        "domanda",
-        "pergunta",
-        "vraag",
-        "fråga",
-        "pytanie",
-        "вопрос",
-        "質問",
-        "问题",
-    ),
-    "completion": (
-        "antwort",
-        "ausgabe",
-        "respuesta",
-        "réponse",
-        "reponse",
-        "risposta",
-        "resposta",
-        "antwoord",
-        "svar",
-        "odpowiedź",
-        "ответ",
-        "回答",
-    ),
+IN_OTHER_LANGUAGES: dict[str, dict[str, tuple[str, ...]]] = {
+    "German": {"prompt": ("frage", "anfrage", "eingabe", "nachricht", "betreff"), "completion": ("antwort", "ausgabe")},
+    "Spanish": {"prompt": ("pregunta", "consulta", "mensaje", "asunto"), "completion": ("respuesta",)},
+    "French": {"prompt": ("demande", "message", "objet"), "completion": ("réponse", "reponse")},
+    "Italian": {"prompt": ("domanda", "messaggio", "oggetto"), "completion": ("risposta",)},
+    "Portuguese": {"prompt": ("pergunta", "mensagem", "assunto"), "completion": ("resposta",)},
+    "Dutch": {"prompt": ("vraag", "bericht", "onderwerp"), "completion": ("antwoord",)},
+    "Swedish": {"prompt": ("fråga", "meddelande", "ämne"), "completion": ("svar",)},
+    "Polish": {"prompt": ("pytanie", "wiadomość", "temat"), "completion": ("odpowiedź",)},
+    "Russian": {"prompt": ("вопрос", "сообщение", "тема"), "completion": ("ответ",)},
+    "Japanese": {"prompt": ("質問",), "completion": ("回答",)},
+    "Chinese": {"prompt": ("问题", "消息", "主题"), "completion": ("回答", "答案")},
 }
-"""Names of columns in other languages than English, by role."""
+"""Names of columns in other languages than English, by role. `docs/reference/forms.md` lists them."""
 Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Labels:
-    """A column of texts, and one that holds a label for each."""
+    """Columns of texts, and one that holds a label for them."""
 
-    text: str
+    texts: tuple[str, ...]
     label: str
     values: tuple[str, ...]
     """The labels, the most frequent first."""
 
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """The labels that a prompt can list: all, or none where they are many."""
+        return self.values if len(self.values) <= _MOST_LISTED else ()
+
 
 def first_rows(uri: str, *, sheet: str | None = None) -> list[Mapping[str, Any]]:
     """The first readable rows of a data set. Raises BadInput."""
-    rows = islice(read_records(locate(uri, sheet=sheet).files), _ROWS)
+    rows = islice(read_records(locate(uri, sheet=sheet).files), FIRST_ROWS)
     return [row.values for row in rows if isinstance(row, Record)]
 
 
 def proposed_labels(rows: Rows) -> Labels | None:
-    """The columns of texts and of labels; None where they are not clear: more than one column could be either."""
+    """The columns of texts and of labels; None where they are not clear: more than one column could be the label, or several columns hold
+    texts and the label has none of the usual names.
+    """
+    values = _values(rows)
+    labels = {name: found for name, each in values.items() if (found := _labels(name, each, len(rows)))}
+    chosen = _named(list(labels), LABEL_NAMES) if len(labels) > 1 else list(labels)
+    if len(chosen) != 1:
+        return None
+    [label] = chosen
+    texts = [name for name in _texts(values, rows) if name not in labels]
+    if len(texts) > 1 and label.lower() not in LABEL_NAMES:
+        texts = _named(texts, NAMES["text"])[:1]
+    if not texts or max(len(set(values[text])) for text in texts) <= len(labels[label]):
+        return None
+    return Labels(tuple(texts), label, labels[label])
+
+
+def proposed_answers(rows: Rows) -> tuple[tuple[str, ...], str] | None:
+    """The columns of text of a prompt, and the only column whose name is that of an answer; None where there is none, or where a column is
+    named for a prompt or a chat.
+    """
+    values = _values(rows)
+    answers = _named(list(values), (*NAMES["completion"], *_words("completion")))
+    texts = [name for name in _texts(values, rows) if name not in answers]
+    others = any(role_named(name) in ("messages", "prompt", "chosen", "rejected") for name in values)
+    nested = any(isinstance(value, (dict, list)) for each in values.values() for value in each)
+    if len(answers) != 1 or not texts or others or nested:
+        return None
+    labels = _labels(answers[0], values[answers[0]], len(rows))
+    return None if labels and len(texts) == 1 else (tuple(texts), answers[0])
+
+
+def _values(rows: Rows) -> dict[str, list[Any]]:
+    """Column -> its values that are not empty."""
     names = dict.fromkeys(name for row in rows for name in row)
-    values = {name: [row[name] for row in rows if is_filled(row.get(name))] for name in names}
-    labels = {name: found for name, each in values.items() if (found := _labels(each, len(rows)))}
-    texts = [name for name, each in values.items() if name not in labels and each and all(isinstance(value, str) for value in each)]
-    texts = _named(texts, NAMES["text"]) if len(texts) > 1 else texts
-    chosen = _named(list(labels), _LABEL_NAMES) if len(labels) > 1 else list(labels)
-    if len(texts) != 1 or len(chosen) != 1:
-        return None
-    [text], [label] = texts, chosen
-    if len(set(values[text])) <= len(labels[label]):
-        return None
-    return Labels(text, label, labels[label])
+    return {name: [row[name] for row in rows if is_filled(row.get(name))] for name in names}
 
 
-def _labels(values: Sequence[Any], rows: int) -> tuple[str, ...]:
-    """The different values, if these are a small set of short ones that nearly all rows have; none otherwise."""
+def _texts(values: Mapping[str, Sequence[Any]], rows: Rows) -> list[str]:
+    """The columns that a prompt can have: texts in all rows, and neither numbers, dates nor identifiers."""
+    return [name for name, each in values.items() if _are_texts(each) and all(row.get(name) is not None for row in rows)]
+
+
+def _are_texts(values: Sequence[Any]) -> bool:
+    if not values or not all(isinstance(value, str) for value in values):
+        return False
+    signs = "".join("".join(value.split()) for value in values)
+    words = any(not value.isascii() or len(value.split()) > 1 for value in values)
+    return sum(map(str.isalpha, signs)) * 2 > len(signs) and (words or len(set(values)) * 2 <= len(values))
+
+
+def _labels(name: str, values: Sequence[Any], rows: int) -> tuple[str, ...]:
+    """The different values, if these are short ones that repeat and that nearly all rows have; none otherwise. More than _MOST_LISTED are
+    labels only under a usual name.
+    """
     if len(values) * 10 < rows * 9 or not all(isinstance(value, str) or is_number(value) for value in values):
         return ()
     counts = Counter(str(value) for value in values)
-    few = 2 <= len(counts) <= _MOST_LABELS and len(counts) * _ROWS_OF_A_LABEL <= len(values)
-    return tuple(value for value, _ in counts.most_common()) if few and max(map(len, counts)) <= _LONGEST_LABEL else ()
+    repeat = len(counts) * (_ROWS_OF_A_LABEL if len(counts) <= _MOST_LISTED else _ROWS_OF_MANY) <= len(values)
+    known = len(counts) <= _MOST_LISTED or name.lower() in LABEL_NAMES
+    fits = len(counts) >= 2 and repeat and known and max(map(len, counts)) <= _LONGEST_LABEL
+    return tuple(value for value, _ in counts.most_common()) if fits else ()
+
+
+def _words(role: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word for language in IN_OTHER_LANGUAGES.values() for word in language[role]))
 
 
 def _named(columns: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -107,8 +143,19 @@ def _named(columns: Sequence[str], names: Sequence[str]) -> list[str]:
 def proposed_pairs(rows: Rows) -> dict[str, str]:
     """Role -> column of prompts and completions whose names are those of another language; empty where either is not clear."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    taken = {role: _named(names, (*words, *NAMES[role])) for role, words in _IN_OTHER_LANGUAGES.items()}
+    taken = {role: _named(names, (*_words(role), *NAMES[role])) for role in ("prompt", "completion")}
     return {role: columns[0] for role, columns in taken.items()} if all(len(columns) == 1 for columns in taken.values()) else {}
+
+
+def speakers_in(rows: Rows) -> list[str]:
+    """Who speaks in chats, as they are written but in lower case; empty where no column of its own holds a chat."""
+    found: dict[str, None] = {}
+    for row in rows:
+        for value in filter(looks_like_dialogue, row.values()):
+            with suppress(BadSample):
+                said = [turn.get("role") for item in unpacked(value) for turn in plain_turns(item, "")]
+                found.update(dict.fromkeys(name.strip().lower() for name in said if isinstance(name, str)))
+    return list(found)
 
 
 def proposed_speakers(rows: Rows) -> dict[str, str]:

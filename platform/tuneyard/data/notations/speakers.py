@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
+
 ROLES = ("system", "developer", "user", "assistant", "tool")
 """Roles that every template is expected to know. Any other role must stand in the template itself."""
 ALIASES = {
@@ -30,3 +32,11 @@ ALIASES = {
 }
 CALL_ROLES = ("function_call", "tool_call")
 """ShareGPT's roles of an assistant turn that consists of a call, as JSON text."""
+
+
+def with_strangers(given: Mapping[str, str], strangers: Iterable[str], taken: Collection[str] = ()) -> dict[str, str]:
+    """Speaker -> role: `given`, and a proposal for each speaker without a role. `taken`: roles that the chats have by themselves."""
+    roles = {name.lower(): role for name, role in given.items()}
+    for name in strangers:
+        roles[name] = next((role for role in ("user", "assistant") if role not in (*roles.values(), *taken)), "user")
+    return roles
