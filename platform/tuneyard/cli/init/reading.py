@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from tuneyard.api import BadInput
+from tuneyard.api.quoting import quoted
 
 if TYPE_CHECKING:
     from tuneyard.data import Inspection
@@ -99,7 +100,7 @@ def answer_beside_text(uri: str, found: Inspection) -> str:
         return ""
     answer = min(others, key=lambda name: name.lower() not in LABEL_NAMES)
     columns = shlex.quote(f"prompt={text},completion={answer}")
-    return f"if {answer} is the answer to {text}: tuneyard init --data {shlex.quote(uri)} --columns {columns}"
+    return f"if {answer} is the answer to {text}: tuneyard init --data {quoted(uri)} --columns {columns}"
 
 
 def check_speakers(uri: str, found: Inspection, reading: Reading) -> None:
@@ -127,7 +128,7 @@ def check_speakers(uri: str, found: Inspection, reading: Reading) -> None:
     pairs = ",".join(f"{name}={role}" for name, role in who.items())
     raise BadInput(
         f"{uri}: {cause}",
-        f"say who each speaker is: tuneyard init --data {uri} --roles {shlex.quote(pairs)}" if pairs else "leave --roles out",
+        f"say who each speaker is: tuneyard init --data {quoted(uri)} --roles {shlex.quote(pairs)}" if pairs else "leave --roles out",
     )
 
 
