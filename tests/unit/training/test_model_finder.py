@@ -427,6 +427,7 @@ def test_a_ranker_answers_no_prompts(tmp_path: Path) -> None:
         ("/r/first/train/merged/", "train"),
         ("s3://b/r/first", "first"),
         ("o/name", "o/name"),
+        ("hf://o/name", "o/name"),
     ],
 )
 def test_a_model_is_called_after_the_folder_that_people_have_named(uri: str, name: str) -> None:
