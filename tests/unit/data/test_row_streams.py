@@ -137,6 +137,9 @@ def test_images_are_decoded_to_one_size_and_bad_ones_are_told_by_their_row(tmp_p
     assert read_so_far(small).bad == 1
     assert any(isinstance(event, Warned) and "photos.parquet:row 8: the image is damaged" in event.message for event in said)
 
+    older = tmp_path / "little" / "shards" / "images-0.shard"
+    older.parent.mkdir(parents=True)
+    older.write_bytes(bytes(50_000))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_recipe, "KEPT_BYTES", 40_000)
         patch.setattr(row_recipe, "_KEPT_SHARDS", 1)
@@ -145,6 +148,7 @@ def test_images_are_decoded_to_one_size_and_bad_ones_are_told_by_their_row(tmp_p
         assert Counter(row["label"] for row in read(again, 0, 96)) == Counter(row["label"] for row in read(large, 0, 96))
     sizes = {each.stat().st_ino: each.stat().st_size for each in (tmp_path / "little" / "shards").glob("*.shard")}
     assert 0 < sum(sizes.values()) <= 40_000 + 2 * max(sizes.values())
+    assert not older.exists(), "shards of an older version give room"
 
     with pytest.raises(BadInput, match=r"there is no column image\n.*set data\.images\.column: photo, label"):
         opened(path, tmp_path / "cache", streaming=None, images={"shortSide": 8})
