@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 from tuneyard.api import StorageError
 from tuneyard.storage import Manifest, ManifestFile, fetch_folder, open_store
 from tuneyard.storage.files import is_temporary
+from tuneyard.storage.folders import BEGUN
 
 
 def test_commit_is_a_rename(tmp_path: Path) -> None:
@@ -89,6 +90,14 @@ def test_what_a_killed_process_left_is_removed_by_the_next_upload(tmp_path: Path
     open_store(str(out)).upload_folder(tmp_path / "model", "model")
 
     assert [path.name for path in out.iterdir()] == ["model"]
+
+
+def test_the_record_of_a_command_that_fills_a_folder_is_no_file_of_it(tmp_path: Path) -> None:
+    for name in ("weights", BEGUN):
+        (tmp_path / "copy").mkdir(exist_ok=True)
+        (tmp_path / "copy" / name).write_bytes(b"[]")
+    manifest = open_store(str(tmp_path / "out")).upload_folder(tmp_path / "copy", "")
+    assert [file.path for file in manifest.files] == ["weights"]
 
 
 def test_local_folders_are_used_where_they_lie(tmp_path: Path) -> None:
