@@ -16,6 +16,7 @@ from tuneyard.api import BadInput, TrainData
 from tuneyard.data import Prepared, dataset, prepare_rows, read_so_far
 from tuneyard.data.images import ImageColumn
 from tuneyard.data.row_records import Record
+from tuneyard.data.shared.place import Wanted
 from tuneyard.data.stream import row_recipe
 from tuneyard.data.stream import splits as splits_module
 from tuneyard.data.stream import windows as windows_module
@@ -175,3 +176,28 @@ def test_a_split_with_images_is_written_as_it_is_decoded(tmp_path: Path, monkeyp
     assert len(held) >= count
     assert count * side * side * 3 > 15 * batch
     assert max(held) - held[0] < 4 * batch, "a split's images are not all in memory"
+
+
+class Asked:
+    """A tier without shards, and the names that it was asked for."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def fetch(self, wanted: Wanted) -> bool:
+        self.names.append(wanted.name)
+        return False
+
+    def refuse(self, wanted: Wanted, why: str) -> None:
+        raise AssertionError(f"{wanted.name}: {why}")
+
+    def store(self, wanted: Wanted, build_s: float) -> None:
+        pass
+
+
+def test_rows_in_files_of_another_version_are_not_fetched(rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tier, stream = Asked(), opened(rows, tmp_path / "cache").train.stream
+    for version in ("rows-8-", "rows-9-"):
+        monkeypatch.setattr(row_recipe, "_ROWS", version)
+        stream.recipe.build(stream.splits[0], tmp_path / version, tier)
+    assert len(set(tier.names)) == 2
