@@ -101,7 +101,9 @@ fi
   .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r "$bootstrap/uv.txt"
 # Compiled now, once: where PYTHONDONTWRITEBYTECODE is set (many container images do), every rank and engine would compile
 # torch, transformers and vLLM anew, 15 s of CPU each time.
+say "installing $(grep -c '^[a-zA-Z0-9]' "$lock") packages, and compiling their modules: 1 to 4 minutes, and the time to download what uv has not cached"
 .venv/bin/uv pip sync --quiet --python .venv/bin/python --require-hashes --compile-bytecode "$lock"
+say "building Tuneyard with its native core: half a minute"
 .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --editable .
 .venv/bin/python -m compileall -q platform operators || true # an editable package is not compiled with the others
 touch .venv/.ready

@@ -54,6 +54,13 @@ class TuneyardError(Exception):
         return _rebuild, (type(self), self.cause, self.next_step, self.kind, self.blame)
 
 
+def said_by(error: BaseException, *, at_most: int = 300) -> str:
+    """What an error of a library says, in one line: its first line, with all that this announces by a colon; else its type."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = " ".join(lines if lines and lines[0].endswith(":") else lines[:1]) or type(error).__name__
+    return text if len(text) <= at_most else f"{text[: at_most - 2].rstrip()} …"
+
+
 def _rebuild(cls: type[TuneyardError], cause: str, next_step: str, kind: FailureKind, blame: Blame) -> TuneyardError:
     return cls(cause, next_step, kind=kind, blame=blame)
 

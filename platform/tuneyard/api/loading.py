@@ -20,6 +20,7 @@ from tuneyard.api.errors import BadInput
 from tuneyard.api.jobspec import JobSpec
 from tuneyard.api.loading_reasons import did_you_mean, explain, nearest
 from tuneyard.api.loading_yaml import Path, Problem, Tree, read_trees
+from tuneyard.api.quoting import quoted
 from tuneyard.api.rules import Violation, check_rules
 from tuneyard.api.rules_case import Device
 from tuneyard.api.schedule import ModelTemplate, Schedule
@@ -117,7 +118,7 @@ def _refuse(problems: list[Problem], filename: str) -> None:
     if problems:
         ordered = sorted(problems, key=lambda problem: (problem.place.line, problem.place.column))
         lines = dict.fromkeys(problem.line(filename) for problem in ordered)
-        raise BadInput("\n".join(lines), f"correct the file, then check it: tuneyard validate {filename}")
+        raise BadInput("\n".join(lines), f"correct the file, then check it: tuneyard validate {quoted(filename)}")
 
 
 def _templates_in(trees: list[Tree]) -> tuple[dict[str, ModelTemplate], list[Problem]]:

@@ -14,6 +14,7 @@ from tuneyard.api import BadInput, Device, Document, FindTemplate, Job, JobSpec,
 from tuneyard.api.local_files import LocalFile, local_files
 from tuneyard.api.pointers import refuse_pointers
 from tuneyard.api.programs import missing_object, module_files
+from tuneyard.api.quoting import quoted
 from tuneyard.api.templates import no_template
 from tuneyard.catalog import known_config, rules_device
 
@@ -24,7 +25,7 @@ def check_file(path: Path, *, elsewhere: Callable[[], Collection[str]] = tuple, 
     documents = load_documents(path, find)
     lines = [line for document in documents for line in _check(document, elsewhere, path.absolute().parent)]
     if lines:
-        raise BadInput("\n".join(lines), f"correct the file, then check it: tuneyard validate {path}")
+        raise BadInput("\n".join(lines), f"correct the file, then check it: tuneyard validate {quoted(path)}")
     return documents
 
 

@@ -57,7 +57,7 @@ COMMANDS = (
     Command("checkpoints", "tuneyard.cli.checkpoints:app", "List, check, convert and remove checkpoints"),
     Command("merge", "tuneyard.cli.merge:merge", "Merge the adapter of a finished task into its base model"),
     Command("export", "tuneyard.cli.export:export", "Write a finished model as a folder, as GGUF for llama.cpp, or for Ollama"),
-    Command("push", "tuneyard.cli.push:push", "Upload a finished model to the Hugging Face hub, or to a bucket"),
+    Command("push", "tuneyard.cli.push:push", "Upload a finished model to the Hugging Face hub, or to a folder"),
     Command("verify", "tuneyard.cli.verify:verify", "Compare a model with its certificate, and train parts of its run again"),
     Command("sign", "tuneyard.cli.sign:sign", "Sign a model folder with a key"),
     Command(

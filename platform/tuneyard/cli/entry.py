@@ -73,7 +73,7 @@ def _run(command: Command, args: list[str], debug: bool) -> int:
         program = get_command(typer_app(command))
         result = program.main(args=args, prog_name=f"tuneyard {command.name}", standalone_mode=False)
     except TyperException as error:
-        _complain(_one_sentence(error.format_message()), f"tuneyard {command.name} --help")
+        _complain(_one_sentence(error.format_message()), _help_for(command, args))
         return BAD_INPUT
     except TuneyardError as error:
         _trace(debug)
@@ -93,6 +93,16 @@ def _run(command: Command, args: list[str], debug: bool) -> int:
     if result == INTERRUPTED:
         _complain("interrupted", "")
     return result if isinstance(result, int) else OK
+
+
+def _help_for(command: Command, args: list[str]) -> str:
+    """The next step after a line that cannot be read: a file whose name begins with a dash was read as an option."""
+    file = next((each for each in args if each.startswith("-") and os.path.lexists(each)), None)
+    if file is None:
+        return f"tuneyard {command.name} --help"
+    from tuneyard.api.quoting import quoted
+
+    return f"a file of this name is written with its folder: tuneyard {command.name} {quoted(file)}"
 
 
 def _lacking(error: Exception) -> TuneyardError | None:

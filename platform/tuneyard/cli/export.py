@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuneyard.api import BadInput
+from tuneyard.api.quoting import quoted
 from tuneyard.extras import need
 from tuneyard.training.export.kinds import Quantize
 
@@ -88,4 +89,4 @@ def _tell(made: Exported, form: Form) -> None:
         told = "its chat template does more than put messages between fixed texts, so the Modelfile has none"
         print(f"warning: {told}: write TEMPLATE in the Modelfile, or use llama.cpp, which runs the template itself", file=sys.stderr)
     if form is Form.OLLAMA:
-        print(f"next: cd {made.uri} && ollama create NAME -f Modelfile && ollama run NAME", file=sys.stderr)
+        print(f"next: cd {quoted(made.uri)} && ollama create NAME -f Modelfile && ollama run NAME", file=sys.stderr)

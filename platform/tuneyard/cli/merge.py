@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuneyard.api import BadInput
+from tuneyard.api.quoting import quoted
 from tuneyard.extras import need
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def merged_folder(adapter: str, origin: Origin, base: str | None, out: str, *, d
     if base:
         whole = find_model(base)
         if whole.origin is not None:
-            raise BadInput(f"the base {base} is an adapter itself", f"merge that one first: tuneyard merge {base} --out FOLDER")
+            raise BadInput(f"the base {base} is an adapter itself", f"merge that one first: tuneyard merge {quoted(base)} --out FOLDER")
         origin = replace(origin, base=whole.model_uri, revision=None, from_scratch=False)
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # its import warns of kernels that it would download
     from tuneyard.training.merge_run import merge_run

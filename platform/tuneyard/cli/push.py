@@ -1,4 +1,4 @@
-"""`tuneyard push`: a finished model to the Hugging Face hub, or to a bucket."""
+"""`tuneyard push`: a finished model to the Hugging Face hub, or to a folder at a path or a URI."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 def push(
     run: Annotated[str, typer.Argument(metavar="RUN", help="output of a job or of its task, or a model folder; a path or a URI")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="hf://owner/name, or a folder in a bucket: s3://, gs://, hdfs://")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="hf://owner/name, or a folder: a path or a URI")],
     private: Annotated[bool, typer.Option("--private", help="create a private repository")] = False,
     revision: Annotated[str | None, typer.Option(metavar="BRANCH", help="of the repository; default: main")] = None,
     base: Annotated[str | None, typer.Option(metavar="OWNER/NAME", help="the base of an adapter, by its name on the hub")] = None,
@@ -24,16 +24,17 @@ def push(
     Example: tuneyard push runs/first hf://acme/support-bot --private
     """
     from tuneyard.api import BadInput
-    from tuneyard.runtime.publish.hub import SCHEME, copy_to_bucket, refuse_other_base, repository, upload
+    from tuneyard.api.local_files import looks_like_path
+    from tuneyard.runtime.publish.hub import SCHEME, copy_to_folder, refuse_other_base, repository, upload
     from tuneyard.runtime.publish.parcel import packed
-    from tuneyard.storage import is_local
+    from tuneyard.storage import local_path
     from tuneyard.training.model_finder import find_model
 
     to_hub = target.startswith(SCHEME)
-    if not to_hub and is_local(target):
-        raise BadInput(f"{target} is a folder of this machine", "write hf://owner/name or s3://bucket/folder; `cp -r` copies a folder")
+    if not to_hub and not looks_like_path(target) and not local_path(target).is_dir():
+        raise BadInput(f"there is no folder {target}", f"write hf://{target} for the Hugging Face hub, or ./{target} for a new folder here")
     if not to_hub and (private or revision):
-        raise BadInput(f"--private and --revision are for hf://, and {target} is a bucket", "leave them out")
+        raise BadInput(f"--private and --revision are for hf://, and {target} is a folder", "leave them out")
     repo = repository(target) if to_hub else ""
     found = find_model(run, task, checked=False)
     with packed(found, base) as parcel:
@@ -47,7 +48,7 @@ def push(
         if base is not None and found.origin is not None:
             refuse_other_base(found, base)
         if not to_hub:
-            copy_to_bucket(parcel, target)
+            copy_to_folder(parcel, target)
             typer.echo(target)
             return
         typer.echo(upload(parcel, repo, private=private, revision=revision))

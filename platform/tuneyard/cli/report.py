@@ -10,7 +10,7 @@ import typer
 from tuneyard.api import BadInput
 from tuneyard.cli.output import Format, OutputOption, print_json, print_table
 from tuneyard.metrics import FIGURES
-from tuneyard.runtime.liveness import KILLED, is_orphaned
+from tuneyard.runtime.liveness import KILLED, is_orphaned, say_orphaned
 from tuneyard.storage import NotFound, open_store
 from tuneyard.tracking import remarks_of
 from tuneyard.tracking.formats import percent, rate
@@ -32,7 +32,7 @@ def report(
     if output is Format.JSON:
         print_json(content)
         return
-    gone = f": no process works on it any more; go on: tuneyard run FILE --out {folder} --resume" if content["status"] == KILLED else ""
+    gone = f": {say_orphaned(folder)}" if content["status"] == KILLED else ""
     typer.echo(f"{content['job']}: {content['status']}{gone}")
     rows = [_row(name, task) for name, task in content["tasks"].items()]
     print_table([column for column in _COLUMNS if any(row.get(column) is not None for row in rows)], rows, right=(*_RATES, "mfu"))

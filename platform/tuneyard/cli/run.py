@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from shlex import join
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tuneyard.api import TuneyardError, load_jobspec
+from tuneyard.api.quoting import quoted
 from tuneyard.cli.output import Format, OutputOption
 from tuneyard.cli.template_files import TemplatesOption, templates_in
 
@@ -77,7 +77,7 @@ def run(
     if report.status == "stopped":
         _say_how_to_resume(report, file, target, model, templates)
     elif report.status == "succeeded" and any(_can_answer(task) for task in report.tasks.values()):
-        print(f"next: {join(['tuneyard', 'chat', target])} asks it, {join(['tuneyard', 'serve', target])} serves it", file=sys.stderr)
+        print(f"next: tuneyard chat {quoted(target)} asks it, tuneyard serve {quoted(target)} serves it", file=sys.stderr)
     _point_to(written)
     return 0 if report.status == "succeeded" else _STOPPED
 
@@ -104,8 +104,9 @@ def _say_how_to_resume(report: Report, file: Path, target: str, model: str | Non
 
 
 def _again(file: Path, target: str, model: str | None, templates: list[Path] | None = None) -> str:
-    given = [word for path in templates or () for word in ("--templates", str(path))]
-    return join(["tuneyard", "run", str(file), "--out", target, *(["--model", model] if model else []), *given, "--resume"])
+    given: list[tuple[str, str | Path]] = [("--out", target), *([("--model", model)] if model else [])]
+    given += [("--templates", path) for path in templates or ()]
+    return " ".join(["tuneyard run", quoted(file), *(f"{option} {quoted(value)}" for option, value in given), "--resume"])
 
 
 def _with_command(failure: TuneyardError, again: str) -> TuneyardError:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuneyard.api import BadInput, JobSpec, Task, TuneTask, TuneyardError, load_jobspec
+from tuneyard.api.quoting import quoted
 from tuneyard.api.tasks import Budget
 from tuneyard.api.tuned_settings import problems_of_search
 from tuneyard.cli.template_files import TemplatesOption, templates_in
@@ -66,7 +67,7 @@ def tune(
         if found["gain"] > 0:
             typer.echo(f"tuned job: {_write(job, name, found, file)}")
     if report.status == "stopped":
-        typer.echo(f"stopped; to continue: tuneyard tune {file} --resume --out {target}", err=True)
+        typer.echo(f"stopped; to continue: tuneyard tune {quoted(file)} --resume --out {quoted(target)}", err=True)
     return 0 if report.status == "succeeded" else 1
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tuneyard.api import BadInput
+from tuneyard.api.errors import said_by
 from tuneyard.data.cache import cache_root, cached_folder
 from tuneyard.data.records import BadRow, Record, read_records
 from tuneyard.data.samples import Tally
@@ -146,6 +147,6 @@ def _fits(record: Record, schema: Any, tally: Tally) -> bool:
     try:
         pa.RecordBatch.from_pylist([values], schema=schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        tally.became_bad(record.place, f"does not fit the types of the first rows: {str(error).splitlines()[0]}")
+        tally.became_bad(record.place, f"does not fit the types of the first rows: {said_by(error)}")
         return False
     return True

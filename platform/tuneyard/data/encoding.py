@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from tuneyard.api import BadInput
+from tuneyard.api.quoting import quoted
 
 if TYPE_CHECKING:
     from tuneyard.data.file_types import DataFile
@@ -37,7 +37,7 @@ def converted_names(file: DataFile, mark: str) -> tuple[str, str]:
     if not file.is_local or file.compression:
         return "IN", "OUT"
     path = PurePosixPath(file.path)
-    return shlex.quote(str(path)), shlex.quote(str(path.with_name(f"{path.stem}.{mark}{path.suffix}")))
+    return quoted(path), quoted(path.with_name(f"{path.stem}.{mark}{path.suffix}"))
 
 
 def refuse_utf_16(file: DataFile, start: bytes) -> None:

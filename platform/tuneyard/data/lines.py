@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any
@@ -11,6 +10,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from tuneyard.api import BadInput
+from tuneyard.api.quoting import quoted
 from tuneyard.data.encoding import refuse_utf_16
 from tuneyard.data.file_types import DataFile
 
@@ -67,7 +67,7 @@ def whole_of(file: DataFile, stream: IO[bytes]) -> bytes:
 
 def _too_large(file: DataFile) -> BadInput:
     read = {"": "cat", "gzip": "zcat", "zstd": "zstdcat", "bz2": "bzcat"}[file.compression]
-    source = shlex.quote(file.path) if file.is_local else "FILE.json"
+    source = quoted(file.path) if file.is_local else "FILE.json"
     size = f"more than {_LARGEST_WHOLE_BYTES >> 30} GiB"
     return BadInput(
         f"{file.uri}: a JSON array of {size}, which can only be read as a whole",

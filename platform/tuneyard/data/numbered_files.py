@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO, Any
 
+from tuneyard.api.errors import said_by
 from tuneyard.data.cache import cached_folder
 from tuneyard.data.columns import rows_of
 from tuneyard.data.file_types import DataFile, FoundFile
@@ -57,7 +58,7 @@ class ParquetRows:
             try:
                 table = _taken(parquet.read_row_group(group), places)
             except (pa.ArrowException, OSError) as error:
-                reason = f"{self.file.uri}: row group {group} is damaged: {str(error).splitlines()[0]}"
+                reason = f"{self.file.uri}: row group {group} is damaged: {said_by(error)}"
                 yield from ({ERROR: reason} for _ in places)
             else:
                 for batch in table.to_batches():

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput, TrainData, TuneyardError
+from tuneyard.api.errors import said_by
 from tuneyard.data.kept import facts_of, fields_of, keep, kept, key_of
 from tuneyard.data.probe import Probe
 from tuneyard.data.read_limit import ReadLimit, first_bytes
@@ -153,14 +154,14 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(request["tokenizer"])
     except (OSError, ValueError, ImportError) as error:
-        return {"failure": f"the tokenizer cannot be loaded: {(str(error).splitlines() or [''])[0][:200]}"}
+        return {"failure": f"the tokenizer cannot be loaded: {said_by(error)}"}
     try:
         found = probe(TrainData.model_validate(request["data"]), tokenizer, objective=request["objective"])
         return {"probe": found.to_dict()}
     except BadInput as error:
         return {"error": [error.cause, error.next_step]}
     except Exception as error:  # noqa: BLE001 - a fault of the look must not stop a job that may work; the ranks tell their own
-        return {"failure": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"}
+        return {"failure": f"{type(error).__name__}: {said_by(error)}"}
 
 
 def _read(answer: Mapping[str, Any]) -> Found:

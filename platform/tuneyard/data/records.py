@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from tuneyard.api import BadInput
+from tuneyard.api.errors import said_by
 from tuneyard.data.access import reading
 from tuneyard.data.columns import rows_of
 from tuneyard.data.csv_rows import CsvRows, header_of
@@ -59,7 +60,7 @@ def parquet_file(file: DataFile, *, buffer_bytes: int = 0) -> Any:
         if isinstance(error, OSError) and (error.errno or not file.is_local):
             raise
         raise BadInput(
-            f"{file.uri}: not a complete Parquet file ({file.size_bytes} bytes): {str(error).splitlines()[0]}",
+            f"{file.uri}: not a complete Parquet file ({file.size_bytes} bytes): {said_by(error)}",
             "was the copy or the write cut off? make the file again, or point at the folder's good files",
         ) from error
 
@@ -86,7 +87,7 @@ def row_group_records(file: DataFile, parquet: Any, group: int, first: int) -> I
                 row += 1
                 yield _of_columns(f"{file.uri}:row {row}", values, constants)
     except (pa.ArrowException, OSError) as error:
-        reason = f"row group {group} is damaged: {str(error).splitlines()[0]}"
+        reason = f"row group {group} is damaged: {said_by(error)}"
         yield BadRow(f"{file.uri}:row {row + 1}", reason, end - row)
 
 
@@ -109,7 +110,7 @@ def arrow_errors(file: DataFile) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
-        raise BadInput(f"{file.uri}: not a complete Arrow file: {str(error).splitlines()[0]}", "save the data set again") from error
+        raise BadInput(f"{file.uri}: not a complete Arrow file: {said_by(error)}", "save the data set again") from error
 
 
 def arrow_batches(file: DataFile) -> Iterator[Any]:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from tuneyard.api import BadInput
+from tuneyard.api.errors import said_by
 from tuneyard.parallel.ends import ends_of
 from tuneyard.parallel.linears import features_of
 from tuneyard.parallel.modules import hooked, is_embedding, is_linear, is_torch_linear, pattern
@@ -107,7 +108,7 @@ def explain_tensor_parallel(
     recording = record(model, given, {})
     if recording.error is not None:
         raise BadInput(
-            f"the forward pass of {type(model).__name__} cannot be recorded on the meta device: {_first_line(recording.error)}",
+            f"the forward pass of {type(model).__name__} cannot be recorded on the meta device: {said_by(recording.error)}",
             "pass inputs={...}, the keyword arguments of one forward pass" if inputs is None else "set tensorParallel to 1 and zero to 3",
         ) from recording.error
     if degree == 1:
@@ -400,7 +401,3 @@ def _advice(model: nn.Module, recordings: Sequence[Recording], degree: int) -> s
 def _common_reason(plan: TensorParallelPlan) -> str:
     largest = max(plan.placements, key=lambda row: row.parameters)
     return f"{largest.name}: {largest.why}"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -118,7 +118,10 @@ class Conductor:
                 continue
             self._write(recorder.report())  # the report that a killed process leaves behind
             done = self.output.finished(task, inputs_of(task, self.base_dir)) if self.resume else None
-            if done is not None:
+            if done is not None and (lost := self.output.lost(task)):
+                message = f"goes on from its newest checkpoint, to write what was lost or changed since: {', '.join(lost[:3])}"
+                context.emit(Warned(task=task.name, message=message))
+            elif done is not None:
                 context.results[task.name] = done
                 if task.score is not None:
                     compare_finished(context.job, task.name, context.output, context.emit, anew=False)

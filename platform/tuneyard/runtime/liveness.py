@@ -9,12 +9,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from tuneyard.api import BadInput
+from tuneyard.api.quoting import quoted
 from tuneyard.runtime.output import LOCK
 from tuneyard.storage.uris import is_local, local_path
 
 KILLED = "killed"
 """What views call the status of an orphaned run. Its records say `running`, since nobody was left to write another word."""
 _LOCKS = Path("/proc/locks")
+
+
+def say_orphaned(output: str | None) -> str:
+    """For people: what has become of an orphaned run, and how it goes on."""
+    return f"no process works on it any more; go on: tuneyard run FILE --out {quoted(output or 'FOLDER')} --resume"
 
 
 def is_orphaned(status: str, output: str | None) -> bool:

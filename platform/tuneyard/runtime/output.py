@@ -16,6 +16,7 @@ from typing import Any
 
 from tuneyard.api import BadInput, JobSpec, Task
 from tuneyard.api.local_files import SHIPPED, hub_name
+from tuneyard.api.quoting import quoted
 from tuneyard.api.resuming import Changed, Effect, is_longer, settings_of
 from tuneyard.api.resuming import changes as resume_changes
 from tuneyard.api.secrets import redact_fields
@@ -23,6 +24,7 @@ from tuneyard.api.tasks import LOGS
 from tuneyard.runtime.inputs import Inputs, changes
 from tuneyard.storage import Store, is_local, local_path, open_store
 from tuneyard.tracking import REPORT_JSON, Report
+from tuneyard.training.model_finder import lost_files
 
 JOB = "job.json"
 LOCK = ".lock"
@@ -76,6 +78,26 @@ class JobOutput:
         self._check_same(task, inputs or {}, finished=True)
         result: dict[str, Any] = json.loads(self.store.get(f"{task.name}/result.json"))
         return result
+
+    def lost(self, task: Task) -> list[str]:
+        """Files that the models of a train task have lost since it succeeded, which its newest checkpoint can bring back.
+
+        Raises BadInput where there is no checkpoint. Without one, a model that is gone as a whole is taken as deleted on purpose.
+        """
+        if task.train is None:
+            return []
+        has_checkpoint = self.store.has_files(f"{task.name}/checkpoints")
+        result = json.loads(self.store.get(f"{task.name}/result.json"))
+        made = {"model": result.get("model_uri") or result.get("adapter_uri"), "merged": result.get("merged_uri")}
+        found = list[str]()
+        for folder in (f"{task.name}/{name}" for name, uri in made.items() if uri):
+            found += [f"{folder}/{path}" for path in lost_files(open_store(self.store.url(folder)))]
+            found += [folder] if has_checkpoint and not self.store.has_files(folder) else []
+        if found and not has_checkpoint:
+            what = ", ".join(found[:_SHOWN])
+            cause = f"{what} of {self.uri} was lost or changed, and task {task.name} has no checkpoint to write it from"
+            raise BadInput(cause, "take the files from a copy, or train the model in another output: --out DIR")
+        return found
 
     def goes_on(self, task: Task) -> bool:
         """Whether a train task has succeeded, and has more steps or epochs now."""
@@ -165,7 +187,7 @@ class JobOutput:
             if finished and not changed and task.train is not None and _asks_for_merge(of_training):
                 raise BadInput(
                     f"task {task.name} has ended without the merged model that the JobSpec asks for now",
-                    f"write it: tuneyard merge {self.uri} --task {task.name} --out FOLDER; to resume, take merge out again",
+                    f"write it: tuneyard merge {quoted(self.uri)} --task {task.name} --out FOLDER; to resume, take merge out again",
                 )
         if changed:
             raise BadInput(

@@ -14,11 +14,13 @@ from typing import Any
 
 import torch
 from huggingface_hub.utils.tqdm import enable_progress_bars
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, TextStreamer, set_seed
+from transformers import AutoModelForCausalLM, GenerationConfig, TextStreamer, set_seed
 from transformers.utils import logging
 
 from tuneyard.api import BadInput
+from tuneyard.api.errors import said_by
 from tuneyard.data.prompt_form import templated
+from tuneyard.data.tokenizer import read_tokenizer
 from tuneyard.scoring.prompts import BadRow, PromptEncoder
 from tuneyard.scoring.settings import tokenizer_folder
 
@@ -32,13 +34,11 @@ class Generator:
     def __init__(self, model: str, adapter: str | None, *, chat: bool | None) -> None:
         """`chat` as in `PromptEncoder`. Raises BadInput where weights, adapter or tokenizer cannot be loaded."""
         _be_quiet()
+        self._tokenizer = read_tokenizer(tokenizer_folder(Path(model), Path(adapter)) if adapter else model)  # PEFT saves none
         try:
-            own = tokenizer_folder(Path(model), Path(adapter)) if adapter else model  # PEFT saves none
-            self._tokenizer = AutoTokenizer.from_pretrained(own)
             self._model = _load(model, adapter)
         except (OSError, ValueError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
-            raise BadInput(f"{model} cannot be loaded: {reason}", "check that the task's base model still exists") from error
+            raise BadInput(f"{model} cannot be loaded: {said_by(error)}", "check that config.json and weights are of one model") from error
         self._adapted = adapter is not None
         self._length = int(getattr(self._model.config, "max_position_embeddings", None) or _LONGEST)
         self._prompts = PromptEncoder(self._tokenizer, chat=chat, max_length=self._length, templated=False)

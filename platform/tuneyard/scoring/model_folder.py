@@ -6,8 +6,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from tuneyard.api import BadInput
+from tuneyard.api.errors import said_by
 from tuneyard.api.local_files import looks_like_path
 from tuneyard.storage import NotFound, fetch_folder, is_local, local_path, open_store
+from tuneyard.storage.near import near_folder
 
 _FILES = ["*.json", "*.safetensors", "*.bin", "*.model", "*.txt", "*.jinja", "*.py", "*.tiktoken"]
 """Weights and tokenizers of transformers; not those of other frameworks (ONNX, OpenVINO, TensorFlow), which many repositories hold too."""
@@ -49,8 +51,9 @@ def _of_hub(name: str, revision: str | None, files: list[str]) -> Path:
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=files, ignore_patterns=_OTHER))
     except Exception as error:
-        said = next(iter(str(error).splitlines()), "")
+        near = near_folder(Path(name))
         raise BadInput(
-            f"the model {name} is no folder here, and cannot be had from the Hugging Face hub: {type(error).__name__}: {said[:200]}",
-            "check its name and the network; a run is named by its output; a private or gated model needs HF_TOKEN; or give its folder",
+            f"there is no folder {name}, and the Hugging Face hub gives no model {name}: {type(error).__name__}: {said_by(error)}",
+            (f"did you mean the folder {near}? If not, " if near else "")
+            + "check the path; of a model of the hub, check its name and the network: a private or gated model needs HF_TOKEN",
         ) from error

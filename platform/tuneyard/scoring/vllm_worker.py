@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.api import Adapter, BadInput, FailureKind, JobFailed, TuneyardError
+from tuneyard.api.errors import said_by
 from tuneyard.catalog import ModelShape, adapted_projections
 from tuneyard.catalog.built import model_shape_of
 from tuneyard.catalog.config_reader import config_in
+from tuneyard.data.tokenizer import read_tokenizer
 from tuneyard.scoring.adapter import MERGE
 from tuneyard.scoring.engine import VllmEngine
 from tuneyard.scoring.exchange import Asked
@@ -44,7 +46,7 @@ class VllmWorker(PartWorker):
         self._shape = model_shape_of(config_in(model))
         self._settings = resolve_engine(request.task, model, self._shape, adapter, sku=request.sku)
         self._adapter = _countable_adapter(self._shape, self._settings)
-        tokenizer = _tokenizer(self._settings)
+        tokenizer = read_tokenizer(self._settings.tokenizer, trust=self._settings.trust_remote_code)  # the engine's thread uses its own
         data, longest = request.task.data, self._settings.max_length
         how: Any = {"chat": data.chat, "control_tokens": data.control_tokens, "templated": data.template is not None}
         prompts = PromptEncoder(tokenizer, max_length=longest, **how)
@@ -67,18 +69,6 @@ class VllmWorker(PartWorker):
         return part.flops(self._shape, self._adapter)
 
 
-def _tokenizer(settings: EngineSettings) -> Any:
-    """A second tokenizer: the engine's thread uses the engine's own. Raises BadInput where there is none."""
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(settings.tokenizer, trust_remote_code=settings.trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"{settings.tokenizer} holds no tokenizer that can be loaded: {_first_line(error)}", "save one beside the model"
-        ) from error
-
-
 def _countable_adapter(shape: ModelShape, settings: EngineSettings) -> Adapter | None:
     """The adapter for counting FLOPs; None where its targets are unknown, which leaves out about one percent."""
     if settings.adapter is None:
@@ -95,12 +85,12 @@ def _load_failure(error: Exception, settings: EngineSettings) -> TuneyardError:
     raised = getattr(error, "raised", type(error).__name__)
     if raised in ("OutOfMemoryError", "MemoryError"):
         return JobFailed(
-            f"the engine ran out of memory while it loaded {settings.model}: {_first_line(error)}",
+            f"the engine ran out of memory while it loaded {settings.model}: {said_by(error)}",
             "lower engine.maxLength or engine.batch, raise engine.tensorParallel, or take a machine with more memory",
             kind=FailureKind.OUT_OF_MEMORY,
         )
     if settings.adapter is not None and "lora" in str(error).lower():
-        return BadInput(f"the engine cannot apply an adapter to {settings.model}: {_first_line(error)}", MERGE)
+        return BadInput(f"the engine cannot apply an adapter to {settings.model}: {said_by(error)}", MERGE)
     return JobFailed(
         f"the engine cannot load {settings.model}: {_reason(error)}",
         "is it a complete model folder of an architecture that vLLM knows? `--debug` shows the engine's own error",
@@ -111,8 +101,4 @@ def _reason(error: Exception) -> str:
     """The first line of an error; of a validation error the first three lines, because its first line is only a count."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     validation = len(lines) > 1 and "validation error" in lines[0]
-    return " ".join(lines[:3])[:600] if validation else _first_line(error)
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]
+    return " ".join(lines[:3])[:600] if validation else said_by(error)

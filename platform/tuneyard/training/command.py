@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tuneyard.api import BadInput, TrainTask, TuneyardError, load_jobspec
+from tuneyard.api.errors import said_by
 from tuneyard.catalog import ModelShape, gpu, local_sku
 from tuneyard.catalog.built import model_shape_of
 from tuneyard.data.visible import marked
@@ -110,9 +111,7 @@ def shape_of(task: TrainTask) -> ModelShape:
     try:
         config = AutoConfig.from_pretrained(task.model.name, revision=task.model.revision, trust_remote_code=task.model.trust_remote_code)
     except (OSError, ValueError) as error:
-        raise BadInput(
-            f"{task.model.name} is not a model: {str(error).splitlines()[0]}", "point model.name at a folder with config.json"
-        ) from error
+        raise BadInput(f"{task.model.name} is not a model: {said_by(error)}", "point model.name at a folder with config.json") from error
     return model_shape_of(json.loads(config.to_json_string()))
 
 

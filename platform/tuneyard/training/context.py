@@ -12,6 +12,7 @@ import torch.distributed as dist
 from transformers.loss.loss_utils import ForCausalLMLoss
 
 from tuneyard.api import BadInput
+from tuneyard.api.errors import said_by
 from tuneyard.parallel.context import ContextParallel, row_slice, targets
 
 Batch = dict[str, Any]
@@ -76,7 +77,7 @@ def refuse_unsplit(
             # Slices run first: some rotary embeddings keep the longest position that they have met.
             found = split_logits(forward, context, whole)
         except (TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
-            said = (str(error) or repr(error)).splitlines()[0]
+            said = said_by(error)
             raise BadInput(
                 f"the model cannot be split along its rows: its forward pass fails on a slice: {said}",
                 "set strategy.contextParallel to 1",

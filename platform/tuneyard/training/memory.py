@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 
 from tuneyard.api import FailureKind, JobFailed
+from tuneyard.api.errors import said_by
 from tuneyard.planning import Plan
 
 STATUS = Path("/proc/self/status")
@@ -113,7 +114,7 @@ def out_of_memory(error: BaseException, plan: Plan, device: torch.device) -> Job
     planned = f"{plan.memory.total_gb:.1f} GB planned" if plan.memory.total_gb else "no estimate"
     return JobFailed(
         f"out of memory on {where}: {held}; {planned} for micro-batch {plan.micro_batch}, ZeRO {plan.zero}, "
-        f"recompute {'on' if plan.recompute else 'off'} ({_first_line(error)})",
+        f"recompute {'on' if plan.recompute else 'off'} ({said_by(error)})",
         _smaller(plan),
         kind=FailureKind.OUT_OF_MEMORY,
     )
@@ -129,10 +130,6 @@ def _smaller(plan: Plan) -> str:
     if plan.offload_optimizer == "none":
         return "set strategy.offload.optimizer to cpu" if plan.zero else "set strategy.zero to 2 and strategy.offload.optimizer to cpu"
     return "use more workers, split rows over them (strategy.contextParallel), or use a shorter data.maxLength, or method lora or qlora"
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def _status_bytes(field: str) -> int:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from tuneyard.api import BadInput, JobFailed
 from tuneyard.api.local_files import looks_like_path
+from tuneyard.data.tokenizer import read_tokenizer
 from tuneyard.storage import fetch_folder
 from tuneyard.storage.errors import os_errors
 from tuneyard.storage.filling import fill, refuse_filled
@@ -168,7 +169,7 @@ def _dress(folder: Path, adapter: Path, base: str, revision: str | None, *, trus
     """The tokenizer with its chat template, end tokens and model card, as beside the adapter. PEFT alone saves no tokenizer there."""
     has_own = (adapter / "tokenizer_config.json").exists()
     where, of = (adapter, None) if has_own else (base, revision)
-    tokenizer = AutoTokenizer.from_pretrained(where, revision=of, trust_remote_code=trust)
+    tokenizer = read_tokenizer(where, revision=of, trust=trust)
     tokenizer.save_pretrained(folder)
     if (adapter / "README.md").exists():
         (folder / "README.md").write_text(card_of_merged((adapter / "README.md").read_text()))

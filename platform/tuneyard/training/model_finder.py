@@ -18,10 +18,12 @@ from typing import Any
 
 from tuneyard.api import BadInput
 from tuneyard.api.local_files import hub_name, looks_like_path
+from tuneyard.api.quoting import quoted
 from tuneyard.catalog.adapter_files import CONFIG as ADAPTER
 from tuneyard.catalog.adapter_files import PICKLED, WEIGHTS, check_adapter_files
 from tuneyard.storage import Store, is_local, join, local_path, open_store
 from tuneyard.storage.marks import changed_marks, model_marks
+from tuneyard.storage.near import near_folder
 from tuneyard.training.origin import Origin, origin_of
 
 CONFIG, MODULES = "config.json", "modules.json"
@@ -155,7 +157,8 @@ def _folder(given: str) -> str:
     if not path.is_dir():
         if path.is_symlink():
             raise BadInput(f"{given} is a link to {path.readlink()}, and there is no such folder", "make the link anew")
-        raise BadInput(f"there is no folder {given}", f"check the path; {_ADVICE}")
+        near = near_folder(path)
+        raise BadInput(f"there is no folder {given}", (f"did you mean {near}? If not, " if near else "check the path; ") + _ADVICE)
     return str(path)
 
 
@@ -226,7 +229,7 @@ def _last_trained(store: Store, given: str, task: str | None) -> str:
             raise BadInput(f"{given} trained a ranker, which answers no prompts", "a score task scores tables with it")
         raise BadInput(f"{given}: no train task ran here", "give the output of a job with a train task")
     said = ", ".join(f"{name} is {tasks[name].get('status', 'unknown')}" for name in wanted)
-    step = f"tuneyard report {given} says how far it is; tuneyard run FILE --out {given} --resume goes on"
+    step = f"tuneyard report {quoted(given)} says how far it is; tuneyard run FILE --out {quoted(given)} --resume goes on"
     raise BadInput(f"{given} holds no finished model: by its report, {said}", step)
 
 
@@ -301,15 +304,16 @@ def _origin_of(store: Store, uri: str) -> Origin | None:
 
 def _check_adapter(uri: str, origin: Origin) -> None:
     """Raises BadInput where an adapter lacks weights, or its base is not known, was not kept, is not there, or has changed."""
+    merge = f"tuneyard merge {quoted(uri)} --out MERGED"
     if not origin.base or origin.from_scratch:
         why = "was trained on random weights, which were not kept" if origin.from_scratch else "does not name its base model"
-        raise BadInput(f"the adapter {uri} {why}", "merge it with its base first: tuneyard merge --base MODEL")
+        raise BadInput(f"the adapter {uri} {why}", f"merge it with its base first: {merge} --base MODEL")
     folder = local_path(origin.base) if is_local(origin.base) and looks_like_path(origin.base) else None
-    copy = "or merge the adapter with a copy of it: tuneyard merge --base MODEL"
+    copy = f"or merge the adapter with a copy of it: {merge} --base COPY"
     if folder is not None and not folder.is_dir():
         raise BadInput(f"the adapter {uri} was trained on {origin.base}, and there is no such folder", f"restore it there, {copy}")
     if looks_like_path(origin.base) and find_model(origin.base, checked=False).origin is not None:
-        advice = f"merge that one first (tuneyard merge {origin.base}), and this one with the merged model (tuneyard merge --base)"
+        advice = f"merge that one first: tuneyard merge {quoted(origin.base)} --out FOLDER; then {merge} --base FOLDER"
         raise BadInput(f"the base of the adapter {uri} is an adapter itself: {origin.base}", advice)
     if changed := changed_marks(origin.marks, model_marks(folder)) if folder is not None and origin.marks else []:
         cause = f"{origin.base} has changed since the adapter {uri} was trained on it: {', '.join(changed[:3])}"
@@ -318,13 +322,17 @@ def _check_adapter(uri: str, origin: Origin) -> None:
         check_adapter_files(local_path(uri), folder, finite=False)
 
 
-def _refuse_half_deleted(store: Store, uri: str) -> None:
-    """Raises BadInput where a folder that Tuneyard committed lacks files, or its weights have another size."""
+def lost_files(store: Store) -> list[str]:
+    """Files that the folder of a model lacks since Tuneyard committed it, and weights of another size. Empty for folders of other tools."""
     if not store.is_complete(""):
-        return  # written by another tool
+        return []
     sizes, written = {file.path: file.size_bytes for file in store.list()}, store.manifest("").files
     cut = {file.path for file in written if file.path.endswith(".safetensors") and sizes.get(file.path) != file.size_bytes}
-    if lost := sorted(cut | {file.path for file in written if file.path not in sizes}):
+    return sorted(cut | {file.path for file in written if file.path not in sizes})
+
+
+def _refuse_half_deleted(store: Store, uri: str) -> None:
+    if lost := lost_files(store):
         raise BadInput(
             f"{uri} has lost files since it was written, or they were changed: {', '.join(lost[:3])}",
             "take the folder from a copy, or run the job again with --resume",
@@ -338,7 +346,7 @@ def _no_model(given: str, paths: list[str] | None = None) -> BadInput:
         return BadInput(f"there is nothing at {given}", f"check the URI; {_ADVICE}")
     if is_local(given) and not local_path(given).is_dir():
         cause = f"{given} does not exist, though the records of its task name it"
-        return BadInput(cause, "take the folder from a copy, or run the job again")
+        return BadInput(cause, "take the folder from a copy, or run the job again with --resume")
     for patterns, cause, step in _NO_MODELS:
         if any(_matches(path, each) for path in paths for each in patterns):
             return BadInput(f"{given} {cause}", step)
@@ -347,6 +355,6 @@ def _no_model(given: str, paths: list[str] | None = None) -> BadInput:
         some = ", ".join(below[:_SHOWN]) + (", …" if len(below) > _SHOWN else "")
         return BadInput(f"{given} is not a model; below it there are {some}", f"name one of these, such as {join(given, below[0])}")
     if "job.json" in paths:
-        step = f"wait for it, or go on: tuneyard run FILE --out {given} --resume"
+        step = f"wait for it, or go on: tuneyard run FILE --out {quoted(given)} --resume"
         return BadInput(f"{given} is the output of a job that has no report yet", step)
     return BadInput(f"{given} is not a model: it has no {CONFIG}, and no {ADAPTER}", _ADVICE)

@@ -10,15 +10,17 @@ from typing import Any
 import torch
 import transformers
 from safetensors import SafetensorError, safe_open
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
+from transformers import AutoConfig, AutoModelForCausalLM, set_seed
 from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
 from tuneyard.api import BadInput
+from tuneyard.api.errors import said_by
 from tuneyard.api.pointers import refuse_pointers
 from tuneyard.api.train import QuantizedAdapter
 from tuneyard.catalog import refuse_encoders
 from tuneyard.catalog.adapter_files import check_adapter_files
 from tuneyard.catalog.weight_files import check_weight_files
+from tuneyard.data.tokenizer import read_tokenizer
 from tuneyard.planning import Plan
 from tuneyard.storage import fetch_folder
 from tuneyard.training.distributed import World, barrier
@@ -85,15 +87,8 @@ def load_tokenizer(request: TrainRequest, start: str) -> Any:
 
 
 def _read_tokenizer(request: TrainRequest, start: str) -> Any:
-    try:
-        return AutoTokenizer.from_pretrained(
-            start, revision=request.task.model.revision, trust_remote_code=request.task.model.trust_remote_code
-        )
-    except (OSError, ValueError, ImportError) as error:
-        raise BadInput(
-            f"{request.model_uri} has no tokenizer that can be read: {_first_line(error)}",
-            "put tokenizer.json and tokenizer_config.json beside the weights (tokenizer.save_pretrained)",
-        ) from error
+    model = request.task.model
+    return read_tokenizer(start, revision=model.revision, trust=model.trust_remote_code, called=request.model_uri)
 
 
 def load_model(request: TrainRequest, start: str, world: World, warn: Callable[[str], None] = lambda _: None) -> Any:
@@ -119,7 +114,7 @@ def load_model(request: TrainRequest, start: str, world: World, warn: Callable[[
             **options,
         )
     except (OSError, ValueError, ImportError, SafetensorError) as error:
-        raise BadInput(f"{request.model_uri} cannot be loaded: {_first_line(error)}", _loading_advice(plan, error)) from error
+        raise BadInput(f"{request.model_uri} cannot be loaded: {said_by(error)}", _loading_advice(plan, error)) from error
     except RuntimeError as error:
         if is_out_of_memory(error) or "size" not in str(error):
             raise
@@ -267,7 +262,3 @@ def _loading_advice(plan: Plan, error: BaseException) -> str:
     if "Unrecognized configuration class" in str(error):
         return "train a causal language model; of a model for images, save its language part as one (AutoModelForCausalLM) first"
     return "check that the folder holds a causal language model that this version of transformers knows"
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable
 
 from tuneyard.api import BadInput, JobFailed
+from tuneyard.api.errors import said_by
 from tuneyard.planning import Plan
 from tuneyard.tracking.events import Emit, Stage
 from tuneyard.training.compiled_ops import load_op
@@ -56,7 +57,7 @@ def _load_async_io(tell: Callable[[], None]) -> None:
         load_op(AsyncIOBuilder(), tell)
     except COMPILER_ERRORS as error:
         raise BadInput(
-            f"offload to nvme needs DeepSpeed's async_io, which cannot be built here: {_first_line(error)}",
+            f"offload to nvme needs DeepSpeed's async_io, which cannot be built here: {said_by(error)}",
             "install libaio with its headers (Debian: apt-get install libaio-dev), g++ and ninja in the image, or offload to cpu",
         ) from error
 
@@ -68,10 +69,6 @@ def _load_cpu_adam(tell: Callable[[], None]) -> None:
         load_op(CPUAdamBuilder(), tell)
     except COMPILER_ERRORS as error:
         raise JobFailed(
-            f"DeepSpeed's CPU Adam could not be compiled: {_first_line(error)}",
+            f"DeepSpeed's CPU Adam could not be compiled: {said_by(error)}",
             "install g++ and ninja (Debian: apt-get install g++ ninja-build) in the image, or set strategy.offload.optimizer: none",
         ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

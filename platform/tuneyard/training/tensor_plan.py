@@ -20,6 +20,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tuneyard.api import BadInput
+from tuneyard.api.errors import said_by
 from tuneyard.parallel import TensorParallelPlan, explain_tensor_parallel
 from tuneyard.planning import Plan
 from tuneyard.training.distributed import World
@@ -100,7 +101,7 @@ def _proven(config: Any, degree: int, *, sequence: bool, trust_remote_code: bool
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code, **options)
     except (ValueError, ImportError) as error:
-        cause = f"a {config.model_type} model cannot be built: {str(error).splitlines()[0]}"
+        cause = f"a {config.model_type} model cannot be built: {said_by(error)}"
         raise BadInput(cause, "name a causal language model") from error
     plan = explain_tensor_parallel(model, degree, sequence=sequence)
     refuse_other_training_pass(model)

@@ -12,6 +12,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +292,30 @@ def test_a_finished_run_goes_on_as_one_that_was_longer_from_the_start(inputs: Pa
     assert losses[:6] == whole
     # One step of warm-up, then seven down to 0: two are left.
     assert f"the learning rate goes on at {1e-3 * 2 / 7:.3g} in step 7 (linear over 8 steps); the checkpoint had 0.001" in done.stderr
+
+
+def test_a_model_that_has_lost_a_file_is_written_again_from_its_checkpoint(inputs: Path, run_joined: RunJoined, tmp_path: Path) -> None:
+    job = write_jobspec(inputs / "lost.yaml", {"name": "train", "train": short_train(steps=2), "resources": {"workers": 1}})
+    out, model = tmp_path / "out", tmp_path / "out" / "train" / "model"
+    assert run_joined(job, out).returncode == 0
+    before = {path.name: path.read_bytes() for path in model.glob("*.safetensors")}
+
+    for lose, told in [((model / "tokenizer.json").unlink, "train/model/tokenizer.json"), (partial(shutil.rmtree, model), "train/model")]:
+        lose()
+        again = run_joined(job, out, "--resume")
+
+        assert again.returncode == 0, again.stderr
+        assert f"to write what was lost or changed since: {told}" in " ".join(again.stderr.split())
+        assert (model / "tokenizer.json").is_file()
+        assert {path.name: path.read_bytes() for path in model.glob("*.safetensors")} == before
+    assert "skipped" in run_joined(job, out, "--resume").stderr
+
+    (model / "tokenizer.json").unlink()
+    shutil.rmtree(out / "train" / "checkpoints")
+    refused = run_joined(job, out, "--resume")
+    assert refused.returncode == 2
+    assert "train/model/tokenizer.json" in refused.stderr
+    assert "has no checkpoint to write it from" in refused.stderr
 
 
 def test_an_adapter_is_continued_as_it_is_or_not_at_all(inputs: Path, run_joined: RunJoined, tmp_path: Path) -> None:

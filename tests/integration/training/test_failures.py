@@ -220,7 +220,7 @@ def test_a_file_of_weights_that_is_cut_short_is_refused(material: Material, tmp_
     content = (base / "model.safetensors").read_bytes()
     (base / "model.safetensors").write_bytes(content[: len(content) // 2])
 
-    with pytest.raises(BadInput, match="cannot be loaded: Error while deserializing header"):
+    with pytest.raises(BadInput, match="is damaged: it should have"):
         train(train_request(tmp_path, train_task(base, material.text, steps=1), cpu_plan()))
 
 

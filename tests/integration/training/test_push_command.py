@@ -202,7 +202,15 @@ def test_refusals_say_why(whole: Path, lora: Path, hub: ModelHub, push: Push, tm
         (whole, "hf://acme/bot--x", (), "names no repository of a model", "write hf://owner/name"),
         (whole, "hf://bot", (), "names no repository of a model", "write hf://owner/name"),
         (whole, "hf://acme/public", ("--private",), "acme/public is there, and public", "make it private"),
-        (whole, str(tmp_path / "folder"), (), "is a folder of this machine", "hf://owner/name or s3://"),
+        (
+            whole,
+            "acme/bot",
+            (),
+            "there is no folder acme/bot",
+            "write hf://acme/bot for the Hugging Face hub, or ./acme/bot",
+        ),
+        (whole, str(half), (), "half is not empty", "give another folder"),
+        (whole, str(tmp_path / "folder"), ("--private",), "are for hf://", "leave them out"),
         (half, "hf://acme/bot", (), "has lost files since it was written, or they were changed: tokenizer.json", "from a copy"),
         (unfinished, "hf://acme/bot", (), "holds checkpoints, and no finished model", "tuneyard run --resume"),
         (tmp_path / "nowhere", "hf://acme/bot", (), "there is no folder", "give the folder of a finished `tuneyard run`"),
@@ -222,6 +230,20 @@ def test_refusals_say_why(whole: Path, lora: Path, hub: ModelHub, push: Push, tm
     assert "set HF_TOKEN or run hf auth login" in err
     assert set(hub.repositories) == {"acme/public", "acme/bot"}
     assert hub.files("acme/bot") == {}
+
+
+def test_a_folder_of_this_machine_gets_what_a_bucket_gets(push: Push, tmp_path: Path) -> None:
+    model, target = write_model(tmp_path / "plain"), tmp_path / "new" / "bot"
+    (model / "optimizer.pt").touch()
+
+    for _ in range(2):
+        code, out, err = push(model, target)
+        assert (code, out) == (0, f"{target}\n"), err
+
+    assert find_model(str(target)) == FoundModel("bot", str(target))
+    assert (target / "model.safetensors").read_bytes() == (model / "model.safetensors").read_bytes()
+    assert not (target / "optimizer.pt").exists()
+    assert push(model, model)[0] == 2
 
 
 def test_a_bucket_gets_what_the_hub_would_get(whole: Path, s3: S3, push: Push) -> None:

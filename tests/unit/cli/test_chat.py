@@ -152,7 +152,7 @@ def test_what_is_half_there_is_refused(chat: Chat, model: Path, adapter: Path, t
     [
         ("config.json", None, "holds weights, and no config.json"),
         ("config.json", 40, "config.json is damaged"),
-        ("tokenizer.json", None, "cannot be loaded"),
+        ("tokenizer.json", None, "backend tokenizer from one of: (1) a `tokenizers` library serialization file"),
         ("tokenizer.json", 500, "cannot be loaded"),
         ("tokenizer_config.json", 20, "cannot be loaded"),
         ("generation_config.json", 20, "generation_config.json is damaged"),

@@ -44,6 +44,36 @@ def test_what_is_wrong_is_said_with_a_next_step(
     assert "there is no prompt" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("given", ["runs/first", "./runs/first"])
+def test_a_folder_that_is_not_there_is_told_before_the_hub(
+    given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    for name in ("runs/frist", "runs/other"):
+        (tmp_path / name).mkdir(parents=True)
+
+    assert main(["generate", given, "hello"]) == 2
+
+    error, step = capsys.readouterr().err.splitlines()[-2:]
+    assert error.startswith(f"error: there is no folder {given}")
+    assert ("the Hugging Face hub gives no model runs/first" in error) == (given == "runs/first")
+    assert step.startswith(f"next: did you mean {'the folder ' if given == 'runs/first' else ''}runs/frist? If not, ")
+
+
+@pytest.mark.parametrize("command", [["generate"], ["serve", "--port", "0"]])
+def test_a_model_without_a_tokenizer_is_told_as_that(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_model(tmp_path / "bare")
+    for path in tmp_path.glob("bare/tokenizer*"):
+        path.unlink()
+
+    assert main([command[0], str(tmp_path / "bare"), *(command[1:] or ["hello"])]) == 2
+
+    error, step = capsys.readouterr().err.splitlines()[-2:]
+    assert error == f"error: {tmp_path}/bare holds no tokenizer: there is no tokenizer.json, and no vocabulary"
+    assert step.startswith("next: copy tokenizer.json and tokenizer_config.json of the model that it was made from into it")
+
+
 @pytest.mark.parametrize(
     ("option", "value"), [("--seed", "-5"), ("--seed", "9" * 24), ("--temperature", "1e-320"), ("--temperature", "inf")]
 )

@@ -68,6 +68,18 @@ def test_the_file_names_data_and_model_from_where_it_lies(here: Path) -> None:
     assert (train.data.source, train.model.name) == ("../chats.jsonl", "../tiny")
 
 
+def test_next_steps_can_be_copied_whatever_files_are_called(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(here / "-Größe Frage.jsonl", CHAT)
+    assert main(["init", "--data", "./-Größe Frage.jsonl", "--out=-j ö.yaml"]) == 0
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line == "next: tuneyard plan './-j ö.yaml', then tuneyard run './-j ö.yaml' (or tuneyard submit './-j ö.yaml')"
+
+    for copied in ("./-j ö.yaml", "--"):
+        assert main(["validate", copied, *(["-j ö.yaml"] if copied == "--" else [])]) == 0
+    assert main(["validate", "-j ö.yaml"]) == 2
+    assert capsys.readouterr().err.endswith("next: a file of this name is written with its folder: tuneyard validate './-j ö.yaml'\n")
+
+
 def test_columns_are_said_where_they_cannot_be_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "tickets.csv").write_text("title,remark\n" + "a printer,is on fire\n" * 200)
     assert main(["init"]) == 2

@@ -146,7 +146,7 @@ def test_a_hugging_face_name_is_found_in_the_hubs_cache(plain: Path, tmp_path: P
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
 
     assert SentenceEncoder(model_folder("someone/encoder", tmp_path)).longest == 48
-    with pytest.raises(BadInput, match="someone/other is no folder here, and cannot be had"):
+    with pytest.raises(BadInput, match="there is no folder someone/other, and the Hugging Face hub gives no model"):
         model_folder("someone/other", tmp_path)
 
 

@@ -283,6 +283,17 @@ def test_every_door_refuses_with_the_same_cause(kind: str, tmp_path: Path, capsy
             shipped_from(f"./{os.path.relpath(given, tmp_path)}", tmp_path)
 
 
+@pytest.mark.parametrize("base", [None, "/no/such/base", "./itself"])
+def test_an_adapter_without_its_base_is_told_the_whole_line_that_merges_it(
+    base: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = adapter(tmp_path / "it is", str(tmp_path / "it is") if base == "./itself" else base)
+
+    assert main(["generate", str(given), "hello"]) == 2
+
+    assert f"tuneyard merge '{given}' --out MERGED --base " in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_a_name_of_the_hub_is_a_model_at_every_door(tmp_path: Path) -> None:
     for given in (BASE, f"hf://{BASE}"):
         assert find_model(given) == FoundModel(BASE, BASE)

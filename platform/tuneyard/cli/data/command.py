@@ -14,6 +14,7 @@ import typer
 
 from tuneyard.api import BadInput
 from tuneyard.api.data import FileType
+from tuneyard.api.quoting import quoted
 from tuneyard.cli.data.columns import columns as show_columns
 from tuneyard.cli.data.columns import reorder
 from tuneyard.cli.data.roles import (
@@ -99,7 +100,7 @@ def inspect(
     if found.bad and not found.samples:
         raise BadInput(f"{uri}: no row can be used; {found.bad_examples[0]}", found.advice or "repair the file, or give another")
     if found.format == "unknown":
-        raise BadInput(f"{uri}: {found.why}", say_columns(f"tuneyard data inspect {uri}", found.advice))
+        raise BadInput(f"{uri}: {found.why}", say_columns(f"tuneyard data inspect {quoted(uri)}", found.advice))
 
 
 @contextmanager
@@ -128,13 +129,9 @@ def _draw(found: Inspection, path: Path) -> None:
 def _tokenizer(name: str | None) -> Any:
     if name is None:
         return None
-    from transformers import AutoTokenizer
+    from tuneyard.data.tokenizer import read_tokenizer
 
-    try:
-        return AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        cause = str(error).splitlines()[0]
-        raise BadInput(f"--tokenizer {name}: {cause}", "give a folder with tokenizer.json, or the name of a model") from error
+    return read_tokenizer(name)
 
 
 def show(found: Inspection, console: Console) -> None:

@@ -110,11 +110,11 @@ class HubHistory:
 
 def _shown(job: PastJob, detail: Mapping[str, Any] | None = None) -> Row:
     """A job as it is shown: a run whose process is gone has ended, though nobody could write that down."""
-    from tuneyard.runtime.liveness import KILLED, is_orphaned
+    from tuneyard.runtime.liveness import KILLED, is_orphaned, say_orphaned
 
     row: Row = plain(detail or asdict(job))
     if is_orphaned(job.status, job.output):
-        row |= {"status": KILLED, "message": f"no process works on it any more; go on: tuneyard run FILE --out {job.output} --resume"}
+        row |= {"status": KILLED, "message": say_orphaned(job.output)}
         for attempt in row["attempts"] if detail else ():
             attempt["status"] = KILLED if attempt["status"] == "running" else attempt["status"]
     return row

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuneyard.api import BadInput, JobSpec
+from tuneyard.api.quoting import quoted
 from tuneyard.cli.checks import check_file, configs_at_hand
 from tuneyard.cli.data.roles import ColumnsOption, SheetOption, SpeakersOption, roles_of, say_columns, speakers_of
 from tuneyard.cli.init.proposal import TOLERATED_AT_MOST, propose
@@ -66,7 +67,8 @@ def init(
     why = found.why.replace(" (given)", " (proposed)") if "columns" in reading.why else found.why
     lines = [f"{uri}: {found.format}, {proposal.rows_text}; {why}", *proposed, *proposal.notes]
     print("\n".join(lines), file=sys.stderr)
-    print(f"next: tuneyard plan {out}, then tuneyard run {out} (or tuneyard submit {out})", file=sys.stderr)
+    file = quoted(out)
+    print(f"next: tuneyard plan {file}, then tuneyard run {file} (or tuneyard submit {file})", file=sys.stderr)
     typer.echo(out)
 
 
@@ -99,16 +101,15 @@ def _look(uri: str, given: Reading, has_template: bool | None) -> tuple[Inspecti
     if formed != given:  # a chat needs a question, where a pair of texts does not
         given, found = formed, inspect(uri, **formed.arguments(), limit=_READ_ROWS)
     if found.format == "unknown":
-        raise BadInput(
-            f"{uri}: {found.why}", say_columns(f"tuneyard init --data {uri}", found.advice) if found.samples else found.advice or _REPAIR
-        )
+        step = say_columns(f"tuneyard init --data {quoted(uri)}", found.advice) if found.samples else found.advice or _REPAIR
+        raise BadInput(f"{uri}: {found.why}", step)
     if not found.samples:
         cause = f"{uri}: no row can be trained on; {'; '.join(found.bad_examples)}"
-        raise BadInput(cause, found.advice or f"tuneyard data inspect {uri} shows more")
+        raise BadInput(cause, found.advice or f"tuneyard data inspect {quoted(uri)} shows more")
     rows = found.bad + found.samples
     if found.bad > TOLERATED_AT_MOST * rows:
         cause = f"{uri}: {found.bad:,} of {rows:,} rows cannot be used, such as {found.bad_examples[0]}; settings need the other rows too"
-        raise BadInput(cause, found.advice or f"repair these rows, or take them out: `tuneyard data inspect {uri}` shows more")
+        raise BadInput(cause, found.advice or f"repair these rows, or take them out: `tuneyard data inspect {quoted(uri)}` shows more")
     return found, given
 
 
@@ -120,7 +121,7 @@ def _only_data_here() -> str:
     found = [name for name in there if any(name.removesuffix(packed).endswith(tuple(ENDINGS)) for packed in ("", *COMPRESSED_ENDINGS))]
     if len(found) != 1:
         what = f"several files here may be the data: {', '.join(found)}" if found else "no file here is data (.jsonl, .csv, .parquet, …)"
-        raise BadInput(f"--data is missing, and cannot be guessed: {what}", f"tuneyard init --data {found[0] if found else 'FILE'}")
+        raise BadInput(f"--data is missing, and cannot be guessed: {what}", f"tuneyard init --data {quoted(found[0]) if found else 'FILE'}")
     return found[0]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ import typer
 from tuneyard.api import BadInput
 from tuneyard.api.loading_reasons import did_you_mean
 from tuneyard.api.moments import written
+from tuneyard.api.quoting import quoted
 from tuneyard.api.schedule_parts import Backfill
 from tuneyard.api.schedule_status import ScheduledRun
 from tuneyard.cli.hub_options import ContextOption, KubeconfigOption, NamespaceOption
@@ -148,7 +148,7 @@ def run_now(
 
 def _again(name: str, local: Path | None) -> str:
     """The arguments that name the same Schedule in another command."""
-    return name if local is None else f"{name} --local {shlex.quote(str(local))}"
+    return name if local is None else f"{name} --local {quoted(local)}"
 
 
 @app.command()

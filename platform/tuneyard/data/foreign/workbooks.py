@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tuneyard.api import BadInput
+from tuneyard.api.errors import said_by
 from tuneyard.data.file_types import DataFile
 from tuneyard.data.meaning.paths import shown
 from tuneyard.data.row_records import BadRow, Record
@@ -83,7 +84,7 @@ def _sheet(file: DataFile, content: bytes) -> tuple[str, Any]:
     except calamine.PasswordError as error:
         raise BadInput(f"{file.uri}: the workbook is protected by a password", "save it without one") from error
     except calamine.CalamineError as error:
-        raise BadInput(f"{file.uri}: not a readable workbook: {str(error).splitlines()[0]}", "save it as .xlsx again, or as CSV") from error
+        raise BadInput(f"{file.uri}: not a readable workbook: {said_by(error)}", "save it as .xlsx again, or as CSV") from error
     if len(filled) != 1:
         what = f"several sheets: {', '.join(filled)}" if filled else "no sheet with cells that is visible"
         raise BadInput(f"{file.uri}: {what}", f"set data.sheet: {next(iter(filled))}" if filled else "write rows into a sheet")

@@ -7,7 +7,6 @@ readers open (`open_readers`), so that it reads each file about once.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -16,6 +15,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from tuneyard.api import BadInput
+from tuneyard.api.quoting import quoted
 from tuneyard.data.encoding import refuse_utf_16
 from tuneyard.data.file_types import DataFile
 from tuneyard.data.lines import BYTE_ORDER_MARK, LONGEST_ROW_BYTES, LongLine, broken_off
@@ -106,7 +106,7 @@ def _packs_too_well(file: DataFile) -> BadInput:
     plain = name.removesuffix(PurePosixPath(name).suffix) if file.compression else f"plain-{name}"
     return BadInput(
         f"{file.uri}: its end compresses much better than its start, so one piece exceeds {_LARGEST_PIECE_BYTES >> 20:,} MiB",
-        f"decompress it ({read} {shlex.quote(name)} > {shlex.quote(plain)}): uncompressed files are cut anywhere",
+        f"decompress it ({read} {quoted(name)} > {quoted(plain)}): uncompressed files are cut anywhere",
     )
 
 

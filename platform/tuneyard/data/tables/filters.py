@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from tuneyard.api import BadInput
+from tuneyard.api.errors import said_by
 from tuneyard.data.tables.features import output_schema
 from tuneyard.data.tables.ranges import RangeSource
 
@@ -70,7 +71,7 @@ def row_filter(where: Where, schema: pa.Schema, uri: str) -> RowFilter:
         shown = ", ".join(f"{name} ({fields.field(name).type})" for name in found.features)
         known = all(operator in _OPERATORS for group in groups for _, operator, _ in group)
         step = "compare numbers with numbers, texts with texts" if known else f"the operators are {', '.join(_OPERATORS)}"
-        raise BadInput(f"{uri}: the filter does not fit {shown}: {str(error).splitlines()[0]}", step) from error
+        raise BadInput(f"{uri}: the filter does not fit {shown}: {said_by(error)}", step) from error
     return found
 
 

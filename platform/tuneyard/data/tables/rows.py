@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from tuneyard.api import BadInput
+from tuneyard.api.errors import said_by
 
 _WHOLE = re.compile(r"-?\d{1,18}")
 
@@ -83,6 +84,6 @@ def _misfit(name: str, values: Sequence[Any], places: Sequence[str], kind: pa.Da
     shown = repr(values[high - 1])[:60]
     wanted = f" as {kind}" if kind is not None else ""
     return BadInput(
-        f"{places[high - 1]}: feature {name!r}: {shown} cannot be stored{wanted}: {str(error).splitlines()[0][:160]}",
+        f"{places[high - 1]}: feature {name!r}: {shown} cannot be stored{wanted}: {said_by(error, at_most=160)}",
         "give each feature one type, or name its type: schema=pa.schema([(name, type)])",
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tuneyard.api.errors import said_by
 from tuneyard.data.stream import Done, Published, published, wanted_splits
 
 ANSWER_LIMIT_S = 30.0
@@ -45,7 +46,7 @@ class Fetcher:
                 for each in self._known.values():
                     self._serve(each)
             except (ray.exceptions.RayError, OSError) as error:  # the master restarts, or the disk is full, which the rank reports itself
-                self._problem(f"{type(error).__name__}: {str(error).splitlines()[0]}")
+                self._problem(f"{type(error).__name__}: {said_by(error)}")
                 self._stopped.wait(1.0)
 
     def _serve(self, each: Published) -> None:

@@ -19,7 +19,7 @@ from tuneyard.training.published import is_hub_id
 
 SCHEME = "hf://"
 _PUSHED = "pushed"
-"""The entry of the manifest in a bucket."""
+"""The entry of the manifest in a folder."""
 _AGAIN = "repeat the command: it goes on with what is missing"
 _OF_A_MODEL = [
     *("model*.safetensors*", "pytorch_model*", "adapter_model*", "adapter_config.json", "config.json", "generation_config.json"),
@@ -71,7 +71,7 @@ def upload(parcel: Parcel, repo: str, *, private: bool, revision: str | None) ->
     return f"{api.endpoint}/{repo}" + (f"/tree/{revision}" if revision else "")
 
 
-def copy_to_bucket(parcel: Parcel, target: str) -> None:
+def copy_to_folder(parcel: Parcel, target: str) -> None:
     """Write a parcel as the folder `target`, completely or not at all, in place of an earlier push. Raises BadInput for other files."""
     fill(target, parcel.folder, {_PUSHED: True}, over=_PUSHED)
 

@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from tuneyard.api import BadInput
+from tuneyard.api.errors import said_by
 from tuneyard.api.pointers import refuse_pointers
 from tuneyard.catalog.adapter_files import check_adapter_files
 from tuneyard.catalog.weight_files import check_weight_files
@@ -135,7 +136,7 @@ def card_for_others(card: str, *, is_adapter: bool, base: str | None) -> str:
     try:
         data = yaml.safe_load(found[1]) if found else {}
     except yaml.YAMLError as error:
-        raise BadInput(f"the front matter of {CARD} is not YAML: {str(error).splitlines()[0]}", f"mend {CARD} of the model") from error
+        raise BadInput(f"the front matter of {CARD} is not YAML: {said_by(error)}", f"mend {CARD} of the model") from error
     if not isinstance(data, dict):
         raise BadInput(f"the front matter of {CARD} is no mapping", f"mend {CARD} of the model")
     data = {"library_name": "peft" if is_adapter else "transformers", "tags": ["tuneyard"], **data}

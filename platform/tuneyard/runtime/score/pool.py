@@ -17,6 +17,7 @@ import ray
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError, RayTaskError
 
 from tuneyard.api import Blame, FailureKind, JobFailed, TuneyardError
+from tuneyard.api.errors import said_by
 from tuneyard.runtime.gang.mailbox import RankProcess
 from tuneyard.runtime.machines import engine_log
 from tuneyard.runtime.score.engine import EngineLogs, LoggedWorker
@@ -251,7 +252,7 @@ class WorkerPool:
         try:
             answer = ray.get(reference)
         except RayActorError as error:
-            self._lost(asked.slot, str(error).splitlines()[0])
+            self._lost(asked.slot, said_by(error))
             return
         except OutOfMemoryError:  # another process may have used the memory: Ray chooses the victim
             self._lost(asked.slot, "the machine ran low on memory, and Ray ended it")

@@ -10,6 +10,7 @@ from typing import Any
 from tuneyard.api import BadInput
 from tuneyard.data.control_tokens import Controls
 from tuneyard.data.prompt_form import template_of
+from tuneyard.data.tokenizer import read_tokenizer
 from tuneyard.scoring.prompts import PromptEncoder
 
 _PROBES = ("Hello, world!", " 12 + 7 = 19\n\n", "Größe, naïve, 你好", "def f(x):\n    return x")
@@ -40,22 +41,12 @@ class Form:
 def forms_of(folders: Mapping[str, Path], *, trust: bool) -> dict[str, Form]:
     """The form of each model, by the folders of their tokenizers. Raises BadInput where one cannot be read, and where they differ in more
     than their chat template: an engine has one tokenizer."""
-    tokenizers = {name: _tokenizer(folder, trust=trust) for name, folder in folders.items()}
+    tokenizers = {name: read_tokenizer(folder, trust=trust) for name, folder in folders.items()}
     first, *others = tokenizers
     for name in others:
         if not _is_alike(tokenizers[first], tokenizers[name]):
             raise BadInput(f"{first} and {name} have different tokenizers, and an engine has one", "start a server for each of them")
     return {name: _form(tokenizer) for name, tokenizer in tokenizers.items()}
-
-
-def _tokenizer(folder: Path, *, trust: bool) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=trust)
-    except (OSError, ValueError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise BadInput(f"{folder} holds no tokenizer that can be loaded: {reason}", "save one beside the model") from error
 
 
 def _is_alike(one: Any, other: Any) -> bool:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from tuneyard.api import Blame, FailureKind, JobFailed, Task, TuneyardError
+from tuneyard.api.errors import said_by
 from tuneyard.api.serve import IDLE_S, SERVED_URL, SERVING
 from tuneyard.runtime.machines import engine_log
 from tuneyard.runtime.references import named_model
@@ -82,7 +83,7 @@ def _answer(reference: Any, context: TaskContext) -> Any:
             cause = f"the server failed: {type(error.cause).__name__}: {first_line}"
             raise JobFailed(cause, "its log says more: tuneyard logs", kind=FailureKind.INTERNAL, blame=Blame(rank=0)) from error
         except ray.exceptions.RayError as error:
-            cause = f"the process of the server was lost: {str(error).splitlines()[0]}"
+            cause = f"the process of the server was lost: {said_by(error)}"
             raise JobFailed(cause, "its log says more: tuneyard logs", kind=FailureKind.NODE_LOST, blame=Blame(rank=0)) from error
     return None
 

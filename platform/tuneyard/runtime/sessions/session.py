@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput, FailureKind, JobFailed
+from tuneyard.api.errors import said_by
 from tuneyard.runtime.environment import environment, set_variables
 from tuneyard.runtime.setup_commands import run_once
 from tuneyard.warm import temporary_folder
@@ -124,7 +125,7 @@ def _start(cpus: int, gpus: int, folder: Path) -> None:
             _end_processes_of(folder)
             if attempt == _START_TRIES or "timed out" not in str(error):
                 raise JobFailed(
-                    f"Ray could not start on this machine: {_first_line(error)}",
+                    f"Ray could not start on this machine: {said_by(error)}",
                     "look for a busy machine, a full disk, little memory, or few processes (ulimit -a); or join a cluster: --ray ADDRESS",
                     kind=FailureKind.INTERNAL,
                 ) from error
@@ -205,7 +206,7 @@ def _join(address: str, prepare: Callable[[], None] | None) -> None:
                 f"the Ray cluster at {address} asks for its token",
                 "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to the cluster's token",
             ) from error
-        raise _no_cluster(address, _first_line(error)) from error
+        raise _no_cluster(address, said_by(error)) from error
 
 
 def _asks_for_token(error: BaseException | None) -> bool:
@@ -268,7 +269,3 @@ def _own_signals() -> Iterator[None]:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
         libc.sigaction(signal.SIGTERM, kept, None)
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput
+from tuneyard.api.errors import said_by
+from tuneyard.data.tokenizer import read_tokenizer
 from tuneyard.scoring.rows import UNPAID
 from tuneyard.scoring.similarity.encoded import Encoded
 from tuneyard.scoring.similarity.pooling import modes_of, pooled
@@ -116,19 +118,17 @@ def _default_prompt(folder: Path) -> str:
 
 def _load(folder: Path) -> tuple[Any, Any]:
     import torch
-    from transformers import AutoModel, AutoTokenizer
+    from transformers import AutoModel
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
         model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
     except (OSError, ValueError, KeyError) as error:
-        said = next(iter(str(error).splitlines()), "")
         raise BadInput(
-            f"{folder} holds no encoder that can be loaded: {said}", "give a folder with config.json, weights and tokenizer"
+            f"{folder} holds no encoder that can be loaded: {said_by(error)}", "give a folder with config.json, weights and tokenizer"
         ) from error
     if model.config.is_encoder_decoder:
         raise BadInput(f"the embedding model {folder} is an encoder with a decoder", "take a model of an encoder alone, such as a BERT")
-    return tokenizer, model
+    return read_tokenizer(folder), model
 
 
 def _longest(settings: dict[str, Any], tokenizer: Any, model: Any) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.api import Wandb
+from tuneyard.api.errors import said_by
 from tuneyard.tracking.trackers.tracker import TrackedRun, TrackerKind
 
 INIT_LIMIT_S = 30.0
@@ -86,7 +87,7 @@ def _open(settings: Wandb, run: TrackedRun) -> WandbTracker:
             try:
                 return WandbTracker(wandb.init(mode="online", **options), run)
             except wandb.Error as error:
-                reason = str(error).splitlines()[0]
+                reason = said_by(error)
                 run.warn(f"Weights & Biases cannot be used: {reason}; metrics go to {run.folder}: `wandb sync {run.folder}/offline-run-*`")
         return WandbTracker(wandb.init(mode="offline", **options), run)
 

@@ -12,9 +12,11 @@ import gguf
 import numpy as np
 import torch
 from safetensors import safe_open
-from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+from transformers import AutoConfig, GenerationConfig
 
 from tuneyard.api import BadInput
+from tuneyard.api.errors import said_by
+from tuneyard.data.tokenizer import read_tokenizer
 from tuneyard.training.export.architectures import (
     Architecture,
     architecture_of,
@@ -58,12 +60,11 @@ def source_of(folder: Path) -> Source:
     try:
         config = AutoConfig.from_pretrained(folder)
     except (ValueError, OSError) as error:
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise BadInput(
-            f"the configuration of {folder} cannot be read: {said}", "models with Python code of their own cannot be exported"
+            f"the configuration of {folder} cannot be read: {said_by(error)}", "models with Python code of their own cannot be exported"
         ) from error
     architecture = architecture_of(config)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = read_tokenizer(folder)
     named: Any = tokenizer.eos_token_id
     if (folder / "generation_config.json").exists():
         named = GenerationConfig.from_pretrained(folder).eos_token_id or named
