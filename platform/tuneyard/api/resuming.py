@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from tuneyard.api.base import Fields
+from tuneyard.api.local_files import hub_name
 from tuneyard.api.secrets import redact_fields
 from tuneyard.api.train import TrainTask
 
@@ -87,6 +88,8 @@ class Changed:
 def settings_of(task: TrainTask) -> dict[str, Any]:
     """All fields of a task with their values, defaults included and secrets hidden, for JSON. A group that has one effect is one value."""
     found = dict(_leaves(task, ""))
+    if task.model.name is not None:  # records of older versions have no hf://
+        found["model.name"] = hub_name(task.model.name)
     for name in [name for name in found if name.startswith(("strategy", "method"))]:
         del found[name]
     found |= _leaves(task.layout, "strategy.")

@@ -133,11 +133,11 @@ def _lacks(job: Job, file: LocalFile, base_dir: Path) -> tuple[list[str], bool]:
         return [missing], True
     try:
         if file.what == "model":
-            from tuneyard.training.model_finder import find_model
+            from tuneyard.training.model_finder import MODULES, find_model
 
             folder = base_dir / Path(file.text).expanduser()
             refuse_pointers(folder)
-            if not (folder / "ranker.json").is_file():
+            if not ((folder / "ranker.json").is_file() or (folder / MODULES).is_file()):  # of an encoder, config.json may lie below
                 find_model(str(folder))
         return _check_first_rows(job, file, base_dir), False
     except BadInput as error:

@@ -22,7 +22,7 @@ from tuneyard.api.templates import filled_manifest, no_template
 from tuneyard.cluster.errors import Problem
 from tuneyard.metrics.own import program_of
 from tuneyard.storage import MANIFEST, is_local, join, local_path
-from tuneyard.training.model_finder import find_model, is_name, name_of
+from tuneyard.training.model_finder import MODULES, find_model, is_name, name_of
 
 LIMIT_BYTES = 2 << 30
 """The most bytes that one job ships by default. Larger data should be uploaded to storage once, under its own name."""
@@ -259,7 +259,7 @@ def _parcel(file: LocalFile, base_dir: Path) -> Parcel:
 def _model_of(folder: Path, text: str) -> Path:
     """The folder of the model's own files. Raises BadInput for a folder without a model, and for an adapter whose base clusters cannot
     reach."""
-    if (folder / "ranker.json").is_file():
+    if (folder / "ranker.json").is_file() or (folder / MODULES).is_file():  # of an encoder, config.json may lie below
         return folder
     try:
         found = find_model(str(folder), checked=False)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput, JobSpec, Task
-from tuneyard.api.local_files import SHIPPED
+from tuneyard.api.local_files import SHIPPED, hub_name
 from tuneyard.api.quoting import quoted
 from tuneyard.api.resuming import Changed, Effect, is_longer, settings_of
 from tuneyard.api.resuming import changes as resume_changes
@@ -255,6 +255,8 @@ def fingerprint(task: Task) -> str:
     """A hash of a task's settings, without those that change only where and how fast it runs. Tasks with the same hash share results."""
     # A server leaves nothing to resume, so its settings may change.
     values = task.model_dump(mode="json", exclude={"resources": True, "depends_on": True, "serve": True})
+    if (body := task.train or task.score) is not None and body.model.name is not None:  # records of older versions have no hf://
+        values[task.kind]["model"]["name"] = hub_name(body.model.name)
     for kind, fields in _WITHOUT_EFFECT.items():
         if values.get(kind) is not None:
             values[kind] = {name: value for name, value in values[kind].items() if name not in fields}

@@ -12,28 +12,33 @@ from typing import Any
 
 from tuneyard.api import BadInput
 from tuneyard.storage.folders import BEGUN, scan
+from tuneyard.storage.manifest import MANIFEST
 from tuneyard.storage.opening import open_store
+from tuneyard.storage.store import Store
 from tuneyard.storage.uris import is_local
 
 
 def refuse_filled(target: str, *, over: str = "") -> None:
     """Raises BadInput for a folder or URI with files, unless a `fill` that was killed has left all of them.
 
-    `over`: a complete folder with this entry in its manifest is let pass too.
+    `over`: a complete folder with this entry in its manifest is let pass too, if it has no files beside those of the manifest.
     """
     store = open_store(target)
     if not store.has_files():
         return
-    if store.is_complete(""):
-        others = [] if over and over in store.manifest("").extra else [""]
-    elif store.exists(BEGUN):
-        own = {BEGUN, *json.loads(store.get(BEGUN))}
-        others = [file.path for file in store.list() if file.path not in own]
-    else:
-        others = [""]  # not listed: it may be a whole bucket
-    if others:
-        named = f": it also holds {', '.join(others[:3])}" if others[0] else ""
+    own = _own_files(store, over)
+    others = [file.path for file in store.list() if file.path not in own] if own else []  # else not listed: it may be a whole bucket
+    if others or not own:
+        named = f": it also holds {', '.join(others[:3])}" if others else ""
         raise BadInput(f"{target} is not empty{named}", "give another folder, or empty it")
+
+
+def _own_files(store: Store, over: str) -> set[str]:
+    """Files that may be replaced; none where the folder is of anything else."""
+    if store.is_complete(""):
+        manifest = store.manifest("")
+        return {MANIFEST, BEGUN, *(file.path for file in manifest.files)} if over and over in manifest.extra else set()
+    return {BEGUN, *json.loads(store.get(BEGUN))} if store.exists(BEGUN) else set()
 
 
 def fill(target: str, folder: Path, extra: Mapping[str, Any], *, over: str = "", move: bool = False) -> None:

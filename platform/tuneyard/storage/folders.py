@@ -44,7 +44,7 @@ class Progress:
 
 
 def scan(local: Path) -> list[tuple[str, int]]:
-    """Files below a local folder: relative paths and sizes. The folder's manifest and temporary files are left out.
+    """Files below a local folder: relative paths and sizes. Temporary files, the folder's manifest and `BEGUN` are left out.
 
     Raises StorageError where `local` is not a folder.
     """
@@ -53,7 +53,7 @@ def scan(local: Path) -> list[tuple[str, int]]:
     with os_errors(str(local), "read"):
         files = [path for path in sorted(local.rglob("*")) if path.is_file() and not is_temporary(path.name)]
         named = [(path.relative_to(local).as_posix(), path.stat().st_size) for path in files]
-    return [(name, size) for name, size in named if name != MANIFEST]
+    return [(name, size) for name, size in named if name not in (MANIFEST, BEGUN)]
 
 
 def hashed(chunks: Iterable[bytes], digest: Any, progress: Progress) -> Iterator[bytes]:

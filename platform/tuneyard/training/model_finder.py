@@ -135,9 +135,9 @@ def holds_model(uri: str) -> bool:
 
 
 def name_of(uri: str) -> str:
-    """What people call a model: `first` of runs/first, `train` of runs/first/train/model, and a Hugging Face name as it is."""
+    """What people call a model: `first` of runs/first, `train` of runs/first/train/model, and a Hugging Face name without hf://."""
     if is_name(uri):
-        return uri
+        return hub_name(uri)
     parts = [part for part in (str(local_path(uri).absolute()) if is_local(uri) else uri).split("/") if part]
     if len(parts) > 1 and parts[-1] in (_MODEL, _MERGED, _REPORT):
         parts.pop()

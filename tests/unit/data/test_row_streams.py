@@ -16,6 +16,7 @@ from tuneyard.api import BadInput, TrainData
 from tuneyard.data import Prepared, dataset, prepare_rows, read_so_far
 from tuneyard.data.images import ImageColumn
 from tuneyard.data.row_records import Record
+from tuneyard.data.shared.place import Wanted
 from tuneyard.data.stream import row_recipe
 from tuneyard.data.stream import splits as splits_module
 from tuneyard.data.stream import windows as windows_module
@@ -137,6 +138,9 @@ def test_images_are_decoded_to_one_size_and_bad_ones_are_told_by_their_row(tmp_p
     assert read_so_far(small).bad == 1
     assert any(isinstance(event, Warned) and "photos.parquet:row 8: the image is damaged" in event.message for event in said)
 
+    older = tmp_path / "little" / "shards" / "images-0.shard"
+    older.parent.mkdir(parents=True)
+    older.write_bytes(bytes(50_000))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_recipe, "KEPT_BYTES", 40_000)
         patch.setattr(row_recipe, "_KEPT_SHARDS", 1)
@@ -145,6 +149,7 @@ def test_images_are_decoded_to_one_size_and_bad_ones_are_told_by_their_row(tmp_p
         assert Counter(row["label"] for row in read(again, 0, 96)) == Counter(row["label"] for row in read(large, 0, 96))
     sizes = {each.stat().st_ino: each.stat().st_size for each in (tmp_path / "little" / "shards").glob("*.shard")}
     assert 0 < sum(sizes.values()) <= 40_000 + 2 * max(sizes.values())
+    assert not older.exists(), "shards of an older version give room"
 
     with pytest.raises(BadInput, match=r"there is no column image\n.*set data\.images\.column: photo, label"):
         opened(path, tmp_path / "cache", streaming=None, images={"shortSide": 8})
@@ -171,3 +176,28 @@ def test_a_split_with_images_is_written_as_it_is_decoded(tmp_path: Path, monkeyp
     assert len(held) >= count
     assert count * side * side * 3 > 15 * batch
     assert max(held) - held[0] < 4 * batch, "a split's images are not all in memory"
+
+
+class Asked:
+    """A tier without shards, and the names that it was asked for."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def fetch(self, wanted: Wanted) -> bool:
+        self.names.append(wanted.name)
+        return False
+
+    def refuse(self, wanted: Wanted, why: str) -> None:
+        raise AssertionError(f"{wanted.name}: {why}")
+
+    def store(self, wanted: Wanted, build_s: float) -> None:
+        pass
+
+
+def test_rows_in_files_of_another_version_are_not_fetched(rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tier, stream = Asked(), opened(rows, tmp_path / "cache").train.stream
+    for version in ("rows-8-", "rows-9-"):
+        monkeypatch.setattr(row_recipe, "_ROWS", version)
+        stream.recipe.build(stream.splits[0], tmp_path / version, tier)
+    assert len(set(tier.names)) == 2

@@ -60,6 +60,22 @@ def test_results_of_other_settings_are_not_taken(tmp_path: Path) -> None:
         output.finished(job(seed=4).spec.tasks[0])
 
 
+@pytest.mark.parametrize("kind", ["train", "score"])
+def test_records_from_before_names_kept_hf_are_of_the_same_model(kind: str, tmp_path: Path) -> None:
+    def task(name: str, **more: object) -> Task:
+        body = {"model": {"name": name}, "data": {"source": "d.jsonl"}} | more
+        return Task.model_validate({"name": "t", kind: body | ({"metrics": ["perplexity"]} if kind == "score" else {"steps": 3})})
+
+    output = JobOutput(str(tmp_path))
+    output.begin(task("acme/bot"), {})
+    output.begin(task("hf://acme/bot"), {})
+    with pytest.raises(BadInput, match=r"model.name: .*acme/bot -> .*acme/cat"):
+        output.begin(task("hf://acme/cat"), {})
+    if kind == "train":
+        output.begin(task("acme/bot", steps=5), {})
+        output.begin(task("hf://acme/bot", steps=7), {})
+
+
 def test_a_job_with_other_settings_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     output = JobOutput(str(tmp_path))
     output.claim(job(seed=3), resume=False)

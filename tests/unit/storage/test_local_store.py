@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tuneyard.api import StorageError
+from tuneyard.api import BadInput, StorageError
 from tuneyard.storage import Manifest, ManifestFile, fetch_folder, open_store
 from tuneyard.storage.files import is_temporary
+from tuneyard.storage.filling import fill
+from tuneyard.storage.folders import BEGUN
 
 
 def test_commit_is_a_rename(tmp_path: Path) -> None:
@@ -89,6 +91,30 @@ def test_what_a_killed_process_left_is_removed_by_the_next_upload(tmp_path: Path
     open_store(str(out)).upload_folder(tmp_path / "model", "model")
 
     assert [path.name for path in out.iterdir()] == ["model"]
+
+
+def test_the_record_of_a_command_that_fills_a_folder_is_no_file_of_it(tmp_path: Path) -> None:
+    for name in ("weights", BEGUN):
+        (tmp_path / "copy").mkdir(exist_ok=True)
+        (tmp_path / "copy" / name).write_bytes(b"[]")
+    manifest = open_store(str(tmp_path / "out")).upload_folder(tmp_path / "copy", "")
+    assert [file.path for file in manifest.files] == ["weights"]
+
+
+def test_a_folder_is_filled_over_an_earlier_one_but_never_over_files_of_anything_else(tmp_path: Path) -> None:
+    made, target = tmp_path / "made", tmp_path / "target"
+    made.mkdir()
+    for content in ("first", "second"):
+        (made / content).write_text(content)
+        fill(str(target), made, {"pushed": True}, over="pushed")
+    assert {path.name for path in target.iterdir()} == {"first", "second", "manifest.json"}
+    (target / "notes.txt").write_text("of somebody")
+    with pytest.raises(BadInput, match=r"it also holds notes\.txt"):
+        fill(str(target), made, {"pushed": True}, over="pushed")
+    (target / "notes.txt").unlink()
+    with pytest.raises(BadInput, match="is not empty"):
+        fill(str(target), made, {}, over="other")
+    assert (target / "second").read_text() == "second"
 
 
 def test_local_folders_are_used_where_they_lie(tmp_path: Path) -> None:

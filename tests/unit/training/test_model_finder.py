@@ -331,19 +331,27 @@ def test_hf_in_a_jobspec_is_the_hub_beside_a_folder_of_that_name(tmp_path: Path,
     assert shipped_from(given, beside) == set(), "a cluster has no such folder"
 
 
-def test_a_model_of_embeddings_is_found_like_any_other(tmp_path: Path) -> None:
+def test_a_model_of_embeddings_is_found_like_any_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, layout = full_run(tmp_path / "run"), touched(tmp_path / "encoder", "modules.json", "0_Transformer/config.json")
     places = {"./run": f"{run}/train/model", "./run/report.json": f"{run}/train/model", "./encoder": str(layout), f"hf://{BASE}": BASE}
     for given, place in places.items():
         assert embedded_by(given, tmp_path) == place
     with pytest.raises(BadInput, match="there is no folder"):
         embedded_by("./nothing", tmp_path)
+    spec = {"apiVersion": "tuneyard.dev/v1alpha1", **embedding_job("./encoder").to_yaml_dict()}
+    (tmp_path / "job.yaml").write_text(json.dumps(spec))
+    assert main(["validate", str(tmp_path / "job.yaml")]) == 0
+    assert "encoder" not in capsys.readouterr().err
+    assert {parcel.field[-1] for parcel in shipment_of(spec, tmp_path, out="s3://b/o").parcels} == {"model"}
+
+
+def embedding_job(given: str) -> JobSpec:
+    data = {"source": "s3://b/t.jsonl", "prompt": "q", "reference": "a"}
+    return job("score", {"name": BASE}, data=data, metrics=["embedding_similarity"], embedding={"model": given})
 
 
 def embedded_by(given: str, base_dir: Path) -> str | None:
-    data = {"source": "s3://b/t.jsonl", "prompt": "q", "reference": "a"}
-    spec = job("score", {"name": BASE}, data=data, metrics=["embedding_similarity"], embedding={"model": given})
-    found = resolved(spec.spec.task("t"), base_dir, {})[0].score
+    found = resolved(embedding_job(given).spec.task("t"), base_dir, {})[0].score
     assert found is not None
     assert found.embedding is not None
     return found.embedding.model
@@ -438,6 +446,7 @@ def test_a_ranker_answers_no_prompts(tmp_path: Path) -> None:
         ("/r/first/train/merged/", "train"),
         ("s3://b/r/first", "first"),
         ("o/name", "o/name"),
+        ("hf://o/name", "o/name"),
     ],
 )
 def test_a_model_is_called_after_the_folder_that_people_have_named(uri: str, name: str) -> None:

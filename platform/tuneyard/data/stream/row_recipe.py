@@ -36,7 +36,8 @@ _BATCH = 128
 _BATCH_BYTES = 16 << 20
 """Pixels of a batch of rows with images, in bytes."""
 _ROOM_BYTES = 1 << 20
-_ROWS, _IMAGES = "rows-2-", "images-2-"
+_IMAGES_OF_ANY_VERSION = "images-"
+_ROWS, _IMAGES = "rows-2-", f"{_IMAGES_OF_ANY_VERSION}2-"
 """Beginnings of names, with the version of the files. Checkpoints know rows by `_VERSION`, which is that of their values."""
 KEPT_BYTES = 64 << 30
 """Bytes of shards with images that stay on a disk; at least those of four windows."""
@@ -112,7 +113,7 @@ class RowRecipe(SplitRecipe[RowShard]):
     def trim(self, made: Path) -> None:
         with suppress(FileNotFoundError):  # another process makes room too
             if self.image is not None:
-                keep_newest(made.parent, _IMAGES, max(KEPT_BYTES, _KEPT_SHARDS * made.stat().st_size))
+                keep_newest(made.parent, _IMAGES_OF_ANY_VERSION, max(KEPT_BYTES, _KEPT_SHARDS * made.stat().st_size))
 
     def _batches(self, records: Iterator[Record], schema: pa.Schema, tally: Tally) -> Iterator[tuple[pa.RecordBatch, Any]]:
         """Rows in batches, and whether each is held out. A row is held out by what its source has, so that another size moves none."""

@@ -38,7 +38,7 @@ class SplitRecipe(Generic[ShardT]):
 
     @property
     def prefix(self) -> str:
-        """The beginning of the names of shards, for those that are kept apart."""
+        """The beginning of the names of shards, on this machine and in a shared tier, for those that are kept apart."""
         return ""
 
     @property
@@ -86,7 +86,7 @@ class SplitRecipe(Generic[ShardT]):
             data = SplitData(self.files, split)
             content = sha256(f"{self.key} {data.content()}".encode()).hexdigest()[:32]
         by_content = folder / f"{self.prefix}{content}.content.shard"
-        wanted = Wanted(content, by_content, named.stem)
+        wanted = Wanted(f"{self.prefix}{content}", by_content, named.stem)
         while True:
             if self._why_not(by_content, content):
                 if not fetched(shared, wanted, lambda path: self._why_not(path, content)):
