@@ -215,8 +215,8 @@ class _Advance:
         return self._answers(later) or (bool(later.asleep_at) and (later.door == "open" or (later.cleaned and not later.door)))
 
     def _successor(self, attempt: Attempt) -> Attempt | None:
-        """The later attempt of the same task and member that answers."""
-        own = (each for each in self._own(attempt.task) if each.number > attempt.number and self._answers(each))
+        """The later attempt of the same task and member that runs. It needs the address also if the door closes before it answers."""
+        own = (each for each in self._own(attempt.task) if each.number > attempt.number and is_active(each) and each.created)
         return next((each for each in own if _place(each) == _place(attempt)), None) if attempt.asleep_at else None
 
     def _answers(self, attempt: Attempt) -> bool:

@@ -124,6 +124,16 @@ def test_a_sleeping_server_gives_its_machines_back_and_keeps_a_door_until_the_ne
     assert look(aim, elsewhere, _1=asked, _2=serving).actions[0].successor is None
 
 
+def test_a_door_that_closes_before_the_next_server_answers_leaves_the_address_to_it() -> None:
+    serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}}
+    ended = {"ended_at": "2026-11-21T12:01:30Z", "phase": Phase.PREEMPTED, "failure": "Preempted", "cleaned": True}
+    woken = running(asleep_at=4, woken_at="2026-11-21T12:01:40Z", door="open", **ended)
+    evicted = Observed(report=report(phase="Preempted", idle=True), secret=True, refused="no pods")
+    loads = seen(report=report("bot-one-2", phase="Running", progress={"summary": "loading the engine"}))
+    (closes,) = look(goal(job(tasks=[serve], env=[KEY]), generation=4), status(woken, running(2)), _1=evicted, _2=loads).actions
+    assert (closes.verb, closes.successor and closes.successor.number) == (Verb.CLEAN, 2)
+
+
 @pytest.mark.parametrize("change", [{"suspend": True}, {"cancelled": True}])
 def test_no_request_undoes_what_a_person_has_asked_for(change: dict[str, bool]) -> None:
     serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}}
