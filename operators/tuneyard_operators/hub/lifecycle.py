@@ -205,7 +205,9 @@ class _Advance:
         """Whether requests for a server that sleeps, or was woken, are heard: not if a person has suspended or ended the job, the member
         refuses the pod, or a later attempt has come so far."""
         spec = self.goal.job.spec
-        serves = attempt.asleep_at and any(task.serve is not None and task.name == attempt.task for task in spec.tasks)
+        # A spec that cannot be read tells no kinds of tasks.
+        known = self.goal.problem or any(task.serve is not None and task.name == attempt.task for task in spec.tasks)
+        serves = attempt.asleep_at and known
         if not serves or seen.refused or attempt.door == "closing" or spec.suspend or spec.cancelled or not self._goes_on():
             return False
         return not any(each.number > attempt.number and self._takes_over(each) for each in self._own(attempt.task))
@@ -225,6 +227,8 @@ class _Advance:
     def _standing(self, attempt: Attempt) -> str:
         """How far the next attempt of a task is whose server was woken. It names no other job: whoever has the key reads it."""
         later = [each for each in self._own(attempt.task) if each.number > attempt.number and is_active(each)]
+        if not later and self.goal.problem:
+            return "its JobSpec cannot be used as it is: ask its owner"
         if not later:
             expected = self.status.expected_start
             return f"it waits for machines, which are expected at {expected}" if expected else "it waits for machines"

@@ -134,6 +134,24 @@ def test_a_door_that_closes_before_the_next_server_answers_leaves_the_address_to
     assert (closes.verb, closes.successor and closes.successor.number) == (Verb.CLEAN, 2)
 
 
+def test_a_spec_that_cannot_be_read_for_a_while_closes_no_door() -> None:
+    serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}}
+    ended = {"ended_at": "2026-11-21T12:01:30Z", "phase": Phase.PREEMPTED, "failure": "Preempted", "cleaned": True}
+    door = pod("bot-one-1-door")
+    door["metadata"]["labels"] = {"tuneyard.dev/door": "yes"}
+    asked = Observed(report=report(phase="Preempted", idle=True, askedAt="2026-11-21T12:01:59Z"), secret=True, pods=[door])
+    no_room, sound = goal(problem="no memory", may_pass=True, generation=4), goal(job(tasks=[serve], env=[KEY]), generation=4)
+
+    unread = look(no_room, status(running(asleep_at=4, door="open", **ended)), _1=asked)
+    assert [(each.verb, each.told) for each in unread.actions] == [(Verb.TELL, "its JobSpec cannot be used as it is: ask its owner")]
+    assert look(sound, unread.status, _1=asked).ready == ("one",)
+    serving = seen(report=report("bot-one-2", phase="Running", progress={"summary": "serving at http://here"}))
+    (closes,) = look(no_room, status(*unread.status.attempts, running(2)), _1=asked, _2=serving).actions
+    assert (closes.verb, closes.successor and closes.successor.number) == (Verb.CLEAN, 2)
+    cancelled = goal(job(cancelled=True), problem="no memory", may_pass=True, generation=5)
+    assert verbs(look(cancelled, unread.status, _1=asked)) == [Verb.CLEAN]
+
+
 @pytest.mark.parametrize("change", [{"suspend": True}, {"cancelled": True}])
 def test_no_request_undoes_what_a_person_has_asked_for(change: dict[str, bool]) -> None:
     serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}}
