@@ -26,6 +26,7 @@ from tuneyard_operators.hub.attempts import advance_attempt, is_active
 from tuneyard_operators.hub.clock import at, seconds_since, written
 from tuneyard_operators.hub.conditions import with_conditions
 from tuneyard_operators.hub.decisions import Decided, record_owed, start, with_owed, word
+from tuneyard_operators.hub.evidence import why_waiting
 from tuneyard_operators.hub.goals import NO_NAME, Goal, output_of
 from tuneyard_operators.hub.observed import UNSEEN, Observed
 from tuneyard_operators.hub.outcomes import Action, Outcome, Verb
@@ -194,6 +195,8 @@ class _Advance:
         else:
             attempt.cleaned = attempt.cleaned or not seen.has_machines
             attempt.door = "open" if seen.door_is_open else "opening"
+            waits = why_waiting([seen.door]) if seen.door is not None and not seen.door_is_open else ""
+            attempt.next_step = f"requests do not yet: {waits}" if waits else ""
             if seen.underway:
                 self.later.append(1.0)
             if seen.rayjob is not None or seen.door is None:

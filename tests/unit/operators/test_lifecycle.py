@@ -152,6 +152,22 @@ def test_a_spec_that_cannot_be_read_for_a_while_closes_no_door() -> None:
     assert verbs(look(cancelled, unread.status, _1=asked)) == [Verb.CLEAN]
 
 
+def test_a_door_that_does_not_open_says_why_requests_wake_nothing() -> None:
+    serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}}
+    aim = goal(job(tasks=[serve], env=[KEY]), generation=4)
+    ended = {"ended_at": "2026-11-21T12:01:30Z", "phase": Phase.PREEMPTED, "failure": "Preempted", "cleaned": True}
+    asleep = running(asleep_at=4, door="opening", message="no request", **ended)
+    broken = pod("bot-one-1-door", containerStatuses=[{"name": "door", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}])
+    open_door = pod("bot-one-1-door", conditions=[{"type": "Ready", "status": "True"}])
+    for each in (broken, open_door):
+        each["metadata"]["labels"] = {"tuneyard.dev/door": "yes"}
+    told = "asleep: one: no request; tuneyard resume bot starts it again (requests do not yet: bot-one-1-door: CrashLoopBackOff)"
+    waits = look(aim, status(asleep), _1=Observed(report=report(idle=True), secret=True, pods=[broken]))
+    assert waits.status.message == told
+    opened = look(aim, waits.status, _1=Observed(report=report(idle=True), secret=True, pods=[open_door]))
+    assert opened.status.message == "asleep: one: no request; the next request or tuneyard resume bot starts it again"
+
+
 @pytest.mark.parametrize("change", [{"suspend": True}, {"cancelled": True}])
 def test_no_request_undoes_what_a_person_has_asked_for(change: dict[str, bool]) -> None:
     serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}}
