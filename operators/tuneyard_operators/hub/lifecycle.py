@@ -76,9 +76,10 @@ class _Advance:
         if not self.goal.has_finalizer and not self.goal.deleted:
             self.actions.append(Action(Verb.ADD_FINALIZER))
         self._sync_tasks()
+        wakes = self._goes_on() and not self.goal.job.spec.cancelled  # a changed JobSpec wakes a server as a request does
         for attempt in self.status.attempts:
             self._follow(attempt)
-            if attempt.sleeps and (self._is_asked(attempt) or self.goal.generation > attempt.asleep_at):  # a changed JobSpec wakes it too
+            if attempt.sleeps and wakes and (self._is_asked(attempt) or self.goal.generation > attempt.asleep_at):
                 attempt.woken_at, self.status.message = written(self.now), ""
         if self._goes_on():
             self._end_if_asked()

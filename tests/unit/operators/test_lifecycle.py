@@ -168,6 +168,18 @@ def test_a_door_that_does_not_open_says_why_requests_wake_nothing() -> None:
     assert opened.status.message == "asleep: one: no request; the next request or tuneyard resume bot starts it again"
 
 
+def test_a_job_that_has_ended_with_a_server_asleep_keeps_its_reason_whatever_is_changed_in_it_later() -> None:
+    serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}}
+    ended = {"ended_at": "2026-11-21T12:01:30Z", "phase": Phase.PREEMPTED, "failure": "Preempted", "cleaned": True}
+    asleep = status(running(asleep_at=4, **ended), started_at="2026-11-21T12:00:00Z")
+    late = look(goal(job(tasks=[serve], env=[KEY], deadline=60), generation=4), asleep, _1=NOTHING).status
+    assert (late.phase, late.message.partition(":")[0]) == (Phase.FAILED, "Deadline")
+    changed = look(goal(job(tasks=[serve], env=[KEY], deadline=9000), generation=5), late, _1=NOTHING).status
+    assert (changed.phase, changed.message) == (Phase.FAILED, late.message)
+    cancelled = look(goal(job(tasks=[serve], env=[KEY], cancelled=True), generation=5), asleep, _1=NOTHING).status
+    assert (cancelled.phase, cancelled.attempts[0].woken_at) == (Phase.CANCELLED, None)
+
+
 @pytest.mark.parametrize("change", [{"suspend": True}, {"cancelled": True}])
 def test_no_request_undoes_what_a_person_has_asked_for(change: dict[str, bool]) -> None:
     serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}}
