@@ -231,8 +231,8 @@ class _Advance:
     def _standing(self, attempt: Attempt) -> str:
         """How far the next attempt of a task is whose server was woken. It names no other job: whoever has the key reads it."""
         later = [each for each in self._own(attempt.task) if each.number > attempt.number and is_active(each)]
-        if not later and self.goal.problem:
-            return "its JobSpec cannot be used as it is: ask its owner"
+        if not later and (self.goal.problem or self.goal.missing):
+            return "its job cannot start as it is: ask its owner"
         if not later:
             expected = self.status.expected_start
             return f"it waits for machines, which are expected at {expected}" if expected else "it waits for machines"

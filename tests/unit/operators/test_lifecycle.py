@@ -143,7 +143,9 @@ def test_a_spec_that_cannot_be_read_for_a_while_closes_no_door() -> None:
     no_room, sound = goal(problem="no memory", may_pass=True, generation=4), goal(job(tasks=[serve], env=[KEY]), generation=4)
 
     unread = look(no_room, status(running(asleep_at=4, door="open", **ended)), _1=asked)
-    assert [(each.verb, each.told) for each in unread.actions] == [(Verb.TELL, "its JobSpec cannot be used as it is: ask its owner")]
+    assert [(each.verb, each.told) for each in unread.actions] == [(Verb.TELL, "its job cannot start as it is: ask its owner")]
+    lacking = look(replace(sound, missing="waits for the Secret bot"), unread.status, _1=asked)
+    assert lacking.actions[0].told == unread.actions[0].told
     assert look(sound, unread.status, _1=asked).ready == ("one",)
     serving = seen(report=report("bot-one-2", phase="Running", progress={"summary": "serving at http://here"}))
     (closes,) = look(no_room, status(*unread.status.attempts, running(2)), _1=asked, _2=serving).actions
