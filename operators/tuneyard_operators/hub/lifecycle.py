@@ -80,7 +80,7 @@ class _Advance:
         for attempt in self.status.attempts:
             self._follow(attempt)
             if attempt.sleeps and wakes and (self._is_asked(attempt) or self.goal.generation > attempt.asleep_at):
-                attempt.woken_at, self.status.message = written(self.now), ""
+                attempt.woken_at, attempt.next_step, self.status.message = written(self.now), "", ""
         if self._goes_on():
             self._end_if_asked()
         if self._goes_on():
@@ -196,7 +196,7 @@ class _Advance:
         else:
             attempt.cleaned = attempt.cleaned or not seen.has_machines
             attempt.door = "open" if seen.door_is_open else "opening"
-            waits = why_waiting([seen.door]) if seen.door is not None and not seen.door_is_open else ""
+            waits = why_waiting([seen.door]) if seen.door is not None and attempt.sleeps and not seen.door_is_open else ""
             attempt.next_step = f"requests do not yet: {waits}" if waits else ""
             if seen.underway:
                 self.later.append(1.0)

@@ -168,6 +168,10 @@ def test_a_door_that_does_not_open_says_why_requests_wake_nothing() -> None:
     assert waits.status.message == told
     opened = look(aim, waits.status, _1=Observed(report=report(idle=True), secret=True, pods=[open_door]))
     assert opened.status.message == "asleep: one: no request; the next request or tuneyard resume bot starts it again"
+    resumed = look(goal(job(tasks=[serve], env=[KEY]), generation=5), waits.status, _1=Observed(report=report(idle=True), pods=[broken]))
+    assert (resumed.ready, resumed.status.attempts[0].next_step) == (("one",), ""), "it is no advice about a later failure"
+    refused = status(asleep.model_copy(update={"door": "closing", "next_step": "requests do not: no pods"}))
+    assert look(goal(job(tasks=[serve], env=[KEY]), generation=5), refused, _1=NOTHING).status.attempts[0].next_step == ""
 
 
 def test_a_job_that_has_ended_with_a_server_asleep_keeps_its_reason_whatever_is_changed_in_it_later() -> None:
