@@ -124,9 +124,12 @@ async def _leads_to_door(member: Member, found: Mapping[str, Any]) -> bool:
 async def open_door(goal: Goal, attempt: Attempt, output: str, member: Member, settings: Settings) -> None:
     """Give the machines of an attempt back whose server sleeps, and lead its Service to a pod that hears requests.
 
-    Raises ApiError, and BadInput where no such pod can be.
+    Of a JobSpec with a problem no pod can be made; its machines are given back all the same. Raises ApiError, and BadInput where the member
+    takes no such pod.
     """
     await member.remove(attempt.name, only_machines=True)
+    if goal.problem:
+        return
     namespace = member.cluster.spec.namespace
     made = rayjob(goal.job, goal.uid, attempt, member.cluster, output, settings.defaults, isolated=member.caches.isolates)
     try:

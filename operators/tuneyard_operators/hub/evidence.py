@@ -63,15 +63,21 @@ def is_pulling(observed: Observed) -> bool:
 
 def progress_of_start(observed: Observed) -> str:
     """One line about an attempt whose ranks have not started."""
-    for pod, reason, message in _waiting(observed.pods):
+    running = sum(pod.get("status", {}).get("phase") == "Running" for pod in observed.pods)
+    counted = f"{running} of {len(observed.pods)} pods run" if observed.pods else "waits for KubeRay to make its pods"
+    return why_waiting(observed.pods) or counted
+
+
+def why_waiting(pods: Sequence[Pod]) -> str:
+    """What a container or pod waits for, beside what every pod waits for at its start; empty: for nothing."""
+    for pod, reason, message in _waiting(pods):
         if reason not in ("PodInitializing", "ContainerCreating"):
             return f"{pod['metadata']['name']}: {reason}: {message}".rstrip(": ")
-    for pod in observed.pods:
+    for pod in pods:
         for condition in pod.get("status", {}).get("conditions") or []:
             if condition["type"] == "PodScheduled" and condition["status"] == "False":
                 return f"{pod['metadata']['name']} waits for a node: {condition.get('message', '')}"
-    running = sum(pod.get("status", {}).get("phase") == "Running" for pod in observed.pods)
-    return f"{running} of {len(observed.pods)} pods run" if observed.pods else "waits for KubeRay to make its pods"
+    return ""
 
 
 def _waiting(pods: Sequence[Pod]) -> Iterator[tuple[Pod, str, str]]:

@@ -26,6 +26,7 @@ from tuneyard_operators.hub.attempts import advance_attempt, is_active
 from tuneyard_operators.hub.clock import at, seconds_since, written
 from tuneyard_operators.hub.conditions import with_conditions
 from tuneyard_operators.hub.decisions import Decided, record_owed, start, with_owed, word
+from tuneyard_operators.hub.evidence import why_waiting
 from tuneyard_operators.hub.goals import NO_NAME, Goal, output_of
 from tuneyard_operators.hub.observed import UNSEEN, Observed
 from tuneyard_operators.hub.outcomes import Action, Outcome, Verb
@@ -75,10 +76,11 @@ class _Advance:
         if not self.goal.has_finalizer and not self.goal.deleted:
             self.actions.append(Action(Verb.ADD_FINALIZER))
         self._sync_tasks()
+        wakes = self._goes_on() and not self.goal.job.spec.cancelled  # a changed JobSpec wakes a server as a request does
         for attempt in self.status.attempts:
             self._follow(attempt)
-            if attempt.sleeps and (self._is_asked(attempt) or self.goal.generation > attempt.asleep_at):  # a changed JobSpec wakes it too
-                attempt.woken_at, self.status.message = written(self.now), ""
+            if attempt.sleeps and wakes and (self._is_asked(attempt) or self.goal.generation > attempt.asleep_at):
+                attempt.woken_at, attempt.next_step, self.status.message = written(self.now), "", ""
         if self._goes_on():
             self._end_if_asked()
         if self._goes_on():
@@ -194,6 +196,8 @@ class _Advance:
         else:
             attempt.cleaned = attempt.cleaned or not seen.has_machines
             attempt.door = "open" if seen.door_is_open else "opening"
+            waits = why_waiting([seen.door]) if seen.door is not None and attempt.sleeps and not seen.door_is_open else ""
+            attempt.next_step = f"requests do not yet: {waits}" if waits else ""
             if seen.underway:
                 self.later.append(1.0)
             if seen.rayjob is not None or seen.door is None:
@@ -205,7 +209,9 @@ class _Advance:
         """Whether requests for a server that sleeps, or was woken, are heard: not if a person has suspended or ended the job, the member
         refuses the pod, or a later attempt has come so far."""
         spec = self.goal.job.spec
-        serves = attempt.asleep_at and any(task.serve is not None and task.name == attempt.task for task in spec.tasks)
+        # A spec that cannot be read tells no kinds of tasks.
+        known = self.goal.problem or any(task.serve is not None and task.name == attempt.task for task in spec.tasks)
+        serves = attempt.asleep_at and known
         if not serves or seen.refused or attempt.door == "closing" or spec.suspend or spec.cancelled or not self._goes_on():
             return False
         return not any(each.number > attempt.number and self._takes_over(each) for each in self._own(attempt.task))
@@ -215,8 +221,8 @@ class _Advance:
         return self._answers(later) or (bool(later.asleep_at) and (later.door == "open" or (later.cleaned and not later.door)))
 
     def _successor(self, attempt: Attempt) -> Attempt | None:
-        """The later attempt of the same task and member that answers."""
-        own = (each for each in self._own(attempt.task) if each.number > attempt.number and self._answers(each))
+        """The later attempt of the same task and member that runs. It needs the address also if the door closes before it answers."""
+        own = (each for each in self._own(attempt.task) if each.number > attempt.number and is_active(each) and each.created)
         return next((each for each in own if _place(each) == _place(attempt)), None) if attempt.asleep_at else None
 
     def _answers(self, attempt: Attempt) -> bool:
@@ -225,6 +231,8 @@ class _Advance:
     def _standing(self, attempt: Attempt) -> str:
         """How far the next attempt of a task is whose server was woken. It names no other job: whoever has the key reads it."""
         later = [each for each in self._own(attempt.task) if each.number > attempt.number and is_active(each)]
+        if not later and (self.goal.problem or self.goal.missing):
+            return "its job cannot start as it is: ask its owner"
         if not later:
             expected = self.status.expected_start
             return f"it waits for machines, which are expected at {expected}" if expected else "it waits for machines"

@@ -17,7 +17,7 @@ class Verb(StrEnum):
     STOP = "stop"
     """Ask an attempt to save a checkpoint and end."""
     CLEAN = "clean"
-    """Remove all objects of an attempt from its member. Where a later attempt answers, the address of the server leads there first."""
+    """Remove all objects of an attempt from its member. Where a later attempt runs, the address of the server leads there first."""
     DOOR = "door"
     """Remove the RayJob of an attempt whose server sleeps, and lead the address to a pod that hears requests."""
     TELL = "tell"
@@ -34,7 +34,7 @@ class Action:
     verb: Verb
     attempt: Attempt | None = None
     successor: Attempt | None = None
-    """Of CLEAN: the later attempt on the same member that answers."""
+    """Of CLEAN: the later attempt on the same member that runs."""
     told: str = ""
     """Of TELL: the text."""
 

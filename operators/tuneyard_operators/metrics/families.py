@@ -75,7 +75,7 @@ CHECKPOINT_AGE = Family("tuneyard_job_checkpoint_age_seconds", "seconds since th
 JOB_PROGRESS = Family("tuneyard_job_progress_ratio", "steps, rows or trials done, as a share of all", _JOB)
 JOB_COST = Family("tuneyard_job_cost_total", "price of the job so far, in the currency of the Clusters", _JOB)
 JOB_GPU_SECONDS = Family("tuneyard_job_gpu_seconds_total", "GPU-seconds that the job has held", _JOB)
-JOB_RESTARTS = Family("tuneyard_job_restarts_total", "attempts of the job beyond the first of each task", _JOB)
+JOB_RESTARTS = Family("tuneyard_job_restarts_total", "attempts of the job beyond the first of each task, but for servers that slept", _JOB)
 
 REGRESSED = Family("tuneyard_schedule_regressed", "1 where the newest measured run has regressed", _SCHEDULE)
 SCHEDULE_STALLED = Family("tuneyard_schedule_stalled", "1 where the hub cannot follow the Schedule", _SCHEDULE)

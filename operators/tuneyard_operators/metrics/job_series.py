@@ -72,7 +72,9 @@ def _series(job: ListedJob, now: datetime) -> Iterator[tuple[of.Family, float]]:
     yield of.JOB_GPUS, job.gpus
     yield of.JOB_GPU_SECONDS, 3600 * sum(hours for hours, _ in held_s)
     yield of.JOB_COST, sum(hours * placement.price_per_gpu_hour for hours, placement in held_s)
-    yield of.JOB_RESTARTS, len(attempts) - len({attempt.task for attempt in attempts})
+    last = {attempt.task: attempt for attempt in attempts}
+    slept = sum(bool(attempt.asleep_at) and attempt is not last[attempt.task] for attempt in attempts)
+    yield of.JOB_RESTARTS, len(attempts) - len(last) - slept
     if status.phase is Phase.RUNNING:
         yield from _pace(job, now)
 

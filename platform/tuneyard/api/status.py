@@ -222,7 +222,8 @@ class Usage(StatusFields):
     cost: float = Field(default=0.0, description="price of these GPU-hours, in the currency of the Clusters")
 
 
-_ATTEMPT = ("number", "task", "token", "name", "placement", "phase", "created", "stopping", "endedAt", "cleaned", "asleepAt")
+_ATTEMPT = ("number", "task", "token", "name", "placement", "phase", "created", "stopping", "endedAt", "cleaned")
+_SLEEP = ("asleepAt", "wokenAt", "door")
 _PLACEMENT = ("cluster", "sku", "workers", "gpus", "pods", "nodes", "nodes.*")
 _TASK = ("name", "phase")
 
@@ -233,7 +234,7 @@ class JobStatus(StatusFields):
     vital: ClassVar[frozenset[str]] = frozenset(
         (
             *("phase", "attempts", "attempts.*", "tasks", "tasks.*", "template", "template.name", "template.spec"),
-            *(f"attempts.*.{name}" for name in _ATTEMPT),
+            *(f"attempts.*.{name}" for name in (*_ATTEMPT, *_SLEEP)),
             *(f"attempts.*.placement.{name}" for name in _PLACEMENT),
             *(f"tasks.*.{name}" for name in _TASK),
         )

@@ -178,8 +178,8 @@ class Cycle:
         preempting: list[_Head] = []
         others: list[_Head] = []
         possible = self._preemption.are_possible([queue.entries[0].ask for queue in queues])
-        for head, is_preemptible in zip(heads, possible, strict=True):
-            (preempting if is_preemptible else others).append(head)
+        for head, may_preempt in zip(heads, possible, strict=True):
+            (preempting if may_preempt else others).append(head)
         if others and self._may_reserve():
             heapq.heapify(others)
             preempting.append(heapq.heappop(others)._replace(behind=others))

@@ -144,8 +144,9 @@ def _task(job: _Job, root: Span, task: TaskStatus) -> Iterator[Span]:
         yield from _queue(span, task, free, _moment(attempt.placed_at) or free, attempt.number, *copy)
         context = attempt_context(job.metadata, task.name, attempt.number, *copy)
         yield from _attempt(span, attempt, context, before)
-        before, free = context, _moment(attempt.ended_at) or free
-    if task.phase is not Phase.SUCCEEDED and (last is None or (last.ended_at is not None and last.phase is not Phase.SUCCEEDED)):
+        before, free = context, _moment(attempt.woken_at or attempt.ended_at) or free
+    waits = last is None or (last.ended_at is not None and last.phase is not Phase.SUCCEEDED and not last.sleeps)
+    if waits and task.phase is not Phase.SUCCEEDED:
         yield from _queue(span, task, free, span.end, "next")
 
 

@@ -78,6 +78,8 @@ def damaged(*path: str | int, value: Any = None, gone: bool = False) -> dict[str
         (damaged("attempts", 0, "placement", "workers", gone=True), "attempts.0.placement.workers: Field required"),
         (damaged("attempts", 0, "placement", value="member-1"), "attempts.0.placement: Input should be"),
         (damaged("attempts", 0, "endedAt", value="soon"), "attempts.0.endedAt: Value error, 'soon' is not a time"),
+        (damaged("attempts", 0, "wokenAt", value="soon"), "attempts.0.wokenAt: Value error, 'soon' is not a time"),
+        (damaged("attempts", 0, "door", value="ajar"), "attempts.0.door: Input should be '', 'opening'"),
         (damaged("attempts", 0, value=[]), "attempts.0: Input should be"),
         (damaged("attempts", value={"0": {}}), "attempts: Input should be a valid list"),
         (damaged("phase", value="Hibernating"), "phase: Input should be"),

@@ -232,6 +232,28 @@ def test_a_door_whose_pod_was_evicted_is_made_again() -> None:
     asyncio.run(run())
 
 
+def test_a_server_that_starts_keeps_its_address_where_its_door_is_lost_meanwhile() -> None:
+    async def run() -> None:
+        def refuse(asked: str, of: Kind, name: str) -> None:
+            if (asked, of.name) == ("create", "Pod") and name.endswith("-door"):
+                raise Forbidden(403, "no such image here")
+
+        async with stage() as scene:
+            first = await submit(scene)
+            await falls_asleep(scene, first)
+            await door_opens(scene, first)
+            await scene.report(first, askedAt="2026-11-21T12:00:00Z")
+            await scene.started("bot")
+            await until(lambda: scene.status("bot")["attempts"][1].get("created"), "it starts")
+            scene.api.refuse = refuse
+            await scene.api.patch(POD, JOBS, f"{first}-door", {"status": {"phase": "Failed"}})
+            await until(lambda: (JOBS, first) not in scene.api.objects["Secret"], "the door and all of its attempt are gone")
+            await answers(scene)
+            assert address(scene)["tuneyard.dev/attempt"] == "2"
+
+    asyncio.run(run())
+
+
 def test_a_server_may_sleep_again_and_again() -> None:
     async def run() -> None:
         async with stage() as scene:

@@ -124,6 +124,68 @@ def test_a_sleeping_server_gives_its_machines_back_and_keeps_a_door_until_the_ne
     assert look(aim, elsewhere, _1=asked, _2=serving).actions[0].successor is None
 
 
+def test_a_door_that_closes_before_the_next_server_answers_leaves_the_address_to_it() -> None:
+    serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}}
+    ended = {"ended_at": "2026-11-21T12:01:30Z", "phase": Phase.PREEMPTED, "failure": "Preempted", "cleaned": True}
+    woken = running(asleep_at=4, woken_at="2026-11-21T12:01:40Z", door="open", **ended)
+    evicted = Observed(report=report(phase="Preempted", idle=True), secret=True, refused="no pods")
+    loads = seen(report=report("bot-one-2", phase="Running", progress={"summary": "loading the engine"}))
+    (closes,) = look(goal(job(tasks=[serve], env=[KEY]), generation=4), status(woken, running(2)), _1=evicted, _2=loads).actions
+    assert (closes.verb, closes.successor and closes.successor.number) == (Verb.CLEAN, 2)
+
+
+def test_a_spec_that_cannot_be_read_for_a_while_closes_no_door() -> None:
+    serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}}
+    ended = {"ended_at": "2026-11-21T12:01:30Z", "phase": Phase.PREEMPTED, "failure": "Preempted", "cleaned": True}
+    door = pod("bot-one-1-door")
+    door["metadata"]["labels"] = {"tuneyard.dev/door": "yes"}
+    asked = Observed(report=report(phase="Preempted", idle=True, askedAt="2026-11-21T12:01:59Z"), secret=True, pods=[door])
+    no_room, sound = goal(problem="no memory", may_pass=True, generation=4), goal(job(tasks=[serve], env=[KEY]), generation=4)
+
+    unread = look(no_room, status(running(asleep_at=4, door="open", **ended)), _1=asked)
+    assert [(each.verb, each.told) for each in unread.actions] == [(Verb.TELL, "its job cannot start as it is: ask its owner")]
+    lacking = look(replace(sound, missing="waits for the Secret bot"), unread.status, _1=asked)
+    assert lacking.actions[0].told == unread.actions[0].told
+    assert look(sound, unread.status, _1=asked).ready == ("one",)
+    serving = seen(report=report("bot-one-2", phase="Running", progress={"summary": "serving at http://here"}))
+    (closes,) = look(no_room, status(*unread.status.attempts, running(2)), _1=asked, _2=serving).actions
+    assert (closes.verb, closes.successor and closes.successor.number) == (Verb.CLEAN, 2)
+    cancelled = goal(job(cancelled=True), problem="no memory", may_pass=True, generation=5)
+    assert verbs(look(cancelled, unread.status, _1=asked)) == [Verb.CLEAN]
+
+
+def test_a_door_that_does_not_open_says_why_requests_wake_nothing() -> None:
+    serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}}
+    aim = goal(job(tasks=[serve], env=[KEY]), generation=4)
+    ended = {"ended_at": "2026-11-21T12:01:30Z", "phase": Phase.PREEMPTED, "failure": "Preempted", "cleaned": True}
+    asleep = running(asleep_at=4, door="opening", message="no request", **ended)
+    broken = pod("bot-one-1-door", containerStatuses=[{"name": "door", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}])
+    open_door = pod("bot-one-1-door", conditions=[{"type": "Ready", "status": "True"}])
+    for each in (broken, open_door):
+        each["metadata"]["labels"] = {"tuneyard.dev/door": "yes"}
+    told = "asleep: one: no request; tuneyard resume bot starts it again (requests do not yet: bot-one-1-door: CrashLoopBackOff)"
+    waits = look(aim, status(asleep), _1=Observed(report=report(idle=True), secret=True, pods=[broken]))
+    assert waits.status.message == told
+    opened = look(aim, waits.status, _1=Observed(report=report(idle=True), secret=True, pods=[open_door]))
+    assert opened.status.message == "asleep: one: no request; the next request or tuneyard resume bot starts it again"
+    resumed = look(goal(job(tasks=[serve], env=[KEY]), generation=5), waits.status, _1=Observed(report=report(idle=True), pods=[broken]))
+    assert (resumed.ready, resumed.status.attempts[0].next_step) == (("one",), ""), "it is no advice about a later failure"
+    refused = status(asleep.model_copy(update={"door": "closing", "next_step": "requests do not: no pods"}))
+    assert look(goal(job(tasks=[serve], env=[KEY]), generation=5), refused, _1=NOTHING).status.attempts[0].next_step == ""
+
+
+def test_a_job_that_has_ended_with_a_server_asleep_keeps_its_reason_whatever_is_changed_in_it_later() -> None:
+    serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}}
+    ended = {"ended_at": "2026-11-21T12:01:30Z", "phase": Phase.PREEMPTED, "failure": "Preempted", "cleaned": True}
+    asleep = status(running(asleep_at=4, **ended), started_at="2026-11-21T12:00:00Z")
+    late = look(goal(job(tasks=[serve], env=[KEY], deadline=60), generation=4), asleep, _1=NOTHING).status
+    assert (late.phase, late.message.partition(":")[0]) == (Phase.FAILED, "Deadline")
+    changed = look(goal(job(tasks=[serve], env=[KEY], deadline=9000), generation=5), late, _1=NOTHING).status
+    assert (changed.phase, changed.message) == (Phase.FAILED, late.message)
+    cancelled = look(goal(job(tasks=[serve], env=[KEY], cancelled=True), generation=5), asleep, _1=NOTHING).status
+    assert (cancelled.phase, cancelled.attempts[0].woken_at) == (Phase.CANCELLED, None)
+
+
 @pytest.mark.parametrize("change", [{"suspend": True}, {"cancelled": True}])
 def test_no_request_undoes_what_a_person_has_asked_for(change: dict[str, bool]) -> None:
     serve = {"name": "one", "serve": {"models": [{"name": "s3://models/bot"}], "idle": "15m"}}

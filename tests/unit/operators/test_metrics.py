@@ -102,6 +102,15 @@ def test_a_job_that_starts_again_tells_no_pace_and_counts_its_restarts() -> None
     assert "tuneyard_job_mfu_ratio" not in told
 
 
+def test_a_server_that_is_woken_counts_as_no_restart() -> None:
+    naps = [attempt(number, begun=-60 + 5 * number, ended=-58 + 5 * number, asleep_at=1) for number in (1, 2, 3)]
+    for later in ([], [attempt(4, begun=-5)]):
+        told = values(job_series([job(*naps, *later)], NOW, JobCounters()))
+        assert told["tuneyard_job_restarts_total"] == 0
+    told = values(job_series([job(*naps, attempt(4, begun=-5, ended=-3), attempt(5, begun=-1))], NOW, JobCounters()))
+    assert told["tuneyard_job_restarts_total"] == 1
+
+
 def test_counters_of_a_job_do_not_fall_when_its_attempt_ends_earlier_than_was_told() -> None:
     counters, first, second = JobCounters(), attempt(begun=-60), attempt(2, begun=1)
     over = attempt(begun=-60, ended=-1)  # the hub learns late of its end
@@ -250,6 +259,8 @@ def test_a_wait_begins_when_the_tasks_before_and_the_attempt_before_have_ended()
     second, third = attempt(2, begun=-40, ended=-20), attempt(3, begun=-15)
     waits = [queue_wait_s(goal, each, [first, second, third][:number]) for number, each in enumerate((first, second, third), 1)]
     assert waits == [600, 600, 300]
+    slept = second.model_copy(update={"asleep_at": 1, "woken_at": at(-16)})
+    assert queue_wait_s(goal, third, [first, slept, third]) == 60
 
 
 def test_an_error_in_one_part_leaves_the_others() -> None:

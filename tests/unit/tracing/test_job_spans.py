@@ -90,6 +90,21 @@ def check(spans: list[Span], outer: int | None = None) -> None:
             assert span.end <= parent.end
 
 
+def test_a_server_that_sleeps_waits_in_no_queue() -> None:
+    slept = {**LOST, "phase": "Preempted", "failure": "Preempted", "asleepAt": 1}
+    tasks = [{"name": "train", "phase": "Queued"}]
+
+    def queued(*attempts: dict[str, Any]) -> list[tuple[float, float | None]]:
+        spans = job_spans(item(), status(phase="Queued", attempts=attempts, tasks=tasks))
+        found = [(span.start, span.end) for span in spans if span.name == "queue"]
+        return [((start - BEGIN).total_seconds(), end and (end - BEGIN).total_seconds()) for start, end in found]
+
+    assert queued(slept) == [(0, 60)]
+    woken = {**slept, "wokenAt": at(220)}
+    assert queued(woken) == [(0, 60), (220, None)]
+    assert queued(woken, {**DONE, "phase": "Running", "endedAt": None}) == [(0, 60), (220, 230)]
+
+
 def test_the_way_of_a_job_is_a_tree_whose_pieces_sum_to_the_whole() -> None:
     spans = job_spans(item(**{SUBMITTED: ms(-8.5)}), ENDED)
     check(spans)

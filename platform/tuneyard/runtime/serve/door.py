@@ -39,7 +39,7 @@ class Door:
         self._report, self._key, self._hold_s = report, key.encode(), hold_s
         self._telling = asyncio.Lock()
         self._told_at: float = -_TOLD_FOR_S
-        self._standing: str | None = ""
+        self._standing: str | ApiUnavailable | None = ""
         self._closing, self._held = asyncio.Event(), 0
 
     def close(self) -> None:
@@ -92,9 +92,14 @@ class Door:
         Raises ApiUnavailable."""
         async with self._telling:
             if time.monotonic() - self._told_at >= _TOLD_FOR_S:
-                self._standing = await asyncio.to_thread(self._report.note_request, datetime.now(UTC))
+                try:
+                    self._standing = await asyncio.to_thread(self._report.note_request, datetime.now(UTC))
+                except ApiUnavailable as error:  # an API server that is away is not asked by each request of a flood
+                    self._standing = error
                 self._told_at = time.monotonic()
-            return self._standing
+        if isinstance(self._standing, ApiUnavailable):
+            raise ApiUnavailable(str(self._standing))
+        return self._standing
 
 
 async def _read(receive: Receive) -> None:
