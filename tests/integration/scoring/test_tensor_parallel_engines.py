@@ -157,12 +157,12 @@ def test_a_killed_rank_costs_no_row_and_two_ranks_answer_like_one(folder: Path, 
 def test_why_a_rank_could_not_load_is_told(folder: Path, score: Score) -> None:
     """The engine's process knows only that a rank ended; the cause is in the rank's."""
     shutil.copytree(folder / "model", folder / "cut")
+    request = score_request(folder, "never", score_task(folder, 2) | {"model": {"name": str(folder / "cut")}})
     weights = folder / "cut" / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
-    task = score_task(folder, 2) | {"model": {"name": str(folder / "cut")}}
+    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])  # after the checks before a run, which would refuse it
 
     with pytest.raises(JobFailed, match=r"(?i)the engine cannot load .*(incomplete|header|safetensor)"):
-        score(score_request(folder, "never", task))
+        score(request)
 
 
 @pytest.mark.long
