@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-import httpx
 import pytest
+import requests
 from openai import APIStatusError, AuthenticationError, OpenAI
 from tests.cluster.test_attempt_report import NAMESPACE, REPORTS, Member, member
 from tests.servers.installed import free_port
@@ -52,13 +52,13 @@ def door(member: Member, name: str, hold_s: float) -> Iterator[tuple[str, subpro
 
 def _answers(port: int) -> bool:
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/health").status_code == 503
-    except httpx.TransportError:
+        return requests.get(f"http://127.0.0.1:{port}/health").status_code == 503
+    except requests.RequestException:
         return False
 
 
-def ask(url: str, key: str = KEY, path: str = "/v1/chat/completions") -> httpx.Response:
-    return httpx.post(url + path, json=ASK, headers={"Authorization": f"Bearer {key}"}, timeout=60)
+def ask(url: str, key: str = KEY, path: str = "/v1/chat/completions") -> requests.Response:
+    return requests.post(url + path, json=ASK, headers={"Authorization": f"Bearer {key}"}, timeout=60)
 
 
 def asked_at(member: Member, name: str) -> str:
@@ -69,16 +69,16 @@ def asked_at(member: Member, name: str) -> str:
     ("send", "status"),
     [
         (lambda url: ask(url, key="another"), 401),
-        (lambda url: httpx.post(f"{url}/v1/completions", json=ASK), 401),
-        (lambda url: httpx.post(f"{url}/v1/completions", json=ASK, headers={"Authorization": KEY}), 401),
+        (lambda url: requests.post(f"{url}/v1/completions", json=ASK), 401),
+        (lambda url: requests.post(f"{url}/v1/completions", json=ASK, headers={"Authorization": KEY}), 401),
         (lambda url: ask(url, key=KEY.upper()), 401),
-        (lambda url: httpx.get(f"{url}/v1/models", headers={"Authorization": f"Bearer {KEY}"}), 503),
-        (lambda url: httpx.get(f"{url}/health"), 503),
+        (lambda url: requests.get(f"{url}/v1/models", headers={"Authorization": f"Bearer {KEY}"}), 503),
+        (lambda url: requests.get(f"{url}/health"), 503),
         (lambda url: ask(url, path="/v1/embeddings"), 503),
-        (lambda url: httpx.post(f"{url}/v1/completions", content=b"\0" * 10_000_000), 401),
+        (lambda url: requests.post(f"{url}/v1/completions", data=b"\0" * 10_000_000), 401),
     ],
 )
-def test_a_stranger_or_a_probe_wakes_nothing(member: Member, send: Callable[[str], httpx.Response], status: int) -> None:
+def test_a_stranger_or_a_probe_wakes_nothing(member: Member, send: Callable[[str], requests.Response], status: int) -> None:
     with door(member, "probed", hold_s=0) as (url, _):
         answer = send(url)
         assert answer.status_code == status
